@@ -1,0 +1,83 @@
+"""The CPU as a verl platform (``VERL_PLATFORM=cpu``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from verl.plugin.platform.platform_base import PlatformBase
+
+from exgrpo.cpu import device
+
+
+class PlatformCPU(PlatformBase):
+    """One process is one logical device. Never detected, only asked for: a plain verl run stays what it was."""
+
+    device_name = "cpu"  # type: ignore[assignment]
+    vendor_name = "cpu"  # type: ignore[assignment]
+    device_module: ModuleType = device  # type: ignore[assignment]
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_platform_available(self, use_smi_check: bool = False) -> bool:
+        return os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+
+    def current_device(self) -> Any:
+        return device.current_device()
+
+    def device_count(self) -> int:
+        return device.device_count()
+
+    def set_device(self, device_index: int) -> None:
+        device.set_device(device_index)
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Work on a CPU is complete when its call returns."""
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def set_allocator_settings(self, settings: str) -> None:
+        """No allocator to configure."""
+
+    def empty_cache(self) -> None:
+        device.empty_cache()
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"  # the logical GPUs Ray hands out; there is no physical one to hide
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def profiler_start(self) -> None:
+        """No device profiler."""
+
+    def profiler_stop(self) -> None:
+        """No device profiler."""
+
+    def ray_resource_name(self) -> str:
+        return "GPU"  # verl counts "GPU" or "NPU" only; exp_scripts/cpu.sh gives Ray logical ones
+
+    def ray_noset_envvars(self) -> list[str]:
+        return []
+
+    def is_ipc_supported(self) -> bool:
+        return False  # weights then travel through shared memory
+
+    def cudart(self) -> None:
+        return None

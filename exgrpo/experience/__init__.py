@@ -1,0 +1,20 @@
+"""What is kept of past rollouts, which of it is drawn, and which of the drawn is replayed. numpy only."""
+
+from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
+from exgrpo.experience.experience_pool import ExperiencePool, Outcome
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
+from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler, bucket_weights
+
+__all__ = [
+    "ExperienceBucketManager",
+    "ExperiencePool",
+    "Outcome",
+    "RolloutGroup",
+    "Trajectory",
+    "TrajectorySelector",
+    "WeightedBucketSampler",
+    "bucket_weights",
+    "mean_entropy",
+    "perplexity",
+]

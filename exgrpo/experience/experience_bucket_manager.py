@@ -1,0 +1,135 @@
+"""Question <-> success count, with O(1) moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class BucketState(NamedTuple):
+    """Everything an ExperienceBucketManager holds, as parallel lists in the order of entry."""
+
+    questions: list[str]
+    buckets: list[int]
+    positions: list[int]
+    retired: list[str]
+
+
+class ExperienceBucketManager:
+    """Puts each question into the bucket of its latest success count k out of K (section 3.1).
+
+    A bucket is a list; a question that leaves it is replaced by the bucket's last, so every change is O(1) and the
+    order inside a bucket depends only on the history of calls. Retired questions belong to no bucket and never return.
+
+    Args:
+        rollout_n: K; buckets are 0..K.
+    """
+
+    def __init__(self, rollout_n: int) -> None:
+        self._members: list[list[str]] = [[] for _ in range(rollout_n + 1)]
+        # A dict keeps the order of entry: changing a value does not move its key, removing and entering again does.
+        self._place: dict[str, tuple[int, int]] = {}
+        self._retired: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __contains__(self, question: str) -> bool:
+        return question in self._place
+
+    def __iter__(self) -> Iterator[str]:
+        """Questions in their order of entry."""
+        return iter(self._place)
+
+    def place(self, question: str) -> tuple[int, int]:
+        """(bucket, position in that bucket) of a question. KeyError if it is in no bucket."""
+        return self._place[question]
+
+    def members(self, bucket: int) -> Sequence[str]:
+        """The questions of a bucket in internal order: ours, not a copy; read it before the next change."""
+        return self._members[bucket]
+
+    def sizes(self) -> list[int]:
+        """Questions in each bucket, [K + 1]."""
+        return [len(members) for members in self._members]
+
+    def is_retired(self, question: str) -> bool:
+        return question in self._retired
+
+    @property
+    def retired_count(self) -> int:
+        return len(self._retired)
+
+    def put(self, question: str, bucket: int) -> None:
+        """Enter a question, or move it to another bucket.
+
+        Raises:
+            ValueError: the bucket is not in 0..K, or the question is retired.
+        """
+        if not 0 <= bucket < len(self._members):
+            highest = len(self._members) - 1
+            raise ValueError(f"bucket={bucket} of question {question!r}: must be between 0 and {highest}")
+        if question in self._retired:
+            raise ValueError(f"question {question!r} is retired: must not enter bucket {bucket}")
+        if question in self._place:
+            if self._place[question][0] == bucket:
+                return
+            self._leave(question)
+        self._place[question] = (bucket, len(self._members[bucket]))
+        self._members[bucket].append(question)
+
+    def remove(self, question: str) -> None:
+        """Take a question out; it may enter again, at the end of the order of entry. KeyError if it is in no bucket."""
+        self._leave(question)
+        del self._place[question]
+
+    def retire(self, question: str) -> None:
+        """Take a question out for good, whether or not it is in a bucket."""
+        if question in self._place:
+            self.remove(question)
+        self._retired[question] = None
+
+    def state(self) -> BucketState:
+        buckets = [bucket for bucket, _ in self._place.values()]
+        positions = [position for _, position in self._place.values()]
+        return BucketState(list(self._place), buckets, positions, list(self._retired))
+
+    @classmethod
+    def from_state(cls, rollout_n: int, state: BucketState) -> ExperienceBucketManager:
+        """The manager that `state` was taken from, to the order inside each bucket.
+
+        Raises:
+            ValueError: the state contradicts itself.
+        """
+        manager = cls(rollout_n)
+        places = zip(state.buckets, state.positions, strict=True)
+        manager._place = dict(zip(state.questions, places, strict=True))
+        manager._retired = dict.fromkeys(state.retired)
+        for question, (bucket, _) in sorted(manager._place.items(), key=lambda item: item[1]):
+            if not 0 <= bucket <= rollout_n:
+                raise ValueError(f"bucket={bucket} of question {question!r}: must be between 0 and {rollout_n}")
+            manager._members[bucket].append(question)
+        if len(manager._place) != len(state.questions):
+            raise ValueError(f"{len(state.questions)} questions, {len(manager._place)} of them distinct: must be all")
+        manager.check_invariants()
+        return manager
+
+    def check_invariants(self) -> None:
+        """Raises ValueError unless the position map, the buckets and the retired questions agree."""
+        if sum(self.sizes()) != len(self._place):
+            raise ValueError(f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}")
+        for bucket, members in enumerate(self._members):
+            for position, question in enumerate(members):
+                if self._place.get(question) != (bucket, position):
+                    found = self._place.get(question)
+                    raise ValueError(f"place of question {question!r} is {found}: must be {(bucket, position)}")
+        both = self._place.keys() & self._retired.keys()
+        if both:
+            raise ValueError(f"retired question {min(both)!r} is in a bucket: must be in none")
+
+    def _leave(self, question: str) -> None:
+        bucket, position = self._place[question]
+        last = self._members[bucket].pop()
+        if last != question:
+            self._members[bucket][position] = last
+            self._place[last] = (bucket, position)

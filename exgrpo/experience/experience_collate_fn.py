@@ -1,0 +1,74 @@
+"""Fresh rows and replayed questions become one batch of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Row = Mapping[str, Any]
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, Any]:
+    """Column name -> object array [B]: the collation used where a framework brings none of its own."""
+    columns = {}
+    for name in rows[0]:
+        columns[name] = np.empty(len(rows), dtype=object)
+        columns[name][:] = [row[name] for row in rows]
+    return columns
+
+
+class ExperienceMixCollateFn:
+    """Builds the batch B_on + B_exp of a step (equation 4), in random order.
+
+    A replayed question asks for K-1 rollouts, since one replayed trajectory completes its group; a fresh one for K.
+    Each prompt's ``uid`` is ``{step}q{position}``: the same in a repeated run, unlike a random one, and free of the
+    underscore that separates the parts of a rollout's key.
+
+    Args:
+        row_of: question id -> its row, as the data set gives it.
+        rollout_n: K, rollouts a question.
+        collate: rows -> columns; default: object arrays.
+    """
+
+    def __init__(
+        self,
+        row_of: Callable[[str], Row],
+        rollout_n: int,
+        collate: Callable[[Sequence[Row]], dict[str, Any]] = _columns,
+    ):
+        if rollout_n < 2:
+            raise ValueError(f"rollout_n={rollout_n}: a group of one fresh and one replayed rollout needs 2 or more")
+        self._row_of = row_of
+        self._rollout_n = rollout_n
+        self._collate = collate
+
+    def __call__(
+        self, fresh: Sequence[Row], replayed: Sequence[str], step: int, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` (int) and ``is_replayed`` (bool) added.
+
+        Args:
+            fresh: rows of B_on, each with ``question_id``.
+            replayed: question ids of B_exp; none may stand in ``fresh`` or twice.
+            step: the global step, for the uids.
+            rng: shuffles the batch, so that mini-batches are mixed alike; advanced once.
+
+        Raises:
+            ValueError: an empty batch, or a question that stands in it twice.
+        """
+        rows = [dict(row) for row in fresh] + [dict(self._row_of(question)) for question in replayed]
+        questions = [row["question_id"] for row in rows]
+        if not rows:
+            raise ValueError("a batch of no questions: give fresh rows, replayed questions or both")
+        if len(set(questions)) < len(questions):
+            twice = next(question for question in questions if questions.count(question) > 1)
+            raise ValueError(f"question {twice!r} stands in the batch twice")
+        for position, row in enumerate(rows):
+            row["is_replayed"] = position >= len(fresh)
+        rows = [rows[i] for i in rng.permutation(len(rows))]
+        for position, row in enumerate(rows):
+            row["uid"] = f"{step:07d}q{position:05d}"
+            row["__rollout_n__"] = self._rollout_n - row["is_replayed"]
+        return self._collate(rows)

@@ -1,0 +1,27 @@
+"""verl's RLHFDataset with a stable identity for each question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+from exgrpo.experience.question_id import row_question_id
+
+
+class RLHFDatasetWithExperience(RLHFDataset):
+    """Each row also carries ``question_id``, by which the experience pool knows it from run to run.
+
+    verl's own ``index`` is no identity: it is 0 wherever a file does not give one.
+    """
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        row = super().__getitem__(item)
+        row["question_id"] = row_question_id(row["extra_info"], row[self.prompt_key])
+        return row
+
+    def question_ids(self) -> list[str]:
+        """The id of every row that is left after verl's length filter, in order."""
+        prompts = self.dataframe[self.prompt_key]
+        extras = self.dataframe["extra_info"] if "extra_info" in self.dataframe.column_names else [None] * len(self)
+        return [row_question_id(extra, prompt) for extra, prompt in zip(extras, prompts, strict=True)]

@@ -1,0 +1,120 @@
+"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.config import BucketMethod
+
+
+def bucket_weights(
+    method: BucketMethod, buckets: Sequence[int], rollout_n: int, mean: float = 0.5, sigma: float = 1.0
+) -> npt.NDArray[np.float64]:
+    """Probabilities [len(buckets)] of the given success counts, summing to 1; the sizes of the buckets play no part.
+
+    normal       exp(-(k - mean*K)^2 / (2 sigma^2)), the density over counts
+    linear       k
+    sqrt         sqrt(k)
+    linear_clip  min(k, K/2)
+
+    The paper writes N(k/K; 0.5, 1) (section 3.2); counts are what its released code and its Table 3 go by.
+
+    Args:
+        buckets: distinct success counts, 1..K; those of the non-empty buckets, over which the density is renormalised.
+        rollout_n: K.
+        mean: of `normal`, as a fraction of K.
+        sigma: of `normal`, in counts.
+
+    Raises:
+        ValueError: unknown method (False has no bucket probabilities), or a bucket out of range.
+    """
+    k = np.asarray(buckets, dtype=np.float64)
+    if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
+        raise ValueError(f"buckets={list(buckets)}: must be one or more counts between 1 and {rollout_n}")
+    if method == "normal":
+        log_weights = -0.5 * ((k - mean * rollout_n) / sigma) ** 2
+    elif method == "linear":
+        log_weights = np.log(k)
+    elif method == "sqrt":
+        log_weights = 0.5 * np.log(k)
+    elif method == "linear_clip":
+        log_weights = np.log(np.minimum(k, rollout_n / 2))
+    else:
+        raise ValueError(f"method={method}: must be one of normal, linear, sqrt, linear_clip")
+    # Scaling by the largest keeps buckets far from the mean from underflowing to 0 / 0 when no other is left.
+    weights = np.exp(log_weights - log_weights.max())
+    probabilities: npt.NDArray[np.float64] = weights / weights.sum()
+    return probabilities
+
+
+class WeightedBucketSampler:
+    """Draws distinct questions: first how many from each bucket, then uniformly inside each.
+
+    Args:
+        method: as in bucket_weights; False draws uniformly over all questions, whatever their bucket.
+        rollout_n, mean, sigma: as in bucket_weights.
+    """
+
+    def __init__(self, method: BucketMethod, rollout_n: int, mean: float = 0.5, sigma: float = 1.0) -> None:
+        if method is not False:
+            bucket_weights(method, [rollout_n], rollout_n, mean, sigma)  # refuses an unknown method before any draw
+        self._method = method
+        self._rollout_n = rollout_n
+        self._mean = mean
+        self._sigma = sigma
+
+    def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
+        """How many of `count` draws fall on each bucket, given how many it can give; all there is if that is too few.
+
+        A multinomial fixes the counts; what exceeds a bucket is redistributed over buckets with room in proportion to
+        their probabilities. Rounds of it give the law of one-by-one redistribution: both read one stream of independent
+        draws and skip those that fall on a full bucket. Each round but the last fills a bucket: at most K + 1 rounds.
+        """
+        taken = {bucket: 0 for bucket, free in room.items() if free > 0}
+        missing = min(count, sum(room[bucket] for bucket in taken))
+        if self._method is False and missing:
+            drawn = rng.multivariate_hypergeometric([room[bucket] for bucket in taken], missing)
+            return dict(zip(taken, drawn.tolist(), strict=True))
+        while missing:
+            unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
+            weights = bucket_weights(self._method, unfilled, self._rollout_n, self._mean, self._sigma)
+            for bucket, extra in zip(unfilled, rng.multinomial(missing, weights).tolist(), strict=True):
+                accepted = min(extra, room[bucket] - taken[bucket])
+                taken[bucket] += accepted
+                missing -= accepted
+        return taken
+
+    def sample(
+        self,
+        buckets: Mapping[int, Sequence[str]],
+        count: int,
+        rng: np.random.Generator,
+        excluded: Mapping[int, Sequence[int]] | None = None,
+    ) -> list[str]:
+        """Up to `count` distinct questions in random order.
+
+        The cost follows `count` and the number of exclusions; buckets are indexed, never scanned.
+
+        Args:
+            buckets: success count -> questions, whose order matters only for reproducing a draw.
+            excluded: success count -> distinct positions in that bucket that must not be drawn.
+        """
+        barred = {bucket: sorted(positions) for bucket, positions in (excluded or {}).items()}
+        room = {bucket: len(members) - len(barred.get(bucket, ())) for bucket, members in buckets.items()}
+        drawn: list[str] = []
+        for bucket, wanted in self.allot(room, count, rng).items():
+            if wanted:
+                free = rng.choice(room[bucket], wanted, replace=False, shuffle=False)
+                drawn.extend(buckets[bucket][position] for position in _skip(free, barred.get(bucket, [])))
+        return [drawn[index] for index in rng.permutation(len(drawn))]
+
+
+def _skip(free: npt.NDArray[np.int64], barred: list[int]) -> list[int]:
+    """Turn indices into the positions that are not barred (sorted) into positions."""
+    # Below barred[j] there are barred[j] - j free positions: an index of at least that many lies behind it.
+    free_below = np.asarray(barred, dtype=np.int64) - np.arange(len(barred))
+    positions: list[int] = (free + np.searchsorted(free_below, free, side="right")).tolist()
+    return positions

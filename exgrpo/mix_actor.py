@@ -1,0 +1,114 @@
+"""Actor side of ExGRPO in verl: the registered policy loss ``exgrpo``, its settings, and the update that can be skipped.
+
+Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
+
+A policy loss registered with verl never sees the batch; its only per-token argument is ``rollout_is_weights``. The
+trainer carries the phase code of each token there (:mod:`exgrpo.phase`), which is why rollout correction is refused
+together with replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.workers.config import FSDPOptimizerConfig, PolicyLossConfig
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp import FSDPEngineWithLMHead
+
+from exgrpo.mix_core_alg import LossSettings, mixed_token_losses
+from exgrpo.phase import ON_POLICY, REPLAYED
+
+
+@dataclass
+class MixPolicyLossConfig(PolicyLossConfig):
+    """verl's policy-loss settings and those of :class:`exgrpo.mix_core_alg.LossSettings`, by the same names."""
+
+    off_policy_reshape: str = "p_div_p_0.1"
+    off_policy_reshape_weight: float = 1.0
+    off_policy_reshape_pow_exp: float = 0.5
+    on_policy_reshape: str = "no_reshape"
+    on_policy_reshape_weight: float = 1.0
+    on_policy_reshape_pow_exp: float = 0.5
+    off_policy_max_clip: float = -1.0
+    off_policy_min_clip: float = -1.0
+    all_max_clip: float = -1.0
+    loss_remove_clip: bool = True
+
+
+# the settings of LossSettings that this configuration carries; the others are PPO's, or keep their default
+_SHARED = {field.name for field in fields(MixPolicyLossConfig)} & {field.name for field in fields(LossSettings)}
+
+
+@dataclass
+class SkipFSDPOptimizerConfig(FSDPOptimizerConfig):
+    """verl's FSDP optimizer settings and ``skip_grad_norm``: an update above that gradient norm is not made."""
+
+    skip_grad_norm: float | None = None
+
+
+@register_policy_loss("exgrpo")
+def compute_policy_loss_exgrpo(
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The mixed objective of ExGRPO (section 3.3), aggregated as ``loss_agg_mode`` says.
+
+    Args:
+        old_log_prob: [B, T] log-probs of the policy that wrote the tokens: this step's for fresh rows, the recorded
+            ones for replayed rows.
+        rollout_is_weights: [B, T] phase codes, see the module docstring; verl names this argument.
+    """
+    phase = torch.full_like(log_prob, ON_POLICY) if rollout_is_weights is None else rollout_is_weights
+    loss_config = config.policy_loss
+    mixed = bool((phase != ON_POLICY).any())
+    settings = LossSettings(
+        cliprange_low=config.clip_ratio_low,
+        cliprange_high=config.clip_ratio_high,
+        **{name: getattr(loss_config, name) for name in _SHARED},
+    )
+    settings = settings if mixed else replace(settings, loss_remove_clip=False)  # delayed start: plain PPO until then
+    token_losses, metrics = mixed_token_losses(
+        log_prob, old_log_prob, advantages, phase == REPLAYED, response_mask, settings
+    )
+    loss = agg_loss(
+        loss_mat=token_losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info
+    )
+    return loss, {f"actor/{name}": value.item() for name, value in metrics.items()}
+
+
+@EngineRegistry.register(
+    model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda", "npu"], vendor="exgrpo"
+)
+class SkippingFSDPEngine(FSDPEngineWithLMHead):
+    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_norm`` is skipped and counted.
+
+    Chosen by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
+    """
+
+    def optimizer_step(self) -> torch.Tensor:
+        limit = getattr(self.optimizer_config, "skip_grad_norm", None)
+        self._skipped = False
+        if limit is None:
+            return super().optimizer_step()
+        # The total norm of gradients left as they are; verl clips and steps in one call, too late to say no.
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        if torch.isfinite(norm) and norm > limit:
+            self._skipped = True
+            self.optimizer.zero_grad()
+            return norm
+        return super().optimizer_step()
+
+    def train_batch(self, data: Any, loss_function: Any) -> Any:
+        outputs = super().train_batch(data, loss_function)
+        if self.is_mp_src_rank_with_outputs():
+            outputs["metrics"]["skipped_update"] = [float(self._skipped)]  # a list, as of micro-batches
+        return outputs

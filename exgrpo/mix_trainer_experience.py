@@ -1,0 +1,254 @@
+"""ExGRPO on verl's V1 trainer: PPOTrainerSync with a pool of past successes. This file says *when* things happen.
+
+One step, by the methods below:
+
+1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh.
+2. ``_balance_batch``: generation is done; the candidates of the replayed questions are scored under the very weights
+   that generated, and the best one of each joins its group as a row.
+3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs.
+4. ``_compute_advantage``: GRPO over whole groups; then each token is marked fresh or replayed for the loss.
+5. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.protocol import DataProto
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.debug.metrics import calculate_debug_metrics
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience import experience_trainer_ops as ops
+from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.question_id import fingerprint
+from exgrpo.experience.replay_metrics import replay_metrics
+from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.phase import FRESH, ON_POLICY, REPLAYED
+from exgrpo.train_files import read_question_ids
+
+logger = logging.getLogger(__name__)
+
+
+@register_trainer("exgrpo")
+class ExperienceMixPPOTrainer(PPOTrainerSync):
+    """The trainer owns the pool, the generator and the phase; everybody else is handed values.
+
+    With ``trainer.experience=False`` every method below is verl's own: plain GRPO through the same program.
+    """
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        # verl takes any mode but "sync" for an asynchronous one; this method is the first to ask.
+        self.trainer_mode = "sync"
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = self.config.trainer.rollout_poll_interval
+        return buffer
+
+    def _init_dataloader(self) -> None:
+        """verl's loaders; then the pool, which must know the questions it belongs to."""
+        super()._init_dataloader()
+        rollout_n = self.config.actor_rollout_ref.rollout.n
+        self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
+        if not self.experience.experience:
+            return
+        questions = self.train_dataset.question_ids()
+        self.row_of_question = {question: row for row, question in enumerate(questions)}
+        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
+        self.data_fingerprint = fingerprint(read_question_ids(files, self.config.data.prompt_key))
+        self.pool = ExperiencePool(self.experience)
+        self.state = ReplayState.start(self.experience)
+        self.selector = TrajectorySelector(self.experience.exp_metric, self.experience.exp_select_mode)
+        self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
+        self.replayed_questions: dict[str, str] = {}  # uid -> question, of this step's replayed groups
+        self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
+        self.replay_seconds = 0.0
+
+    def _row(self, question: str) -> dict[str, Any]:
+        return self.train_dataset[self.row_of_question[question]]
+
+    # -- 1. draw prompts ------------------------------------------------------------------------------------------
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        """rho * B replayed questions and the rest fresh; no question twice, none fetched and thrown away."""
+        size = num_prompts or self.config.data.train_batch_size
+        if not self.experience.experience:
+            return super()._next_train_batch(size)
+        replayed: list[str] = []
+        if self.state.mixing:
+            wanted = int(self.experience.experience_ratio * size)
+            replayed = self.pool.choose(wanted, self.state.rng, exclude=frozenset(self.state.deferred))
+        fresh = self._fresh_rows(size - len(replayed), frozenset(replayed))
+        columns = self.mix_collate(fresh, replayed, self.global_steps, self.state.rng)
+        marks = columns.pop("is_replayed")
+        self.replayed_questions = {
+            uid: question
+            for uid, question, mark in zip(columns["uid"], columns["question_id"], marks, strict=True)
+            if mark
+        }
+        batch = tu.get_tensordict(columns)
+        tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        return batch
+
+    def _fresh_rows(self, count: int, replayed: frozenset[str]) -> list[dict[str, Any]]:
+        """The next ``count`` rows of the data; one whose question is in the step already waits for the next step."""
+        taken = set(replayed)
+        waiting, self.state.deferred = self.state.deferred, []
+        rows: list[dict[str, Any]] = []
+        while len(rows) < count:
+            question = waiting.pop(0) if waiting else self._next_question()
+            if question in taken:
+                self.state.deferred.append(question)
+                continue
+            taken.add(question)
+            rows.append(self._row(question))
+        self.state.deferred += waiting
+        return rows
+
+    def _next_question(self) -> str:
+        """The next of verl's stateful loader, whose position is saved with each checkpoint."""
+        return list(self._fetch_one_gen_batch()["question_id"])[0]
+
+    # -- 2. after generation --------------------------------------------------------------------------------------
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
+        """One replayed trajectory completes each replayed group, while the actor holds the weights that generated."""
+        if not self.experience.experience:
+            return super()._balance_batch(batch, metrics, **kwargs)
+        started = time.perf_counter()
+        batch = ops.in_order(batch)
+        siblings = ops.first_siblings(batch, list(self.replayed_questions))
+        candidates = {uid: self.pool.candidates(self.replayed_questions[uid]) for uid in siblings}
+        scored = self._score(batch, siblings, candidates)
+        self.replayed, positions = ops.choose_trajectories(scored, self.selector, self.state.rng)
+        session = self.config.actor_rollout_ref.rollout.n - 1
+        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
+        metrics.update(replay_metrics(scored, positions, self.replayed, self.global_steps))
+        self.replay_seconds = time.perf_counter() - started
+        return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _score(self, batch: KVBatchMeta, siblings: dict[str, int], candidates: dict[str, tuple]) -> ops.Scored:
+        prompts: dict[str, torch.Tensor] = {}
+        if siblings:
+            keys = [batch.keys[position] for position in siblings.values()]
+            data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["prompts"])
+            prompts = dict(zip(siblings, data["prompts"].unbind(), strict=True))
+        rollout = self.config.actor_rollout_ref.rollout
+        micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
+        return ops.score_candidates(
+            candidates,
+            prompts,
+            self.experience.exp_metric,
+            self.actor_rollout_wg.compute_log_prob,
+            multiple=micro * self._data_parallel_size(),
+            temperature=rollout.temperature,
+        )
+
+    def _data_parallel_size(self) -> int:
+        workers = self.actor_rollout_wg
+        if "actor" not in workers._dispatch_info:
+            workers._dispatch_info["actor"] = workers._query_dispatch_info("actor")
+        return max(workers._dispatch_info["actor"]) + 1
+
+    # -- 3. log-probs ---------------------------------------------------------------------------------------------
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's pass over the batch; then the pool learns from the fresh rows, and replayed rows get their own past."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        if not self.experience.experience:
+            return batch
+        started = time.perf_counter()
+        groups = ops.observed_groups(batch, self.replayed, self.global_steps)
+        self._observe(groups, metrics)
+        self._fresh_debug_metrics(batch, metrics)
+        if self.experience.exp_is_correct:
+            ops.put_recorded_log_probs(batch, self.replayed)
+        metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
+        return batch
+
+    def _observe(self, groups: list[RolloutGroup], metrics: dict) -> None:
+        """Mixing begins, for good, once a batch is solved often enough (delayed start); collection begins with it."""
+        rollouts = sum(group.size for group in groups)
+        score = sum(len(group.successes) for group in groups) / max(rollouts, 1)
+        was_mixing = self.state.mixing
+        self.state.mixing = was_mixing or score > self.experience.experience_start_sratio
+        if self.state.mixing and not was_mixing:
+            logger.warning("step %d: %.3f of the rollouts are correct, mixing begins", self.global_steps, score)
+        if self.state.mixing:
+            for group in groups:
+                self.pool.observe(group)
+        metrics["experience/fresh_score"] = score
+        metrics["experience/mixing"] = float(was_mixing)
+        metrics.update({f"experience/{name}": value for name, value in self.pool.metrics().items()})
+
+    def _fresh_debug_metrics(self, batch: KVBatchMeta, metrics: dict) -> None:
+        """verl's comparison of rollout and actor log-probs, of fresh rows only: a replayed row has another author."""
+        if not self.replayed or not self.config.actor_rollout_ref.rollout.calculate_log_probs:
+            return
+        keys = [batch.keys[i] for i in ops.fresh_positions(batch)]
+        fields = ["responses", "response_mask", "rollout_log_probs", "old_log_probs"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        metrics.update(calculate_debug_metrics(DataProto(batch=data.to_padded_tensor())))
+
+    # -- 4. advantage ---------------------------------------------------------------------------------------------
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """GRPO over the whole mixed group, the replayed reward included; then the marks the loss goes by."""
+        batch = super()._compute_advantage(batch, metrics)
+        if not self.experience.experience:
+            return batch
+        fresh = FRESH if metrics["experience/mixing"] else ON_POLICY
+        return ops.put_phase(batch, fresh=fresh, replayed=REPLAYED)
+
+    # -- 5. checkpoints -------------------------------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
+        if self.experience.experience:
+            folder = self._checkpoint_folder()
+            self.pool.save(folder / "experience", **self._identity())
+            self.state.save(folder / "experience_state.json")
+        super()._save_checkpoint()
+        self._drop_pools_without_weights()
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.experience.experience and self.global_steps > 0:
+            folder = self._checkpoint_folder()
+            self.pool = ExperiencePool.load(folder / "experience", self.experience, self._identity())
+            self.state = ReplayState.load(folder / "experience_state.json")
+
+    def _identity(self) -> dict[str, str]:
+        return {"data_fingerprint": self.data_fingerprint, "questions": str(len(self.row_of_question))}
+
+    def _checkpoint_folder(self) -> Path:
+        if self.config.trainer.resume_mode == "resume_path" and self.global_steps == self._resumed_from_path():
+            return Path(self.config.trainer.resume_from_path)
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+
+    def _resumed_from_path(self) -> int:
+        return int(str(self.config.trainer.resume_from_path).rstrip("/").split("global_step_")[-1])
+
+    def _drop_pools_without_weights(self) -> None:
+        """verl's rotation deletes old weights only; a pool whose weights are gone goes with them."""
+        if not self.config.trainer.get("max_actor_ckpt_to_keep"):
+            return
+        for folder in Path(self.config.trainer.default_local_dir).glob("global_step_*"):
+            if not (folder / "actor").exists():
+                shutil.rmtree(folder / "experience", ignore_errors=True)
+                (folder / "experience_state.json").unlink(missing_ok=True)

@@ -1,0 +1,134 @@
+"""Everything that can be known to be wrong before Ray starts, each said in one line that names key, value and remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.question_id import fingerprint
+from exgrpo.mix_core_alg import LossSettings
+from exgrpo.train_files import is_local, read_question_ids
+
+# key, the value it must have, why; asked for with and without replay
+_REQUIRED: list[tuple[str, Any, str]] = [
+    ("trainer.use_v1", True, "the older trainer is not supported"),
+    ("trainer.v1.trainer_mode", "exgrpo", "asynchronous modes are not supported"),
+]
+# the same, for replay alone
+_REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
+    ("algorithm.adv_estimator", "grpo", "a replayed trajectory joins a GRPO group"),
+    ("algorithm.filter_groups.enable", False, "groups that are filtered out cannot be filed by difficulty"),
+    ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
+    ("algorithm.rollout_correction.rollout_is", None, "its weights travel where the marks of replayed tokens do"),
+    ("algorithm.rollout_correction.rollout_rs", None, "rejected tokens cannot be told from replayed ones"),
+    ("actor_rollout_ref.actor.policy_loss.loss_mode", "exgrpo", "another loss would take replayed tokens for fresh"),
+    ("actor_rollout_ref.rollout.multi_turn.enable", False, "a trajectory is one response"),
+    ("distillation.enabled", False, "replayed rows have no teacher"),
+    ("data.gen_batch_size", 1, "fresh questions are fetched one by one, so that none is thrown away"),
+]
+
+
+def verify(config: DictConfig) -> None:
+    """Raise ValueError or FileNotFoundError at the first thing that cannot work; costs well under a second a file."""
+    rollout_n = config.actor_rollout_ref.rollout.n
+    experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
+    _required(config, _REQUIRED)
+    _platform(config)
+    _files(config)
+    if experience.experience:
+        _required(config, _REQUIRED_BY_REPLAY)
+        _loss(config.actor_rollout_ref.actor)
+        _data_and_checkpoint(config)
+
+
+def resolve(config: DictConfig) -> None:
+    """Settings that follow from others: without replay the loss is verl's own."""
+    with open_dict(config):
+        if not ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
+            config.actor_rollout_ref.actor.policy_loss.loss_mode = "vanilla"
+
+
+def _required(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
+    for key, wanted, why in table:
+        value = OmegaConf.select(config, key)
+        if (value or None) != (wanted or None):
+            raise ValueError(f"{key}={value}: must be {'null' if wanted is None else wanted}; {why}")
+
+
+def _platform(config: DictConfig) -> None:
+    asked = os.environ.get("VERL_PLATFORM", "")
+    if (config.trainer.device == "cpu") != (asked == "cpu"):
+        raise ValueError(
+            f"trainer.device={config.trainer.device} with VERL_PLATFORM={asked or '(unset)'} in the environment: "
+            "set both to cpu (exp_scripts/ and --config-name=exgrpo_cpu do) or neither"
+        )
+
+
+def _paths(value: Any) -> list[str]:
+    return [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
+
+
+def _files(config: DictConfig) -> None:
+    for key in ("data.train_files", "data.val_files"):
+        for path in _paths(OmegaConf.select(config, key)):
+            if is_local(path) and not Path(path).expanduser().is_file():
+                raise FileNotFoundError(f"{key}={path}: no such file; data/prepare_train.py makes one")
+    model = str(config.actor_rollout_ref.model.path)
+    if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
+        raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
+
+
+def _loss(actor: DictConfig) -> None:
+    names = LossSettings.__dataclass_fields__
+    LossSettings(**{name: value for name, value in actor.policy_loss.items() if name in names})
+
+
+def _data_and_checkpoint(config: DictConfig) -> None:
+    """Question ids of the training files: unique, enough of them, and those of the checkpoint to resume from."""
+    files = _paths(config.data.train_files)
+    if not all(is_local(path) for path in files):
+        return
+    questions = read_question_ids(files, config.data.prompt_key)
+    if len(questions) < config.data.train_batch_size:
+        raise ValueError(
+            f"data.train_batch_size={config.data.train_batch_size}: data.train_files has {len(questions)} questions"
+        )
+    manifest = _resumed_manifest(config)
+    if manifest is None:
+        return
+    recorded = json.loads(manifest.read_text())["identity"]["data_fingerprint"]
+    if recorded != fingerprint(questions):
+        raise ValueError(
+            f"{manifest.parent}: experience of another data set (fingerprint {recorded[:12]}, "
+            f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
+            "trainer.default_local_dir, or trainer.resume_mode=disable"
+        )
+
+
+def _resumed_manifest(config: DictConfig) -> Path | None:
+    """The manifest of the pool this run would go on from; None where it starts anew."""
+    trainer = config.trainer
+    if trainer.resume_mode == "resume_path":
+        folder = Path(str(trainer.resume_from_path))
+    elif trainer.resume_mode == "auto":
+        marker = Path(trainer.default_local_dir) / "latest_checkpointed_iteration.txt"
+        if not marker.is_file() or not marker.read_text().strip().isdigit():
+            return None
+        folder = marker.parent / f"global_step_{int(marker.read_text())}"
+    else:
+        return None
+    if not folder.is_dir():
+        return None
+    manifest = folder / "experience" / "manifest.json"
+    if not manifest.is_file():
+        raise FileNotFoundError(
+            f"{folder}: a checkpoint without experience; set trainer.experience=False, "
+            "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"
+        )
+    return manifest

@@ -1,0 +1,54 @@
+"""The question ids of verl data files, read without verl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from exgrpo.experience.question_id import row_question_id
+
+
+def is_local(path: str) -> bool:
+    """Whether the path is one of this machine's; a remote one is verl's to fetch."""
+    return "://" not in path
+
+
+def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[str]:
+    """The id of each row of the files, in their order.
+
+    Raises:
+        ValueError: no rows, a missing column, or a question that stands twice: one id would then mean two rows.
+    """
+    ids: list[str] = []
+    for path in files:
+        prompts, extras = _columns(Path(path).expanduser(), prompt_key)
+        ids += [row_question_id(extra, prompt) for prompt, extra in zip(prompts, extras, strict=True)]
+    if not ids:
+        raise ValueError(f"data.train_files={list(files)}: no rows")
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        twice = next(i for i, question in enumerate(ids) if question in seen or seen.add(question))  # type: ignore
+        raise ValueError(
+            f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions stand in it twice (the first: "
+            f"row {twice}); data/prepare_train.py removes them"
+        )
+    return ids
+
+
+def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:
+    import pyarrow.json
+    import pyarrow.parquet
+
+    if path.suffix == ".parquet":
+        names = pyarrow.parquet.read_schema(path).names
+        table = None
+    else:
+        table = pyarrow.json.read_json(path)
+        names = table.column_names
+    if prompt_key not in names:
+        raise ValueError(f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}")
+    wanted = [name for name in (prompt_key, "extra_info") if name in names]
+    table = pyarrow.parquet.read_table(path, columns=wanted) if table is None else table
+    extras = table["extra_info"].to_pylist() if "extra_info" in names else [None] * table.num_rows
+    return table[prompt_key].to_pylist(), extras

@@ -1,0 +1,30 @@
+"""exgrpo: ExGRPO experience replay (arXiv 2510.02245) as a plug-in for verl."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "exgrpo" / "__init__.py").read_text()).group(1)
+
+setup(
+    name="exgrpo",
+    version=VERSION,
+    description="ExGRPO experience replay (arXiv 2510.02245) as a plug-in for stock verl",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["exgrpo", "exgrpo.*"]),
+    package_data={"exgrpo": ["config/*.yaml", "py.typed"]},
+    install_requires=["numpy"],
+    extras_require={
+        "verl": ["verl[vllm,fsdp]==0.9.1", "math-verify==0.9.0", "pandas", "pyarrow", "hydra-core"],
+        "torch": ["torch"],
+    },
+    entry_points={
+        "verl.plugins": ["exgrpo = exgrpo.plugin"],
+        "vllm.general_plugins": ["exgrpo = exgrpo.cpu.vllm_on_cpu:install"],
+    },
+)

@@ -1,0 +1,218 @@
+"""The management rule case by case, the bounds, and the whole pool against a plain model."""
+
+import math
+
+import numpy as np
+import pytest
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool, Outcome, success_bucket
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+
+STORED, RETIRED, SKIPPED = Outcome.STORED, Outcome.RETIRED, Outcome.SKIPPED
+
+
+def success(*tokens, step=1, entropy=0.5):
+    return Trajectory(list(tokens), [-0.25 * step] * len(tokens), step, entropy)
+
+
+def group(question, size, *successes, replayed=0):
+    return RolloutGroup(question, size, successes, replayed)
+
+
+def new_pool(**keys):
+    return ExperiencePool(ExperienceConfig(rollout_n=8, **keys))
+
+
+def tokens_of(pool, question):
+    return [tuple(trajectory.tokens.tolist()) for trajectory in pool.candidates(question)]
+
+
+def bucket_of(pool, question):
+    return pool._buckets.place(question)[0]
+
+
+@pytest.mark.parametrize(
+    ("solved", "size", "replayed", "bucket"),
+    [
+        (3, 8, 0, 3),  # all fresh: simply the count
+        (0, 8, 0, 0),
+        (8, 8, 0, 8),
+        (3, 7, 1, 3),  # 3/7 of 8 is 3.43; the release, counting the replayed success in, has 4
+        (4, 7, 1, 5),  # 4.57
+        (7, 7, 1, 8),
+        (1, 7, 1, 1),  # 1.14
+        (6, 7, 1, 7),  # 6.86
+        (1, 3, 0, 3),  # 2.67
+        (5, 6, 0, 7),  # 6.67
+    ],
+)
+def test_bucket_is_the_fresh_success_rate_out_of_k(solved, size, replayed, bucket):
+    assert success_bucket(group("q", size, *[success(1)] * solved, replayed=replayed), 8) == bucket
+
+
+def test_a_tie_goes_to_the_even_count():
+    assert success_bucket(group("q", 4, success(1)), 6) == 2  # 1.5
+    assert success_bucket(group("q", 4, *[success(1)] * 3), 6) == 4  # 4.5
+
+
+@pytest.mark.parametrize("rollout_n", [2, 3, 4, 7, 8, 16])
+def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
+    for size in range(1, rollout_n + 1):
+        buckets = [success_bucket(group("q", size, *[success(1)] * solved), rollout_n) for solved in range(size + 1)]
+        assert buckets[0] == 0 and buckets[-1] == rollout_n
+        assert all(1 <= bucket < rollout_n for bucket in buckets[1:-1])
+        assert buckets == sorted(buckets)
+
+
+def test_a_group_larger_than_k_is_refused_before_anything_changes():
+    pool = new_pool()
+    with pytest.raises(ValueError, match="group of question 'q' has 8 fresh and 1 replayed rows: must be at most 8"):
+        pool.observe(group("q", 8, success(1), replayed=1))
+    assert pool.metrics()["pool_questions"] == 0
+
+
+def test_partially_solved_is_stored_and_eligible():
+    pool = new_pool()
+    assert pool.observe(group("q", 8, success(1, 2), success(3))) is STORED
+    assert tokens_of(pool, "q") == [(1, 2), (3,)] and bucket_of(pool, "q") == 2 and pool.eligible == 1
+    assert pool.choose(5, np.random.default_rng(0)) == ["q"]
+    assert pool.choose(5, np.random.default_rng(0), exclude={"q"}) == []
+
+
+def test_all_correct_retires_for_good_with_its_trajectories():
+    pool = new_pool()
+    pool.observe(group("q", 8, success(1)))
+    assert pool.observe(group("q", 7, *[success(2)] * 7, replayed=1)) is RETIRED
+    assert pool.metrics()["retired_questions"] == 1 and pool.metrics()["pool_tokens"] == 0 and pool.eligible == 0
+    with pytest.raises(KeyError, match="question 'q': it is retired"):
+        pool.candidates("q")
+    for again in (group("q", 8, success(1)), group("q", 8), group("q", 8, *[success(2)] * 8)):
+        assert pool.observe(again) is SKIPPED
+    assert pool.metrics()["pool_questions"] == 0
+    assert pool.observe(group("never seen", 8, *[success(1)] * 8)) is RETIRED
+
+
+def test_falling_to_zero_keeps_the_trajectories_out_of_reach_until_it_is_solved_again():
+    pool = new_pool()
+    assert pool.observe(group("q", 8)) is SKIPPED
+    assert pool.metrics()["pool_questions"] == 0
+    pool.observe(group("q", 8, success(1), success(2)))
+    assert pool.observe(group("q", 7, replayed=1)) is SKIPPED
+    assert bucket_of(pool, "q") == 0 and pool.eligible == 0 and tokens_of(pool, "q") == [(1,), (2,)]
+    assert pool.choose(1, np.random.default_rng(0)) == []
+    assert pool.observe(group("q", 8, success(3))) is STORED
+    assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (3,)]
+
+
+def test_outside_the_bounds_a_known_question_moves_and_nothing_is_stored():
+    pool = new_pool(experience_lbound=1, experience_rbound=3)
+    assert pool.observe(group("q", 8, success(1))) is SKIPPED
+    assert pool.metrics()["pool_questions"] == 0
+    assert pool.observe(group("q", 8, *map(success, range(3)))) is STORED
+    assert pool.observe(group("q", 8, *map(success, range(10, 14)))) is SKIPPED
+    assert bucket_of(pool, "q") == 4 and pool.eligible == 0 and len(pool.candidates("q")) == 3
+
+
+def test_a_duplicate_is_recorded_anew_but_stored_once():
+    pool = new_pool()
+    pool.observe(group("q", 8, success(1, step=1), success(2, step=1)))
+    pool.observe(group("q", 8, success(1, step=9, entropy=0.1), success(1, step=9, entropy=0.1)))
+    old, new = pool.candidates("q")
+    assert (old.tokens.tolist(), old.step) == ([2], 1)
+    assert (new.tokens.tolist(), new.step, new.entropy, new.log_probs.tolist()) == ([1], 9, 0.1, [-2.25])
+    metrics = pool.metrics()
+    assert (metrics["stored"], metrics["duplicates"], metrics["pool_trajectories"]) == (2, 2, 2)
+    pool.check_invariants()
+
+
+def test_the_beginning_of_a_trajectory_is_no_duplicate_of_it():
+    pool = new_pool()
+    pool.observe(group("q", 8, success(1, 2), success(1)))
+    pool.observe(group("q", 8, success(1, 2, 3)))
+    assert tokens_of(pool, "q") == [(1, 2), (1,), (1, 2, 3)] and pool.metrics()["duplicates"] == 0
+
+
+def test_per_question_the_highest_entropy_leaves_first_then_the_oldest():
+    pool = new_pool(experience_max_per_question=2)
+    entropies = {1: 0.3, 2: math.nan, 3: 0.7, 4: 0.7}
+    pool.observe(group("q", 8, *[success(token, entropy=value) for token, value in entropies.items()]))
+    assert tokens_of(pool, "q") == [(1,), (4,)]
+    pool.observe(group("q", 8, success(5, entropy=0.9)))  # the newest may be the worst
+    assert tokens_of(pool, "q") == [(1,), (4,)]
+    pool.observe(group("q", 8, success(6, entropy=0.1)))
+    assert tokens_of(pool, "q") == [(1,), (6,)]
+    assert pool.metrics()["evicted"] == 4
+
+
+def test_overall_the_oldest_recording_leaves_first_and_an_emptied_question_with_it():
+    pool = new_pool(experience_max_trajectories=3)
+    pool.observe(group("a", 8, success(1)))
+    pool.observe(group("b", 8, success(1), success(2)))
+    pool.observe(group("a", 8, success(1)))  # recorded anew: now the newest
+    pool.observe(group("c", 8, success(1)))
+    assert tokens_of(pool, "b") == [(2,)]
+    pool.observe(group("c", 8, success(2)))
+    with pytest.raises(KeyError, match="question 'b': it is not in the pool"):
+        pool.candidates("b")
+    assert sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "c"]
+    assert pool.metrics()["evicted"] == 2
+    pool.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("half", "count", "allowed"),
+    [("first_half", 6, "abc"), ("last_half", 6, "def"), ("first_half", 5, "abc"), ("last_half", 5, "cde")],
+)
+def test_a_half_is_of_the_eligible_questions_by_order_of_entry(half, count, allowed):
+    pool = new_pool(exp_sample_range=half)
+    pool.observe(group("not eligible", 8, success(1)))
+    pool.observe(group("not eligible", 8))
+    for question in "abcdef"[:count]:
+        pool.observe(group(question, 8, success(1)))
+    pool.observe(group("a", 8, *map(success, range(5))))  # moving to another bucket is no new entry
+    assert "".join(sorted(pool.choose(99, np.random.default_rng(0)))) == allowed
+    without = pool.choose(99, np.random.default_rng(0), exclude=[allowed[0]])
+    assert "".join(sorted(without)) == allowed[1:]
+
+
+def test_draws_follow_the_bucket_weights_of_the_configuration():
+    for keys, expected in (
+        ({}, math.exp(-0.5)),
+        ({"exp_bucket_sigma": 2.0}, math.exp(-0.125)),
+        ({"exp_bucket_mean": 0.375}, math.exp(0.5)),
+        ({"exp_bucket_manager": "linear"}, 3 / 4),
+        ({"exp_bucket_manager": False}, 3.0),
+    ):
+        pool, rng, draws = new_pool(**keys), np.random.default_rng(0), 1500
+        for question, solved in (("a", 3), ("b", 3), ("c", 3), ("d", 4)):
+            pool.observe(group(question, 8, *[success(1)] * solved))
+        share = sum(pool.choose(1, rng) != ["d"] for _ in range(draws)) / draws
+        wanted = expected / (1 + expected)
+        assert abs(share - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / draws), keys
+
+
+def test_candidates_are_read_only_views_that_outlive_their_eviction():
+    pool = new_pool(experience_max_trajectories=1)
+    pool.observe(group("a", 8, success(1, 2)))
+    first, again = pool.candidates("a")[0], pool.candidates("a")[0]
+    assert np.shares_memory(first.tokens, again.tokens) and np.shares_memory(first.log_probs, again.log_probs)
+    assert not first.tokens.flags.writeable and not first.log_probs.flags.writeable
+    assert first.tokens.flags.aligned and first.log_probs.flags.aligned
+    pool.observe(group("b", 8, success(3)))
+    assert first.tokens.tolist() == [1, 2] and first.log_probs.tolist() == [-0.25, -0.25]
+
+
+def test_metrics_have_the_same_keys_always_and_count_bytes():
+    pool = new_pool()
+    keys = list(pool.metrics())
+    pool.observe(group("q", 8, success(1, 2, 3)))
+    metrics = pool.metrics()
+    assert list(metrics) == keys and all(type(value) is float for value in metrics.values())
+    assert [key for key in keys if key.startswith("bucket_")] == [f"bucket_{bucket}" for bucket in range(9)]
+    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (3, 3 * 8 + 16, 1)
+
+
+def test_a_negative_count_is_refused():
+    with pytest.raises(ValueError, match="count=-1"):
+        new_pool().choose(-1, np.random.default_rng(0))

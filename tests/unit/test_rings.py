@@ -1,0 +1,81 @@
+"""Ring 0 imports nothing of the frameworks, each module in a fresh process."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+FRAMEWORKS = ("ray", "verl", "vllm", "torch", "transformers", "omegaconf", "tensordict", "pandas", "pyarrow")
+NUMPY_ONLY = [
+    "exgrpo",
+    "exgrpo.config",
+    "exgrpo.experience",
+    "exgrpo.experience.experience_bucket_manager",
+    "exgrpo.experience.experience_pool",
+    "exgrpo.experience.pool_files",
+    "exgrpo.experience.trajectory",
+    "exgrpo.experience.trajectory_selector",
+    "exgrpo.experience.trajectory_store",
+    "exgrpo.experience.weighted_bucket_sampler",
+]
+BLOCK = "import sys\nfor name in {}:\n    sys.modules[name] = None\n"
+
+
+def python(code, blocked=()):
+    return subprocess.run([sys.executable, "-c", BLOCK.format(list(blocked)) + code], capture_output=True, text=True)
+
+
+def test_ring_0_imports_without_any_framework():
+    done = python("\n".join(f"import {module}" for module in NUMPY_ONLY), FRAMEWORKS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_block_blocks():
+    done = python("import torch", FRAMEWORKS)
+    assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
+
+
+def test_a_pool_lives_on_numpy_alone():
+    code = """
+import numpy as np
+from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
+pool = ExperiencePool(ExperienceConfig.from_mapping({}, 4))
+pool.observe(RolloutGroup("q", 4, (Trajectory([1], [-1.0], 0),)))
+assert pool.choose(1, np.random.default_rng(0)) == ["q"]
+"""
+    done = python(code, FRAMEWORKS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_imports_nothing_else():
+    done = python("import exgrpo\nprint(exgrpo.__version__)", ["numpy", *FRAMEWORKS])
+    assert done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+\n", done.stdout), done.stderr
+
+
+def test_importing_the_package_costs_milliseconds():
+    code = """
+import time
+start = time.perf_counter()
+import exgrpo
+print(time.perf_counter() - start)
+"""
+    assert min(float(python(code).stdout) for _ in range(3)) < 0.02
+
+
+@pytest.mark.parametrize("name", ["mixed_policy_loss_", "numpy", "importlib_"])
+def test_an_unknown_name_is_an_attribute_error(name):
+    import exgrpo
+
+    with pytest.raises(AttributeError, match=f"module 'exgrpo' has no attribute '{name}'"):
+        getattr(exgrpo, name)
+
+
+def test_the_lazy_names_are_those_that_are_announced():
+    import exgrpo
+
+    assert sorted(exgrpo.__all__) == sorted({*exgrpo._HOME, "__version__"})
+    assert set(exgrpo.__all__) <= set(dir(exgrpo))
+    for name, home in exgrpo._HOME.items():
+        if home != "exgrpo.mix_core_alg":  # torch; its own tests import it
+            assert getattr(exgrpo, name).__module__ == home
