@@ -44,9 +44,9 @@ _SHARED = {field.name for field in fields(MixPolicyLossConfig)} & {field.name fo
 
 @dataclass
 class SkipFSDPOptimizerConfig(FSDPOptimizerConfig):
-    """verl's FSDP optimizer settings and ``skip_grad_norm``: an update above that gradient norm is not made."""
+    """verl's FSDP optimizer settings and ``skip_grad_bound``: an update above that gradient norm is not made."""
 
-    skip_grad_norm: float | None = None
+    skip_grad_bound: float | None = None
 
 
 @register_policy_loss("exgrpo")
@@ -88,13 +88,13 @@ def compute_policy_loss_exgrpo(
     model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda", "npu"], vendor="exgrpo"
 )
 class SkippingFSDPEngine(FSDPEngineWithLMHead):
-    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_norm`` is skipped and counted.
+    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_bound`` is skipped and counted.
 
     Chosen by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
     """
 
     def optimizer_step(self) -> torch.Tensor:
-        limit = getattr(self.optimizer_config, "skip_grad_norm", None)
+        limit = getattr(self.optimizer_config, "skip_grad_bound", None)
         self._skipped = False
         if limit is None:
             return super().optimizer_step()

@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# The baseline: on-policy GRPO with the settings of run_exgrpo.sh, through the same program. Same environment.
+exec bash "$(dirname "$0")/run_exgrpo.sh" trainer.experience=False trainer.experiment_name=on_policy "$@"

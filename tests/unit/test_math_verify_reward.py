@@ -1,0 +1,117 @@
+"""The reward against given verdicts, hostile answers, and the ways its process can go."""
+
+import gc
+import json
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from exgrpo import math_verify_reward as reward
+from exgrpo.math_verify_reward import compute_score
+
+GRADING = Path(__file__).parents[3] / "shared" / "data" / "grading"
+
+
+def whole(answer, gold, **kwargs):
+    return compute_score("math", answer, gold, require_think=False, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "correct"),
+    [
+        (r"so \boxed{25}", "025", True),  # AIME
+        (r"\boxed{142}", "142.0", True),  # AMC
+        (r"\boxed{\frac{1}{2}}", "$0.5$", True),  # Olympiad: dollars are there already
+        (r"\boxed{4.5e33}", "4.5e33", True),
+        (r"\boxed{24}", "025", False),
+        ("25", None, False),
+        ("", "25", False),
+    ],
+)
+def test_verdicts(answer, gold, correct):
+    assert whole(answer, gold) == {"score": float(correct), "acc": float(correct), "timed_out": 0.0}
+
+
+def test_only_what_follows_the_thought_counts():
+    assert compute_score("math", r"\boxed{1} </think> \boxed{2}", "2")["score"] == 1
+    assert compute_score("math", r"\boxed{2} </think> I do not know", "2")["score"] == 0
+    assert compute_score("math", r"\boxed{2}", "2")["score"] == 0  # the thought never ends
+    assert whole(r"\boxed{2}", "2")["score"] == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9" * 1_000_000,
+        r"\frac{" * 10_000 + "1" + "}" * 10_000,
+        r"\boxed{5",
+        "\x00\x00\ud800",
+        "答案是五",
+        r"$\int_0^1 \sum_{i" * 50,
+    ],
+)
+def test_hostile_answers_are_wrong_and_nothing_more(answer):
+    assert whole(answer, "5")["score"] == 0
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+
+
+def test_an_answer_that_takes_too_long_is_wrong_and_the_next_one_is_not():
+    started = time.monotonic()
+    assert whole(r"\boxed{10^{10^{10}}}", "5", timeout_s=0.5) == {"score": 0.0, "acc": 0.0, "timed_out": 1.0}
+    assert time.monotonic() - started < 20
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+
+
+def test_off_the_main_thread_and_from_many():
+    verdicts = {}
+
+    def ask(n):
+        verdicts[n] = whole(rf"\boxed{{{n}}}", str(n // 2 * 2))["score"]
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verdicts == {n: float(n % 2 == 0) for n in range(16)}
+
+
+def test_a_killed_process_is_replaced():
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+    process = reward._VERIFIER._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+
+
+def test_the_process_is_renewed(monkeypatch):
+    monkeypatch.setattr(reward, "ANSWERS_PER_PROCESS", 3)
+    reward._VERIFIER.close()
+    pids = []
+    for _ in range(7):
+        assert whole(r"\boxed{5}", "5")["score"] == 1
+        pids.append(reward._VERIFIER._process.pid)
+    assert len(set(pids)) == 3
+
+
+def test_memory_of_the_caller_stays_put():
+    for n in range(200):
+        whole(rf"\boxed{{{n}}}", str(n))
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for n in range(2_000):
+        whole(rf"thinking about {n} \boxed{{{n}}}", str(n))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4_096  # KiB
+
+
+@pytest.mark.skipif(not GRADING.is_dir(), reason="the grading data is not beside the checkout")
+@pytest.mark.parametrize(("name", "share"), [("qwen_math_cot_100", 0.998), ("math_verify_tests", 0.96)])
+def test_agreement_with_given_verdicts(name, share):
+    rows = [json.loads(line) for line in (GRADING / f"{name}.jsonl").read_text().splitlines()]
+    agree = [whole(row["pred"], row["gold"])["score"] == float(row["expected"]) for row in rows]
+    assert sum(agree) / len(agree) >= share, f"{sum(agree)} of {len(agree)}"
