@@ -23,6 +23,7 @@ class LossSettings:
 
     Attributes:
         cliprange_low, cliprange_high: PPO's clip range of fresh tokens, 1 - low to 1 + high.
+        clip_upper_bound: the upper end of that range where it is the greater of the two.
         off_policy_reshape: f of replayed tokens: ``no_reshape`` w; ``p_div_p_<beta>`` w/(w+beta); ``square_root``
             w^.5; ``pow`` w^off_policy_reshape_pow_exp; ``logp`` weight * log pi; ``p_logp`` w + weight * log pi.
         on_policy_reshape: of fresh tokens: ``p_div_p_<beta>`` g(pi)/g(pi_old) with g(p) = p/(p+beta); ``logp`` log w;
@@ -47,6 +48,7 @@ class LossSettings:
     off_policy_min_clip: float = -1.0
     all_max_clip: float = -1.0
     loss_remove_clip: bool = True
+    clip_upper_bound: float = 1.0
 
     def __post_init__(self) -> None:
         for key in ("off_policy_reshape", "on_policy_reshape"):
@@ -54,9 +56,14 @@ class LossSettings:
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             if getattr(self, key) != -1 and not getattr(self, key) > 0:
                 raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a positive number, or -1 for off")
-        for key in ("cliprange_low", "cliprange_high"):
+        for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             if not getattr(self, key) >= 0:
                 raise ValueError(f"{key}={getattr(self, key)}: must be a number of 0 or more")
+
+    @property
+    def reads_log_prob(self) -> bool:
+        """Whether a reshape needs log pi, not only the log-ratio."""
+        return self.off_policy_reshape in ("logp", "p_logp") or self.on_policy_reshape.startswith(_P_DIV_P)
 
 
 def _beta(name: str, key: str) -> float | None:
@@ -125,83 +132,100 @@ def mixed_token_losses(
         log_prob: float[B, T] under the policy being trained; the only argument gradients flow to.
         old_log_prob: float[B, T] under the policy that wrote the tokens: pi_old of fresh rows, pi_past of replayed.
         advantages: float[B, T] over the mixed group.
-        is_replayed: bool[B, T].
+        is_replayed: bool[B, T], or bool[B] or bool[B, 1] for whole rows.
         response_mask: bool or 0/1 [B, T]; what it leaves out may hold anything, NaN included.
 
     Returns:
         float[B, T], zero where masked, and scalar metrics (detached, always the same keys, 0 for an empty selection).
 
     Raises:
-        ValueError: shapes that differ.
+        ValueError: one line, for shapes or dtypes that do not fit.
     """
-    _check_shapes(log_prob, old_log_prob, advantages, is_replayed, response_mask)
+    replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
-    log_prob = log_prob.masked_fill(~mask, 0.0)
-    log_ratio = (log_prob - old_log_prob.masked_fill(~mask, 0.0)).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-    advantages = advantages.masked_fill(~mask, 0.0)
-    losses, clipped = _fresh_losses(log_prob, log_ratio, advantages, settings)
-    replayed = mask & is_replayed
-    if bool(replayed.any()):
-        weight, pow_exp = settings.off_policy_reshape_weight, settings.off_policy_reshape_pow_exp
-        shaped = off_policy_ratio(log_ratio, log_prob, settings.off_policy_reshape, weight, pow_exp)
-        if settings.off_policy_max_clip != -1:
-            shaped = shaped.clamp(max=settings.off_policy_max_clip)
-        if settings.off_policy_min_clip != -1:
-            shaped = shaped.clamp(min=settings.off_policy_min_clip)
-        losses = torch.where(replayed, -advantages * shaped, losses)
-    dropped = ~mask
+    replayed = replayed & mask
+    log_ratio = torch.where(mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0)
+    minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
     if settings.all_max_clip != -1:
-        dropped = dropped | (log_prob.detach() > math.log(settings.all_max_clip))
-    losses = losses.masked_fill(dropped, 0.0)
+        minus_advantages.masked_fill_(log_prob.detach() > math.log(settings.all_max_clip), 0.0)
+    log_prob = torch.where(mask, log_prob, 0.0) if settings.reads_log_prob else log_prob
+    shaped, clipped = _fresh_ratio(log_ratio, log_prob, minus_advantages, settings)
+    if bool(replayed.any()):
+        shaped = torch.where(replayed, _replayed_ratio(log_ratio, log_prob, settings), shaped)
+    losses = minus_advantages * shaped
     with torch.no_grad():
-        metrics = _metrics(losses, log_ratio, clipped, mask, replayed)
+        metrics = _metrics(losses, log_ratio, shaped, clipped, mask, replayed)
     return losses, metrics
 
 
-def _check_shapes(*tensors: Tensor) -> None:
-    names = ("log_prob", "old_log_prob", "advantages", "is_replayed", "response_mask")
-    shapes = {name: tuple(tensor.shape) for name, tensor in zip(names, tensors, strict=True)}
-    if len(set(shapes.values())) > 1 or tensors[0].dim() != 2:
+def _checked(
+    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, is_replayed: Tensor, response_mask: Tensor
+) -> Tensor:
+    """``is_replayed`` as bool[B, T]; ValueError unless all the others are as :func:`mixed_token_losses` wants them."""
+    tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name}: must be floating point, got {tensor.dtype}")
+    if is_replayed.dtype != torch.bool:
+        raise ValueError(f"is_replayed: must be torch.bool, got {is_replayed.dtype}")
+    if log_prob.dim() == 2 and is_replayed.shape in (log_prob.shape[:1], (len(log_prob), 1)):
+        is_replayed = is_replayed.reshape(-1, 1).expand(log_prob.shape)
+    tensors |= {"is_replayed": is_replayed, "response_mask": response_mask}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if len(set(shapes.values())) > 1 or log_prob.dim() != 2:
         raise ValueError(f"all must be [rows, tokens] alike, got {shapes}")
+    return is_replayed
 
 
-def _fresh_losses(
-    log_prob: Tensor, log_ratio: Tensor, advantages: Tensor, settings: LossSettings
+def _fresh_ratio(
+    log_ratio: Tensor, log_prob: Tensor, minus_advantages: Tensor, settings: LossSettings
 ) -> tuple[Tensor, Tensor | None]:
-    """PPO's surrogate of every token and, where clipping is on, which tokens it clipped."""
+    """CLIP(w, A) / A of every token and, where clipping is on, which tokens it clipped.
+
+    min(w A, clip(w) A) binds only above for A > 0 and only below for A < 0: these ratios become their bound.
+    """
     weight, pow_exp = settings.on_policy_reshape_weight, settings.on_policy_reshape_pow_exp
     ratio = on_policy_ratio(log_ratio, log_prob, settings.on_policy_reshape, weight, pow_exp)
-    losses, clipped = -advantages * ratio, None
-    if not settings.loss_remove_clip:
-        bounded = -advantages * ratio.clamp(1 - settings.cliprange_low, 1 + settings.cliprange_high)
-        clipped = bounded > losses
-        losses = torch.maximum(losses, bounded)
-    return losses, clipped
+    if settings.loss_remove_clip:
+        return ratio, None
+    low, high = 1 - settings.cliprange_low, max(1 + settings.cliprange_high, settings.clip_upper_bound)
+    with torch.no_grad():
+        above = (minus_advantages < 0) & (ratio > high)
+        below = (minus_advantages > 0) & (ratio < low)
+    return ratio.masked_fill(above, high).masked_fill(below, low), above | below
 
 
-def _mean(values: Tensor, where: Tensor) -> Tensor:
-    return torch.where(where, values, 0.0).sum() / where.sum().clamp(min=1)
+def _replayed_ratio(log_ratio: Tensor, log_prob: Tensor, settings: LossSettings) -> Tensor:
+    """f(w*) of every token, within its bounds."""
+    weight, pow_exp = settings.off_policy_reshape_weight, settings.off_policy_reshape_pow_exp
+    shaped = off_policy_ratio(log_ratio, log_prob, settings.off_policy_reshape, weight, pow_exp)
+    if settings.off_policy_max_clip != -1:
+        shaped = shaped.clamp(max=settings.off_policy_max_clip)
+    if settings.off_policy_min_clip != -1:
+        shaped = shaped.clamp(min=settings.off_policy_min_clip)
+    return shaped
 
 
 def _metrics(
-    losses: Tensor, log_ratio: Tensor, clipped: Tensor | None, mask: Tensor, replayed: Tensor
+    losses: Tensor, log_ratio: Tensor, shaped: Tensor, clipped: Tensor | None, mask: Tensor, replayed: Tensor
 ) -> dict[str, Tensor]:
-    """Means over tokens; ``replayed_ess``, the effective sample size of the importance weights, is (sum w)^2 / (n sum w^2)."""
-    fresh = mask & ~replayed
-    ratio = torch.exp(log_ratio)
-    weights = torch.where(replayed, ratio, 0.0)
-    squares = (weights * weights).sum().clamp(min=torch.finfo(ratio.dtype).tiny)
-    count = replayed.sum()
+    """Means over tokens; ``replayed_ess``, the effective sample size of the weights, is (sum w)^2 / (n sum w^2)."""
+    fresh, zero = mask & ~replayed, losses.new_zeros(())
+    tokens = fresh.sum().clamp(min=1)
+    weights = torch.exp(log_ratio[replayed])
+    count, total = max(weights.numel(), 1), weights.sum()
+    squares = weights.square().sum().clamp(min=torch.finfo(weights.dtype).tiny)
     return {
-        "fresh_loss": _mean(losses, fresh),
-        "fresh_ratio_mean": _mean(ratio, fresh),
-        "fresh_clipfrac": ratio.new_zeros(()) if clipped is None else _mean(clipped.to(ratio.dtype), fresh),
-        "ppo_kl": _mean(-log_ratio, fresh),
-        "replayed_loss": _mean(losses, replayed),
-        "replayed_tokens_share": count / mask.sum().clamp(min=1),
-        "replayed_ratio_mean": _mean(ratio, replayed),
-        "replayed_ratio_max": weights.max() if weights.numel() else ratio.new_zeros(()),
-        "replayed_ess": weights.sum() ** 2 / (count.clamp(min=1) * squares),
+        "fresh_loss": torch.where(fresh, losses, 0.0).sum() / tokens,
+        "fresh_ratio_mean": torch.where(fresh, torch.exp(log_ratio), 0.0).sum() / tokens,
+        "fresh_clipfrac": zero if clipped is None else (clipped & fresh).sum() / tokens,
+        "ppo_kl": -torch.where(fresh, log_ratio, 0.0).sum() / tokens,
+        "replayed_loss": losses[replayed].sum() / count,
+        "replayed_tokens_share": replayed.sum() / mask.sum().clamp(min=1),
+        "replayed_ratio_mean": total / count,
+        "replayed_ratio_max": weights.max() if weights.numel() else zero,
+        "replayed_shaped_mean": shaped[replayed].sum() / count,
+        "replayed_ess": total.square() / (count * squares),
     }
 
 
@@ -217,8 +241,7 @@ def mixed_policy_loss(
     """:func:`mixed_token_losses` as one number, as the released code aggregates it.
 
     With ``loss_remove_token_mean`` the token losses of all rows are summed and divided by T alone (Dr. GRPO's constant,
-    without the number of rows); else they are averaged over the response tokens. verl's trainer aggregates by its own
-    ``loss_agg_mode`` instead.
+    not by the rows); else averaged over the response tokens. verl aggregates by its own ``loss_agg_mode`` instead.
     """
     losses, metrics = mixed_token_losses(
         log_prob, old_log_prob, advantages, is_replayed, response_mask, settings or LossSettings()

@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 CAREFUL_SHARE, LUCK = 0.35, 0.25
 STEPS, BATCH, LEARNING_RATE = 800, 64, 2e-3
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # padding; unused; end of answer, by the name verl asks for
-TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if add_generation_prompt %}\n{% endif %}"
+TEMPLATE = "{% for message in messages %}{{ message['content'] + '\\n' }}{% endfor %}"
 
 
 def build_tokenizer(folder: Path) -> PreTrainedTokenizerFast:

@@ -14,11 +14,10 @@ F64 = torch.float64
 
 
 def settings_of(params):
-    """A reference case's parameters in our names; its clip_upper_bound of 1.0 never binds below 1 + cliprange."""
+    """A reference case's parameters in our names."""
     renamed = {"off_max_clip": "off_policy_max_clip", "off_min_clip": "off_policy_min_clip"}
     given = {renamed.get(name, name): value for name, value in params.items()}
-    cliprange, upper = given.pop("cliprange"), given.pop("clip_upper_bound")
-    assert upper <= 1 + cliprange
+    cliprange = given.pop("cliprange")
     given.pop("loss_remove_token_mean")
     return LossSettings(cliprange_low=cliprange, cliprange_high=cliprange, **given)
 
@@ -44,6 +43,10 @@ def test_value_and_gradient_of_the_released_loss(case):
     if "all_max_clip" not in case["params"]:  # the release takes these means before it drops tokens, ours after
         assert metrics["fresh_loss"].item() == pytest.approx(expected["on_pg_loss"], abs=1e-9)
     assert metrics["replayed_loss"].item() == pytest.approx(expected["off_pg_loss"], abs=1e-9)
+    assert metrics["replayed_shaped_mean"].item() == pytest.approx(expected["off_ratio_mean"], abs=1e-9)
+    if not replayed.any():  # the release takes these over replayed tokens too, ours over fresh ones
+        assert metrics["ppo_kl"].item() == pytest.approx(expected["ppo_kl"], abs=1e-9)
+        assert metrics["fresh_clipfrac"].item() == pytest.approx(expected["on_pg_clipfrac"], abs=1e-7)
 
 
 def one_row(log_ratio, advantage, replayed, **settings):
@@ -69,6 +72,15 @@ def test_a_fresh_token_by_hand():
     # w = 1.5 above 1 + 0.2 with A = 2: clipped at 1.2, no gradient; unclipped -3 and slope -3
     assert one_row(math.log(1.5), 2.0, False, loss_remove_clip=False) == (pytest.approx(-2.4), 0.0)
     assert one_row(math.log(1.5), 2.0, False) == (pytest.approx(-3.0), pytest.approx(-3.0))
+    # w = 0.5 below 1 - 0.2 with A = -2: clipped at 0.8
+    assert one_row(math.log(0.5), -2.0, False, loss_remove_clip=False) == (pytest.approx(1.6), 0.0)
+
+
+def test_clip_upper_bound_raises_the_upper_end_of_the_range_only():
+    inside = {"loss_remove_clip": False, "clip_upper_bound": 2.0}
+    assert one_row(math.log(1.5), 2.0, False, **inside) == (pytest.approx(-3.0), pytest.approx(-3.0))
+    assert one_row(math.log(3.0), 2.0, False, **inside) == (pytest.approx(-4.0), 0.0)
+    assert one_row(math.log(0.5), -2.0, False, **inside) == (pytest.approx(1.6), 0.0)
 
 
 def test_the_gradient_factor_of_shaping_is_at_most_a_quarter():
@@ -82,18 +94,23 @@ def test_the_gradient_factor_of_shaping_is_at_most_a_quarter():
 
 @pytest.mark.parametrize("name", ["no_reshape", "logp", "p_logp", "square_root", "pow", "p_div_p_0.1", "p_div_p_2"])
 @pytest.mark.parametrize("extreme", [1e4, -1e4])
-def test_extreme_ratios_stay_finite(name, extreme):
-    loss, gradient = one_row(extreme, 1.0, True, off_policy_reshape=name)
+@pytest.mark.parametrize("replayed", [True, False])
+def test_extreme_ratios_stay_finite(name, extreme, replayed):
+    loss, gradient = one_row(extreme, 1.0, replayed, off_policy_reshape=name, on_policy_reshape=name)
     assert math.isfinite(loss) and math.isfinite(gradient)
 
 
-def test_padding_may_hold_anything():
+@pytest.mark.parametrize("name", ["no_reshape", "logp", "p_logp", "square_root", "p_div_p_0.1"])
+def test_padding_may_hold_anything(name):
+    variant = LossSettings(
+        off_policy_reshape=name, on_policy_reshape=name, loss_remove_clip=False, all_max_clip=0.9, off_policy_max_clip=2
+    )
     log_prob = torch.tensor([[-1.0, math.nan, math.inf]], dtype=F64, requires_grad=True)
     garbage = torch.tensor([[-1.2, -math.inf, math.nan]], dtype=F64)
     mask = torch.tensor([[1, 0, 0]])
     for replayed in (True, False):
         log_prob.grad = None
-        loss, metrics = mixed_policy_loss(log_prob, garbage, garbage.abs(), mask.bool() & replayed, mask)
+        loss, metrics = mixed_policy_loss(log_prob, garbage, garbage.abs(), mask.bool() & replayed, mask, variant)
         loss.backward()
         assert torch.isfinite(log_prob.grad).all() and log_prob.grad[0, 1:].eq(0).all()
         assert all(torch.isfinite(value) for value in metrics.values())
@@ -136,7 +153,48 @@ def test_a_wrong_setting_is_named(wrong, message):
         LossSettings(**wrong)
 
 
-def test_shapes_that_differ_are_refused():
-    ok = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match=r"'advantages': \(2, 1\)"):
-        mixed_policy_loss(ok, ok, torch.zeros(2, 1), ok.bool(), ok.bool())
+OK = {
+    "log_prob": torch.zeros(2, 3),
+    "old_log_prob": torch.zeros(2, 3),
+    "advantages": torch.ones(2, 3),
+    "is_replayed": torch.zeros(2, 3, dtype=torch.bool),
+    "response_mask": torch.ones(2, 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"advantages": torch.zeros(2, 1)}, r"'advantages': \(2, 1\)"),
+        ({"is_replayed": torch.zeros(3, dtype=torch.bool)}, r"'is_replayed': \(3,\)"),
+        ({"is_replayed": torch.zeros(2, 3)}, "is_replayed: must be torch.bool, got torch.float32"),
+        ({"log_prob": torch.zeros(2, 3, dtype=torch.long)}, "log_prob: must be floating point, got torch.int64"),
+        ({name: tensor[0] for name, tensor in OK.items()}, r"must be \[rows, tokens\]"),
+    ],
+)
+def test_shapes_and_dtypes_that_do_not_fit_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        mixed_policy_loss(**(OK | wrong))
+
+
+def test_replayed_may_be_said_of_whole_rows():
+    tokens = torch.tensor([[True] * 3, [False] * 3])
+    expected = mixed_policy_loss(**(OK | {"is_replayed": tokens}))
+    for rows in (tokens[:, 0], tokens[:, :1]):
+        loss, metrics = mixed_policy_loss(**(OK | {"is_replayed": rows}))
+        assert loss == expected[0] and metrics == expected[1]
+
+
+@pytest.mark.parametrize("response_mask", [torch.zeros(2, 3), torch.ones(2, 3)])
+@pytest.mark.parametrize("replayed", [True, False])
+def test_metrics_have_the_same_keys_and_are_finite_and_detached(response_mask, replayed):
+    given = OK | {"response_mask": response_mask, "is_replayed": torch.full((2,), replayed)}
+    given["log_prob"] = torch.zeros(2, 3, requires_grad=True)
+    metrics = mixed_policy_loss(**given)[1]
+    assert metrics.keys() == mixed_policy_loss(**OK)[1].keys()
+    assert all(m.dim() == 0 and torch.isfinite(m) and not m.requires_grad for m in metrics.values())
+    empty = "replayed_" if not replayed else "fresh_"
+    if response_mask.any():
+        assert all(value == 0 for name, value in metrics.items() if name.startswith(empty))
+    else:
+        assert all(value == 0 for value in metrics.values())

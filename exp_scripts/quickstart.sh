@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Train a tiny model with ExGRPO on this machine's CPU: verl, Ray, vLLM, FSDP2 and Math-Verify as on a cluster.
+#
+#   bash exp_scripts/quickstart.sh [--restart] [--seed N] [--output DIR] [key=value ...]
+#
+# The first call installs the pinned stack into .venv (a few minutes). A call goes on with an unfinished run; --restart,
+# or a call after a finished one, begins anew and keeps the old run's folder beside it. Every Hydra override passes
+# through: trainer.experience_ratio=0.25, trainer.experience=False, trainer.total_training_steps=80, ...
+set -euo pipefail
+bash "$(dirname "$0")/setup_cpu.sh"
+exec "$(dirname "$0")/../.venv/bin/python" "$(dirname "$0")/quickstart/run.py" "$@"

@@ -1,0 +1,152 @@
+"""Table and picture of quickstart runs.
+
+    python exp_scripts/quickstart/report.py DIR [DIR ...]
+
+One run: what it learned and replayed, and DIR/quickstart.png. Several: also mean and spread by kind (ExGRPO, on-policy).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+ACCURACY = "val-core/sum5/acc/mean@"
+
+
+def load(folder: Path) -> dict[int, dict[str, Any]]:
+    """step -> metrics of a run; of a step that was trained twice, after a kill, the last."""
+    steps: dict[int, dict[str, Any]] = {}
+    for file in sorted(folder.glob("metrics-*.jsonl"), key=lambda path: path.stat().st_mtime):
+        for line in file.read_text().split("\n")[:-1]:
+            entry = json.loads(line)
+            steps.setdefault(entry["step"], {}).update(entry["data"])
+    return dict(sorted(steps.items()))
+
+
+def test_accuracy(metrics: dict[str, Any]) -> float | None:
+    """Sampled accuracy on the test questions, where the step has one."""
+    return next((value for key, value in metrics.items() if key.startswith(ACCURACY)), None)
+
+
+def fresh_accuracy(metrics: dict[str, Any]) -> float | None:
+    """Share of correct rollouts among the step's fresh ones."""
+    return metrics.get("experience/fresh_score", metrics.get("critic/score/mean"))
+
+
+def progress(entry: dict[str, Any], steps: int) -> str:
+    """One line about a step."""
+    metrics, step = entry["data"], entry["step"]
+    test = test_accuracy(metrics)
+    words = [] if test is None else [f"test accuracy {test:.3f}"]
+    if "timing_s/step" in metrics:
+        seconds = metrics["timing_s/step"]
+        groups = metrics.get("experience/replayed_groups", 0)
+        pool = metrics.get("experience/pool_questions", 0)
+        retired = metrics.get("experience/retired_questions", 0)
+        left = (steps - step) * seconds
+        words = [
+            f"train accuracy {fresh_accuracy(metrics):.3f}",
+            f"replayed {groups:.0f}",
+            f"pool {pool:.0f} questions",
+            f"retired {retired:.0f}",
+            f"{seconds:.1f} s a step, {left / 60:.1f} min left",
+            *words,
+        ]
+    return f"step {step:3d}/{steps}  " + "  ".join(words)
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """The numbers of a run."""
+    steps = load(folder)
+    tests = [(step, value) for step, metrics in steps.items() if (value := test_accuracy(metrics)) is not None]
+    trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
+    replaying = [m for m in trained.values() if m.get("experience/replayed_groups", 0) > 0]
+    last = trained[max(trained)]
+    return {
+        "run": folder.name,
+        "kind": "ExGRPO" if "experience/mixing" in last else "on-policy",
+        "accuracy before": tests[0][1],
+        "accuracy after": tests[-1][1],
+        "steps": max(trained),
+        "steps that replay": len(replaying),
+        "questions in pool": int(last.get("experience/pool_questions", 0)),
+        "questions retired": int(last.get("experience/retired_questions", 0)),
+        "replay age (mean, steps)": round(statistics.mean(m["experience/replay_age"] for m in replaying), 1)
+        if replaying
+        else 0.0,
+        "generated tokens": int(sum(generated_tokens(m) for m in trained.values())),
+        "seconds a step (median)": round(statistics.median(m["timing_s/step"] for m in trained.values()), 2),
+    }
+
+
+def generated_tokens(metrics: dict[str, Any]) -> float:
+    """Response tokens this step generated: those of the batch but for the replayed ones."""
+    rows = metrics["perf/total_num_tokens"] / (metrics["prompt_length/mean"] + metrics["response_length/mean"])
+    groups = metrics.get("experience/replayed_groups", 0)
+    return rows * metrics["response_length/mean"] - groups * metrics.get("experience/replayed_response_length", 0)
+
+
+def picture(folder: Path) -> Path:
+    """Accuracy and pool over the steps, as DIR/quickstart.png."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    steps = load(folder)
+    trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    left.plot(list(trained), [fresh_accuracy(m) for m in trained.values()], color="C7", lw=1, label="training, fresh rollouts")
+    tests = [(step, value) for step, m in steps.items() if (value := test_accuracy(m)) is not None]
+    left.plot(*zip(*tests, strict=True), "o-", color="C0", label="test questions, sampled")
+    left.set(title="Accuracy", xlabel="step", ylim=(0, 1))
+    left.legend(loc="lower right")
+    for key, name in (("pool_questions", "in the pool"), ("retired_questions", "retired: solved by every rollout")):
+        middle.plot(list(trained), [m.get(f"experience/{key}", 0) for m in trained.values()], label=name)
+    middle.set(title="Questions", xlabel="step")
+    middle.legend(loc="upper left")
+    right.bar(list(trained), [m.get("experience/replayed_groups", 0) for m in trained.values()], color="C2", alpha=0.5)
+    right.set(title="Replayed groups (bars), age of what is replayed (line)", xlabel="step", ylabel="groups")
+    ages = right.twinx()
+    ages.plot(list(trained), [m.get("experience/replay_age", 0) for m in trained.values()], color="C3")
+    ages.set_ylabel("mean age, steps", color="C3")
+    for axes in (left, middle, right):
+        axes.spines[["top"]].set_visible(False)
+    path = folder / "quickstart.png"
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def spread(values: list[float]) -> str:
+    """Mean and, of several, the range."""
+    text = f"{statistics.mean(values):.3f}"
+    return text if len(values) == 1 else f"{text} ({min(values):.3f} to {max(values):.3f})"
+
+
+def show(folders: list[Path]) -> None:
+    """Print the table of each run, draw its picture, and compare the kinds where there are several."""
+    summaries = []
+    for folder in folders:
+        found = summary(folder)
+        summaries.append(found)
+        (folder / "summary.json").write_text(json.dumps(found, indent=1))
+        print(f"\n{folder}")
+        for key, value in found.items():
+            print(f"  {key:26} {value:.3f}" if isinstance(value, float) else f"  {key:26} {value}")
+        print(f"  picture                    {picture(folder)}")
+    if len(folders) > 1:
+        print("\n| | runs | before | after | generated tokens | s a step |\n| --- | --- | --- | --- | --- | --- |")
+        for kind in ("ExGRPO", "on-policy"):
+            runs = [found for found in summaries if found["kind"] == kind]
+            if runs:
+                cells = [spread([found[key] for found in runs]) for key in ("accuracy before", "accuracy after")]
+                tokens = statistics.mean(found["generated tokens"] for found in runs)
+                seconds = statistics.mean(found["seconds a step (median)"] for found in runs)
+                print(f"| {kind} | {len(runs)} | {' | '.join(cells)} | {tokens:,.0f} | {seconds:.2f} |")
+
+
+if __name__ == "__main__":
+    show([Path(argument) for argument in sys.argv[1:]])
