@@ -3,9 +3,9 @@
     python data/prepare_train.py --dataset_name Elliott/Openr1-Math-46k-8192 --output_file data/openr1.parquet
     python data/prepare_train.py --input_file questions.jsonl --output_file train.parquet
 
-Rows without a question or an answer are dropped; so are repeated questions, which would share one entry of the experience
-pool: all but the first where the answers agree, every one of them where they conflict, since no one can tell which answer
-is right. Each is counted and the first are shown. The file appears when it is whole.
+Rows without a question or an answer are dropped; so are repeated questions, which would share one entry of the
+experience pool: all but the first where the answers agree, every one of them where they conflict, since no one can tell
+which is right. Each is counted and the first are shown. The file appears when it is whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import csv
 import json
 import math
-import os
 import random
 import re
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+from verl_rows import fail, make_row, read_system_prompt, write_parquet
 
 from exgrpo.experience.question_id import question_id
 
@@ -111,9 +111,7 @@ def open_dataset(name: str, split: str) -> Source:
     import datasets
 
     dataset = datasets.load_dataset(name, split=split)
-    return Source(
-        name, dataset.column_names, len(dataset), lambda columns: iter(dataset.select_columns(list(columns)))
-    )
+    return Source(name, dataset.column_names, len(dataset), lambda columns: iter(dataset.select_columns(list(columns))))
 
 
 def pick_key(source: Source, option: str, given: str | None, known: Sequence[str]) -> str:
@@ -167,57 +165,83 @@ def answer_text(value: Any) -> str:
 
 def clean(pairs: Iterable[tuple[str, str]], report: Report) -> list[tuple[str, str]]:
     """The questions and answers to keep, in order; what is dropped goes into ``report``."""
-    kept: dict[str, tuple[str, str]] = {}
-    conflicting: dict[str, int] = {}
+    groups: dict[str, list[tuple[int, str, str]]] = {}
     for row, (question, answer) in enumerate(pairs):
         report.read += 1
-        if not question or not answer:
-            report.drop("no answer" if question else "no question", row, question or answer)
-            continue
-        first = kept.setdefault(key := question_id(question), (question, answer))
-        if first[0] is question:
-            conflicting[key] = 0
-        elif first[1] == answer and not conflicting[key]:
-            report.drop("a question that stands there already, with the same answer", row, question)
+        if question and answer:
+            groups.setdefault(question_id(question), []).append((row, question, answer))
         else:
-            report.drop("a question that stands there with another answer (no row of it is kept)", row, question)
-            conflicting[key] += 1
-    chosen = [pair for key, pair in kept.items() if not conflicting[key]]
-    if lost := len(kept) - len(chosen):
-        report.counts["first rows of questions with conflicting answers"] = lost
-        report.examples["first rows of questions with conflicting answers"] = [
-            repr(kept[key][0][:60]) for key, times in conflicting.items() if times
-        ][:SHOWN]
-    report.kept = len(chosen)
-    return chosen
+            report.drop("no answer" if question else "no question", row, question or answer)
+    kept = []
+    for group in groups.values():
+        agree = len({answer for _, _, answer in group}) == 1
+        kept += [group[0][1:]] if agree else []
+        for row, question, _ in group[agree:]:
+            reason = "a question that stands there already" if agree else "a question with conflicting answers"
+            report.drop(reason, row, question)
+    report.kept = len(kept)
+    return kept
 
 
-def make_row(
-    question: str, answer: str, index: int, *, data_source: str, split: str, system: str | None
-) -> dict[str, Any]:
-    """One row of verl's schema; ``extra_info.question_id`` is the same in every file that holds the question."""
-    messages = [{"role": "system", "content": system}] if system else []
-    return {
-        "data_source": data_source,
-        "prompt": [*messages, {"role": "user", "content": question}],
-        "ability": "math",
-        "reward_model": {"ground_truth": answer, "style": "rule"},
-        "extra_info": {"index": index, "question_id": question_id(question), "split": split},
-    }
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--dataset_name", help="dataset of the Hugging Face hub, such as Elliott/Openr1-Math-46k-8192")
+    source.add_argument(
+        "--input_file", type=Path, nargs="+", help="local .parquet, .jsonl, .json (a row a line) or .csv"
+    )
+    parser.add_argument("--output_file", type=Path, required=True, help="parquet file to write")
+    parser.add_argument("--split", default="train", help="split of the hub's dataset, and extra_info.split (train)")
+    parser.add_argument("--question_key", help=f"column, or path a.b; else the first there is of {QUESTION_KEYS}")
+    parser.add_argument("--answer_key", help=f"column, or path a.b; else the first there is of {ANSWER_KEYS}")
+    parser.add_argument(
+        "--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message"
+    )
+    parser.add_argument("--data_source", help="what to write as data_source (the dataset's or first file's name)")
+    parser.add_argument("--shuffle_seed", "--shuffle-seed", type=int, help="shuffle the questions with this seed")
+    parser.add_argument("--limit", type=int, help="keep this many questions, after shuffling (all)")
+    options = parser.parse_args(arguments)
+    if options.limit is not None and options.limit < 1:
+        parser.error(f"--limit {options.limit}: must be 1 or more")
+    return options
 
 
-def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the rows beside ``path`` and rename the file once it is on disk."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def read_pairs(source: Source, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Question and answer of each row of a source, either of them empty where the row has none."""
+    question_key = pick_key(source, "--question_key", options.question_key, QUESTION_KEYS)
+    answer_key = pick_key(source, "--answer_key", options.answer_key, ANSWER_KEYS)
+    columns = {key if key in source.columns else key.split(".")[0] for key in (question_key, answer_key)}
+    for row in tqdm(source.rows(sorted(columns)), total=source.total, desc=source.name, unit="row", disable=None):
+        yield question_text(lookup(row, question_key)), answer_text(lookup(row, answer_key))
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read, clean, write and report."""
+    options = parse_arguments(arguments)
     try:
-        with temporary.open("wb") as file:
-            pq.write_table(pa.Table.from_pylist(rows), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        system = read_system_prompt(options.system_prompt_file)
+        if options.dataset_name:
+            sources = [open_dataset(options.dataset_name, options.split)]
+        else:
+            sources = [open_file(path) for path in options.input_file]
+        report = Report()
+        pairs = clean((pair for source in sources for pair in read_pairs(source, options)), report)
+        print(report)
+        if not pairs:
+            raise ValueError(f"{sources[0].name}: no question with an answer is left")
+    except (ValueError, OSError, csv.Error) as error:
+        sys.exit(fail("prepare_train.py", error))
+    if options.shuffle_seed is not None:
+        random.Random(options.shuffle_seed).shuffle(pairs)
+    name = options.data_source or options.dataset_name or options.input_file[0].stem
+    rows = [
+        make_row(question, answer, index, data_source=name, split=options.split, system=system)
+        for index, (question, answer) in enumerate(pairs[: options.limit])
+    ]
+    write_parquet(rows, options.output_file)
+    print(f"{options.output_file}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Train with ExGRPO: ``python -m exgrpo.main_mix_ppo key=value ...`` (Hydra overrides; ``--cfg job`` only prints).
 
 The configuration is verl's own plus the ``trainer.*`` keys of README, section "Keys". Everything that can be wrong
-with it is said in one line before Ray starts. ``--config-name=exgrpo_cpu`` is the same program on a CPU.
+with it is said in one line before Ray starts. ``stack=cpu`` is the same program on a CPU.
 """
 
 from __future__ import annotations

@@ -4,16 +4,19 @@
     reward.custom_reward_function.name=compute_score
     reward.custom_reward_function.reward_kwargs.require_think=True
 
-verl calls reward functions from a thread of a Ray actor, where the signals that Math-Verify's own time limits need do not
-work, and where an answer that hangs would hang the run. So the verdict is made in a process of its own, one a caller,
-which is killed when an answer takes too long and replaced every few thousand answers, since SymPy's caches only grow.
+verl calls reward functions from a thread of a Ray actor, where the signals that Math-Verify's own time limits need do
+not work, and where an answer that hangs would hang the run. So the verdict is made in a process of its own, one each,
+killed when an answer takes too long and replaced every few thousand answers, since SymPy's caches only grow.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
+import logging
 import os
+import re
 import select
 import subprocess
 import sys
@@ -25,6 +28,8 @@ THINK_END = "</think>"
 MAX_CHARACTERS = 20_000  # of an answer, counted from its end: where answers stand; parsing is not linear in the length
 ANSWERS_PER_PROCESS = 5_000
 START_TIMEOUT_S = 120.0  # importing SymPy on a busy machine
+_DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")  # of mathematics; not the \\[2pt] of a matrix, not \$
+_logger = logging.getLogger(__name__)
 
 
 def compute_score(
@@ -34,29 +39,44 @@ def compute_score(
     extra_info: Any = None,
     require_think: bool = True,
     timeout_s: float = 5.0,
+    **_: Any,
 ) -> dict[str, float]:
-    """Whether ``solution_str`` ends in the answer ``ground_truth``; never raises, returns within ``timeout_s``.
+    """Whether ``solution_str`` ends in the answer ``ground_truth``; never raises, whatever the arguments.
 
     Args:
         data_source, extra_info: verl passes them; unused.
         ground_truth: LaTeX of the right answer, with or without its dollars.
         require_think: what counts is what follows the closing </think>, and without one the answer is wrong (version 3
             of the released rewards, its script's); else the whole response (version 4).
-        timeout_s: seconds for this answer; one that takes longer is wrong.
+        timeout_s: seconds for this answer once its turn has come (the threads of a caller share one process, which
+            takes up to START_TIMEOUT_S to start); one that takes longer is wrong.
+        **_: verl passes the address and the tokenizer of a reward model where there is one; unused.
 
     Returns:
-        ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 where the time limit made the verdict.
+        ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 where there was no verdict in time, or at all.
     """
-    answer = str(solution_str)
-    if require_think:
-        _, closed, answer = answer.rpartition(THINK_END)
-        if not closed:
+    try:
+        answer = str(solution_str)
+        if require_think:
+            _before, closed, answer = answer.rpartition(THINK_END)
+            if not closed:
+                return _verdict(False)
+        gold = "" if ground_truth is None else _gold_latex(str(ground_truth))
+        if not gold or not answer.strip():
             return _verdict(False)
-    gold = str(ground_truth).strip().strip("$")
-    if ground_truth is None or not gold or not answer.strip():
+        correct = _VERIFIER.verify(gold, answer[-MAX_CHARACTERS:], timeout_s)
+        return _verdict(bool(correct), timed_out=correct is None)
+    except Exception:  # a reward that raises ends the run
+        _logger.exception("no verdict, counted as a wrong answer")
         return _verdict(False)
-    correct = _VERIFIER.verify(f"${gold}$", answer[-MAX_CHARACTERS:], timeout_s)
-    return _verdict(bool(correct), timed_out=correct is None)
+
+
+def _gold_latex(gold: str) -> str:
+    """``gold`` between dollars, unless it marks its mathematics itself; empty where there is nothing in it."""
+    bare = re.sub(r"^\$+|(?<!\\)\$+$", "", gold.strip()).strip()
+    if not bare:
+        return ""
+    return gold if _DELIMITERS.search(bare) else f"${bare}$"
 
 
 def _verdict(correct: bool, timed_out: bool = False) -> dict[str, float]:
@@ -76,47 +96,56 @@ class _Verifier:
         """The verdict; None where the answer took longer than ``timeout_s``, or killed the process it was judged in."""
         request = json.dumps({"gold": gold, "answer": answer}).encode() + b"\n"
         with self._lock:
+            reply = None
             try:
-                process = self._ready()
-                assert process.stdin is not None
-                process.stdin.write(request)
-                process.stdin.flush()
+                self._make_ready()
                 self._answers += 1
-                reply = self._line(timeout_s)
-            except (OSError, ValueError):
-                reply = None
+                deadline = time.monotonic() + timeout_s
+                if self._send(request, deadline):
+                    reply = self._line(deadline)
+            except (OSError, ValueError):  # it cannot be started, or has just died
+                _logger.exception("no Math-Verify process, the answer counts as wrong")
             if reply is None:
                 self.close()
                 return None
         return bool(json.loads(reply)["correct"])
 
-    def _ready(self) -> subprocess.Popen[bytes]:
-        """The process, started if there is none, if it died, if it is another's (a fork), or if it is due for renewal."""
-        if self._owner != os.getpid():
-            self._process, self._owner = None, os.getpid()
+    def _make_ready(self) -> None:
+        """Start a process if there is none, if it died, or if it is due for renewal; OSError if it does not start."""
         if self._process is not None and (self._process.poll() is not None or self._answers >= ANSWERS_PER_PROCESS):
             self.close()
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "exgrpo.math_verify_worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            self._answers = 0
-            if self._line(START_TIMEOUT_S) is None:
-                raise OSError("the Math-Verify process did not start")
-        return self._process
+        if self._process is not None:
+            return
+        command = [sys.executable, "-m", "exgrpo.math_verify_worker"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._owner, self._answers = os.getpid(), 0
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)  # a process that stopped reading must not stop us
+        if self._line(time.monotonic() + START_TIMEOUT_S) is None:
+            raise OSError("the Math-Verify process did not start")
 
-    def _line(self, timeout_s: float) -> bytes | None:
-        """The next line of the process; None if it does not come in time."""
+    def _send(self, request: bytes, deadline: float) -> bool:
+        """Write ``request`` to the process; False if it does not take all of it in time."""
+        assert self._process is not None and self._process.stdin is not None
+        descriptor, rest = self._process.stdin.fileno(), memoryview(request)
+        while rest and _wait(descriptor, select.POLLOUT, deadline):
+            rest = rest[os.write(descriptor, rest) :]
+        return not rest
+
+    def _line(self, deadline: float) -> bytes | None:
+        """The next line of the process; None if it does not come in time, or the process ended."""
         assert self._process is not None and self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        deadline, received = time.monotonic() + timeout_s, b""
+        descriptor, received = self._process.stdout.fileno(), b""
         while not received.endswith(b"\n"):
-            ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
-            chunk = os.read(descriptor, 65536) if ready else b""
+            chunk = os.read(descriptor, 65536) if _wait(descriptor, select.POLLIN, deadline) else b""
             if not chunk:
                 return None
             received += chunk
         return received
+
+    def forget(self) -> None:
+        """In the child of a fork: the process is the parent's, and the lock may be held by a thread not forked."""
+        self._process, self._lock = None, threading.Lock()
 
     def close(self) -> None:
         """End the process, if it is ours."""
@@ -125,12 +154,18 @@ class _Verifier:
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    try:
+                    with contextlib.suppress(OSError):  # what it would have flushed has no reader any more
                         pipe.close()
-                    except OSError:  # what it would have flushed has no reader any more
-                        pass
         self._process = None
+
+
+def _wait(descriptor: int, event: int, deadline: float) -> bool:
+    """Whether ``descriptor`` is ready for ``event`` before ``deadline``, in seconds of the monotonic clock."""
+    poll = select.poll()  # not select(), which takes no descriptor above 1,023
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1_000))
 
 
 _VERIFIER = _Verifier()
 atexit.register(_VERIFIER.close)
+os.register_at_fork(after_in_child=_VERIFIER.forget)

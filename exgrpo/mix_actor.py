@@ -1,4 +1,4 @@
-"""Actor side of ExGRPO in verl: the registered policy loss ``exgrpo``, its settings, and the update that can be skipped.
+"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, and the update that can be skipped.
 
 Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
 

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -122,7 +121,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     def _next_question(self) -> str:
         """The next of verl's stateful loader, whose position is saved with each checkpoint."""
-        return list(self._fetch_one_gen_batch()["question_id"])[0]
+        return next(iter(self._fetch_one_gen_batch()["question_id"]))
 
     # -- 2. after generation --------------------------------------------------------------------------------------
 
@@ -168,7 +167,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     # -- 3. log-probs ---------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's pass over the batch; then the pool learns from the fresh rows, and replayed rows get their own past."""
+        """verl's pass over the batch; then the pool observes the fresh rows, and replayed rows get their own past."""
         batch = super()._compute_old_log_prob(batch, metrics)
         if not self.experience.experience:
             return batch

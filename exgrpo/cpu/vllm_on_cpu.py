@@ -11,7 +11,7 @@ def install() -> None:
     if os.environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
         return
     _keep_packed_weights()
-    _copy_weights_out_of_shared_memory()
+    _map_shared_weights_by_torch()
 
 
 def _keep_packed_weights() -> None:
@@ -33,11 +33,10 @@ def _keep_packed_weights() -> None:
     utils.dispatch_cpu_unquantized_gemm = dispatch
 
 
-def _copy_weights_out_of_shared_memory() -> None:
-    """Hand out copies of the received buffer: ``tensor.to("cpu")`` is a view, and a segment that is viewed cannot close.
+def _map_shared_weights_by_torch() -> None:
+    """Map the received segment by torch: where ``tensor.to("cpu")`` is a view, a segment viewed by Python cannot close.
 
-    verl's receiver calls rebuild_shared_memory once an update, before the sender writes: the file is mapped by torch,
-    which owns the mapping, instead of through a memoryview that pins the segment.
+    The mapping is torch's own and lives as long as its tensors; the segment's memoryview stays free.
     """
     import torch
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer

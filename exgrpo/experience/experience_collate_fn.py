@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:
     """Column name -> object array [B]: the collation used where a framework brings none of its own."""
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in rows[0]:
         columns[name] = np.empty(len(rows), dtype=object)
         columns[name][:] = [row[name] for row in rows]

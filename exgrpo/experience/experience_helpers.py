@@ -60,7 +60,7 @@ def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: in
 
 
 def replayed_tag(sibling: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
-    """The queue's tag of a replayed row; its staleness is the trajectory's, whose weights were those before its step."""
+    """The queue's tag of a replayed row; its staleness is that of the trajectory, by the weights that wrote it."""
     length = len(trajectory.tokens)
     tag = dict(sibling, response_len=length, seq_len=sibling["prompt_len"] + length, is_replayed=True)
     tag["min_global_steps"] = tag["max_global_steps"] = trajectory.step - 1

@@ -129,9 +129,7 @@ def inject(
     fields = [replayed_row(rows[i], chosen[uid], session) for i, uid in enumerate(uids)]
     keys = [f"{uid}_{session}_0" for uid in uids]
     tags = [replayed_tag(batch.tags[siblings[uid]], chosen[uid]) for uid in uids]
-    tq.kv_batch_put(
-        keys=keys, partition_id=batch.partition_id, fields=list_of_dict_to_tensordict(fields), tags=tags
-    )
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=list_of_dict_to_tensordict(fields), tags=tags)
     return KVBatchMeta(
         keys=batch.keys + keys,
         tags=batch.tags + tags,
@@ -162,9 +160,7 @@ def observed_groups(batch: KVBatchMeta, replayed: Mapping[str, Trajectory], step
     if not fresh:
         return []
     fields = ["question_id", "responses", "rm_scores", "old_log_probs", "entropy"]
-    data = tq.kv_batch_get(
-        keys=[batch.keys[i] for i in fresh], partition_id=batch.partition_id, select_fields=fields
-    )
+    data = tq.kv_batch_get(keys=[batch.keys[i] for i in fresh], partition_id=batch.partition_id, select_fields=fields)
     return rollout_groups(
         uids=[split_key(batch.keys[i])[0] for i in fresh],
         questions=list(data["question_id"]),

@@ -17,8 +17,8 @@ def replay_metrics(
     scored: Scored, positions: Mapping[str, int], replayed: Mapping[str, Trajectory], step: int
 ) -> dict[str, float]:
     """Metrics of what was replayed in ``step``: counts, ages in steps, scores of chosen and passed-over candidates."""
-    ages = [step - trajectory.step for trajectory in replayed.values()]
-    chosen = [scored.scores[uid][at] for uid, at in positions.items() if len(scored.scores[uid])]
+    ages: list[float] = [step - trajectory.step for trajectory in replayed.values()]
+    chosen = [float(scored.scores[uid][at]) for uid, at in positions.items() if len(scored.scores[uid])]
     passed = [np.delete(scored.scores[uid], at) for uid, at in positions.items() if len(scored.scores[uid])]
     others = np.concatenate(passed) if passed else np.zeros(1)
     return {

@@ -1,4 +1,4 @@
-"""Makes the quickstart's base model: a 0.8 M-parameter Qwen2 with two habits, for reinforcement learning to choose from.
+"""Makes the quickstart's base model: a 1.1 M-parameter Qwen2 with two habits for reinforcement learning to choose from.
 
     python exp_scripts/quickstart/make_base.py --output_dir exp_scripts/quickstart/base_model
 

@@ -2,7 +2,7 @@
 
     python exp_scripts/quickstart/report.py DIR [DIR ...]
 
-One run: what it learned and replayed, and DIR/quickstart.png. Several: also mean and spread by kind (ExGRPO, on-policy).
+One run: what it learned and replayed, and DIR/quickstart.png. Several: also mean and spread of each kind of run.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def picture(folder: Path) -> Path:
     steps = load(folder)
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-    left.plot(list(trained), [fresh_accuracy(m) for m in trained.values()], color="C7", lw=1, label="training, fresh rollouts")
+    left.plot(
+        list(trained), [fresh_accuracy(m) for m in trained.values()], color="C7", lw=1, label="training, fresh rollouts"
+    )
     tests = [(step, value) for step, m in steps.items() if (value := test_accuracy(m)) is not None]
     left.plot(*zip(*tests, strict=True), "o-", color="C0", label="test questions, sampled")
     left.set(title="Accuracy", xlabel="step", ylim=(0, 1))

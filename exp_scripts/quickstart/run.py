@@ -23,17 +23,27 @@ import tasks
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40
-SETTINGS = """
-data.train_batch_size=16 data.max_prompt_length=16 data.max_response_length=48
-actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.max_model_len=128
-actor_rollout_ref.rollout.val_kwargs.temperature=1.0 actor_rollout_ref.rollout.val_kwargs.do_sample=True
-actor_rollout_ref.rollout.val_kwargs.n=2
-actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192
-actor_rollout_ref.actor.optim.lr=5e-5
-reward.custom_reward_function.reward_kwargs.require_think=False
-trainer.project_name=exgrpo trainer.experiment_name=quickstart trainer.logger=[console,file]
-trainer.test_freq=20 trainer.save_freq=10 trainer.max_actor_ckpt_to_keep=2
-""".split()
+SETTINGS = [
+    "trainer.rollout_poll_interval=0.05",
+    "data.train_batch_size=16",
+    "data.max_prompt_length=16",
+    "data.max_response_length=48",
+    "actor_rollout_ref.rollout.n=8",
+    "actor_rollout_ref.rollout.max_model_len=128",
+    "actor_rollout_ref.rollout.val_kwargs.temperature=1.0",
+    "actor_rollout_ref.rollout.val_kwargs.do_sample=True",
+    "actor_rollout_ref.rollout.val_kwargs.n=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192",
+    "actor_rollout_ref.actor.optim.lr=5e-5",
+    "reward.custom_reward_function.reward_kwargs.require_think=False",
+    "trainer.project_name=exgrpo",
+    "trainer.experiment_name=quickstart",
+    "trainer.logger=[console,file]",
+    "trainer.test_freq=20",
+    "trainer.save_freq=10",
+    "trainer.max_actor_ckpt_to_keep=2",
+]
 # What of the log tells where the start-up is; each is shown once, with the time it came at.
 STAGES = {
     "Started a local Ray instance": "Ray is up; loading verl",
@@ -96,7 +106,7 @@ def set_aside(output: Path) -> None:
 def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[str]:
     """The training command; overrides stand last and win."""
     return [
-        *(sys.executable, "-m", "exgrpo.main_mix_ppo", "--config-name=exgrpo_cpu"),
+        *(sys.executable, "-m", "exgrpo.main_mix_ppo", "stack=cpu"),
         *SETTINGS,
         f"data.train_files={output}/data/train.parquet",
         f"data.val_files={output}/data/test.parquet",

@@ -27,10 +27,13 @@ def whole(answer, gold, **kwargs):
         (r"so \boxed{25}", "025", True),  # AIME
         (r"\boxed{142}", "142.0", True),  # AMC
         (r"\boxed{\frac{1}{2}}", "$0.5$", True),  # Olympiad: dollars are there already
+        (r"\boxed{\frac{1}{2}}", r"so \[ \boxed{0.5} \]", True),  # marks its mathematics itself
         (r"\boxed{4.5e33}", "4.5e33", True),
+        (r"\boxed{5}", "np.arcsin(10/13)", False),  # Minerva
         (r"\boxed{24}", "025", False),
         ("25", None, False),
         ("", "25", False),
+        ("25", " $$ ", False),
     ],
 )
 def test_verdicts(answer, gold, correct):
@@ -89,6 +92,59 @@ def test_a_killed_process_is_replaced():
     assert whole(r"\boxed{5}", "5")["score"] == 1
 
 
+def test_a_process_that_stops_reading_does_not_hang_the_caller():
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+    process, verdicts = reward._VERIFIER._process, []
+    os.kill(process.pid, signal.SIGSTOP)
+    more_than_a_pipe_holds = "答" * 20_000
+    thread = threading.Thread(target=lambda: verdicts.append(whole(more_than_a_pipe_holds, "5", timeout_s=0.5)))
+    thread.start()
+    thread.join(5)
+    hung = thread.is_alive()
+    process.kill()  # lets go of a caller that hangs
+    thread.join()
+    assert not hung and verdicts == [{"score": 0.0, "acc": 0.0, "timed_out": 1.0}]
+
+
+def test_a_fork_while_another_thread_asks_does_not_hang():
+    with reward._VERIFIER._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(0 if whole(r"\boxed{5}", "5")["score"] == 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+
+
+def test_many_open_files_do_not_turn_answers_wrong():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2_048:
+        pytest.skip("this machine allows too few open files")
+    reward._VERIFIER.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2_048, limits[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        assert whole(r"\boxed{5}", "5")["score"] == 1
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_whatever_the_caller_passes_nothing_is_raised(monkeypatch, caplog):
+    class Unprintable:
+        def __str__(self):
+            raise RuntimeError
+
+    assert whole("5", "5", reward_router_address="host:1", reward_model_tokenizer=None)["score"] == 1
+    assert whole("5", Unprintable())["score"] == 0
+    reward._VERIFIER.close()
+    monkeypatch.setattr(reward.sys, "executable", "/nonexistent")
+    caplog.clear()
+    assert whole("5", "5") == {"score": 0.0, "acc": 0.0, "timed_out": 1.0}
+    assert "no Math-Verify process" in caplog.text  # zeros without a word would look like a policy that learns nothing
+
+
 def test_the_process_is_renewed(monkeypatch):
     monkeypatch.setattr(reward, "ANSWERS_PER_PROCESS", 3)
     reward._VERIFIER.close()
@@ -110,7 +166,7 @@ def test_memory_of_the_caller_stays_put():
 
 
 @pytest.mark.skipif(not GRADING.is_dir(), reason="the grading data is not beside the checkout")
-@pytest.mark.parametrize(("name", "share"), [("qwen_math_cot_100", 0.998), ("math_verify_tests", 0.96)])
+@pytest.mark.parametrize(("name", "share"), [("qwen_math_cot_100", 0.998), ("math_verify_tests", 0.965)])
 def test_agreement_with_given_verdicts(name, share):
     rows = [json.loads(line) for line in (GRADING / f"{name}.jsonl").read_text().splitlines()]
     agree = [whole(row["pred"], row["gold"])["score"] == float(row["expected"]) for row in rows]

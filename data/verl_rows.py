@@ -1,0 +1,62 @@
+"""Rows of verl's parquet schema, as the scripts of this folder write them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from exgrpo.experience.question_id import question_id
+
+
+def read_system_prompt(file: str) -> str | None:
+    """The text of a system message; None for the file name ``none``.
+
+    Raises:
+        OSError: no such file.
+        ValueError: an empty one.
+    """
+    if file == "none":
+        return None
+    text = Path(file).read_text(encoding="utf-8").strip()
+    if not text:
+        raise ValueError(f"--system_prompt_file {file}: empty; 'none' leaves the system message out")
+    return text
+
+
+def fail(script: str, error: Exception) -> int:
+    """Print an error as one line; 2, the exit status to leave with."""
+    print(f"{script}: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+
+
+def make_row(
+    question: str, answer: str, index: int, *, data_source: str, split: str, system: str | None
+) -> dict[str, Any]:
+    """One row of verl's schema; ``extra_info.question_id`` is the same in every file that holds the question."""
+    messages = [{"role": "system", "content": system}] if system else []
+    return {
+        "data_source": data_source,
+        "prompt": [*messages, {"role": "user", "content": question}],
+        "ability": "math",
+        "reward_model": {"ground_truth": answer, "style": "rule"},
+        "extra_info": {"index": index, "question_id": question_id(question), "split": split},
+    }
+
+
+def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write the rows beside ``path`` and rename the file once it is on disk."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            pq.write_table(pa.Table.from_pylist(rows), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""Training runs of the real stack on the CPU, as a user starts them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
+LIMIT_S = 600
+
+
+@dataclass
+class Run:
+    """A training in a process group of its own, so that all of it can be killed at once."""
+
+    folder: Path
+    arguments: list
+    name: str
+
+    def __post_init__(self):
+        self.metrics_file = self.folder / f"{self.name}.jsonl"
+        self.dump = self.folder / f"dump-{self.name}"
+        environment = os.environ | {
+            "VERL_PLATFORM": "cpu",
+            "HF_HUB_OFFLINE": "1",
+            "VERL_FILE_LOGGER_PATH": str(self.metrics_file),
+            "RAY_worker_niceness": "0",
+        }
+        self.log = self.folder / f"{self.name}.log"
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *self.arguments, f"trainer.rollout_data_dir={self.dump}"],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def wait(self):
+        """Let it finish; it must end well."""
+        try:
+            code = self.process.wait(timeout=LIMIT_S)
+        finally:
+            self.kill()
+        assert code == 0, self.log.read_text(errors="replace")[-4000:]
+        return self.metrics()
+
+    def kill_after(self, step):
+        """SIGKILL to the driver as soon as the step has been logged."""
+        deadline = time.monotonic() + LIMIT_S
+        while not self.metrics_file.exists() or max([0, *self.metrics()]) < step:
+            assert self.process.poll() is None, self.log.read_text(errors="replace")[-4000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        self.kill()
+
+    def kill(self):
+        """SIGKILL to whatever is left of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def metrics(self):
+        """step -> metrics, as far as they are written."""
+        lines = self.metrics_file.read_text().split("\n")[:-1]
+        return {entry["step"]: entry["data"] for entry in map(json.loads, lines)}
+
+    def drawn(self, step):
+        """uid -> prompt text, and key -> response text, of a step's rollouts."""
+        rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
+        return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
+
+
+@pytest.fixture(scope="session")
+def questions(tmp_path_factory):
+    import tasks
+
+    folder = tmp_path_factory.mktemp("questions")
+    tasks.write(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(questions, tmp_path):
+    """The quickstart's settings at a quarter of its size."""
+    import run
+
+    base = run.command(tmp_path, seed=0, done=1, overrides=[])[3:]
+    return [
+        *base,
+        f"data.train_files={questions}/train.parquet",
+        f"data.val_files={questions}/test.parquet",
+        "data.train_batch_size=8",
+        "actor_rollout_ref.rollout.n=4",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "data.val_max_samples=16",
+        "actor_rollout_ref.rollout.val_kwargs.n=1",
+        "trainer.test_freq=-1",
+    ]

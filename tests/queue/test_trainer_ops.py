@@ -1,0 +1,200 @@
+"""A step's work on verl's TransferQueue, on a real queue: rows go in as verl's agent loop writes them."""
+
+import numpy as np
+import pytest
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from exgrpo.experience import experience_trainer_ops as ops
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.trajectory_selector import TrajectorySelector
+
+QUEUE = {
+    "enable": True,
+    "metrics": {"enabled": False, "port": 0},
+    "backend": {
+        "storage_backend": "SimpleStorage",
+        "SimpleStorage": {"total_storage_size": 1000, "num_data_storage_units": 1},
+    },
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def queue():
+    ray.init(address="local", num_cpus=4, include_dashboard=False)
+    tq.init(OmegaConf.create(QUEUE))
+    yield
+    tq.close()
+    ray.shutdown()
+
+
+@pytest.fixture
+def partition(request):
+    name = request.node.name
+    yield name
+    listed = tq.kv_list(name) or {}
+    if listed.get(name):
+        tq.kv_clear(keys=list(listed[name]), partition_id=name)
+
+
+def rollout(uid, session, tokens, reward):
+    """One row as the agent loop writes it, its old log-probs and entropies as the trainer does."""
+    prompt, response = torch.tensor([7, 8, 9]), torch.tensor(tokens)
+    ones = torch.ones_like(response)
+    scores = torch.zeros(len(tokens))
+    scores[-1] = reward
+    return {
+        "uid": uid,
+        "question_id": f"question of {uid}",
+        "session_id": session,
+        "prompts": prompt,
+        "responses": response,
+        "response_mask": ones,
+        "loss_mask": ones,
+        "input_ids": torch.cat([prompt, response]),
+        "position_ids": torch.arange(3 + len(tokens)),
+        "rm_scores": scores,
+        "rollout_log_probs": torch.full((len(tokens),), -0.5),
+        "old_log_probs": torch.full((len(tokens),), -0.25 * (session + 1)),
+        "entropy": torch.full((len(tokens),), 0.125 * (session + 1)),
+        "multi_modal_inputs": {},
+        "raw_prompt": [{"role": "user", "content": "?"}],
+        "num_turns": 2,
+    }
+
+
+def put(partition, rows):
+    keys = [f"{row['uid']}_{row['session_id']}_0" for row in rows]
+    tags = [
+        {
+            "prompt_len": 3,
+            "response_len": len(row["responses"]),
+            "seq_len": len(row["input_ids"]),
+            "min_global_steps": 4,
+        }
+        for row in rows
+    ]
+    tags = [tag | {"max_global_steps": 4, "global_steps": 5, "status": "success"} for tag in tags]
+    tq.kv_batch_put(keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    return KVBatchMeta(keys=keys, tags=tags, partition_id=partition)
+
+
+def group(uid, *rewards):
+    return [rollout(uid, i, [11 + i] * (2 + i), reward) for i, reward in enumerate(rewards)]
+
+
+def trajectory(*tokens, step=2):
+    return Trajectory(np.array(tokens), np.full(len(tokens), -2.0), step=step, entropy=1.0)
+
+
+class Model:
+    """Fills entropy and log_probs of the rows it is given, as the actor does: the entropy of a token is its id."""
+
+    def __init__(self):
+        self.calls = []
+
+    def compute_log_prob(self, batch):
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
+        self.calls.append([row.tolist() for row in data["input_ids"].unbind()])
+        entropies = [torch.roll(row.float(), -1) for row in data["input_ids"].unbind()]  # of the token that comes next
+        fields = {
+            "entropy": torch.nested.as_nested_tensor(entropies, layout=torch.jagged),
+            "log_probs": torch.nested.as_nested_tensor([-row for row in entropies], layout=torch.jagged),
+        }
+        from tensordict import TensorDict
+
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch)))
+
+
+def test_order_is_that_of_prompts_and_sessions(partition):
+    batch = put(partition, group("b", 0, 1) + group("a", 1, 0))
+    assert ops.in_order(batch).keys == ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]
+
+
+def test_a_uid_without_rollouts_has_no_sibling(partition):
+    batch = put(partition, group("a", 1, 0) + group("b", 0))
+    assert ops.first_siblings(batch, ["b", "gone"]) == {"b": 2}
+
+
+@pytest.mark.parametrize("metric", ["ent", "ppl"])
+def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric):
+    candidates = {
+        "a": (trajectory(5, 6), trajectory(3, 4, 5), trajectory(9)),
+        "b": (trajectory(1, 1),),
+        "c": (trajectory(8, 8), trajectory(2, 3)),
+    }
+    prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
+    model = Model()
+    scored = ops.score_candidates(candidates, prompts, metric, model.compute_log_prob, multiple=4, temperature=1.0)
+    assert len(model.calls) == 1 and len(model.calls[0]) == 8  # five rivals, repeated up to a multiple of four
+    assert scored.rows == 5
+    if metric == "ent":
+        assert scored.scores["a"].tolist() == pytest.approx([5.5, 4.0, 9.0])
+    chosen, positions = ops.choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
+    assert positions == {"a": 1, "b": 0, "c": 1}
+    assert chosen["a"].tokens.tolist() == [3, 4, 5]
+    assert not (tq.kv_list(ops.SCRATCH) or {}).get(ops.SCRATCH)
+
+
+def test_random_selection_asks_no_model(partition):
+    candidates = {"a": tuple(trajectory(n) for n in range(1, 9))}
+    scored = ops.score_candidates(candidates, {}, "random", None, 1, 1.0)
+    selector = TrajectorySelector("random", "argmin")
+    drawn = {ops.choose_trajectories(scored, selector, np.random.default_rng(seed))[1]["a"] for seed in range(40)}
+    assert len(drawn) > 4
+
+
+def test_an_injected_row_completes_its_group(partition):
+    batch = ops.in_order(put(partition, group("a", 1, 0, 0) + group("b", 0, 1)))
+    siblings = ops.first_siblings(batch, ["b"])
+    replayed = {"b": trajectory(21, 22, 23, 24)}
+    batch = ops.in_order(ops.inject(batch, siblings, replayed, session=2))
+    assert batch.keys == ["a_0_0", "a_1_0", "a_2_0", "b_0_0", "b_1_0", "b_2_0"]
+    row = tq.kv_batch_get(keys=["b_2_0"], partition_id=partition)[0]
+    assert row["responses"].tolist() == [21, 22, 23, 24]
+    assert row["input_ids"].tolist() == [7, 8, 9, 21, 22, 23, 24]
+    assert row["position_ids"].tolist() == list(range(7))
+    assert row["rm_scores"].tolist() == [0, 0, 0, 1]
+    assert row["rollout_log_probs"].tolist() == [-2.0] * 4
+    assert batch.tags[-1]["seq_len"] == 7 and batch.tags[-1]["max_global_steps"] == 1
+    whole = tq.kv_batch_get(keys=batch.keys, partition_id=partition)
+    assert len(list(whole["question_id"])) == 6 and set(whole.keys()) >= {"uid", "raw_prompt", "rm_scores"}
+
+
+def test_groups_are_of_fresh_rows_alone(partition):
+    batch = put(partition, group("a", 1, 0, 1) + group("b", 0, 1))
+    batch = ops.inject(batch, ops.first_siblings(batch, ["b"]), {"b": trajectory(1, 2)}, session=2)
+    batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
+    assert len(batch) == 8  # with verl's padding rows
+    groups = {found.question: found for found in ops.observed_groups(batch, {"b": trajectory(1, 2)}, step=5)}
+    assert {name: (found.size, len(found.successes), found.replayed) for name, found in groups.items()} == {
+        "question of a": (3, 2, 0),
+        "question of b": (2, 1, 1),
+    }
+    stored = groups["question of a"].successes[1]
+    assert stored.tokens.tolist() == [13] * 4 and stored.step == 5
+    assert stored.log_probs.tolist() == [-0.75] * 4 and stored.entropy == pytest.approx(0.375)
+
+
+def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(partition):
+    batch = put(partition, group("a", 1, 0))
+    replayed = {"a": trajectory(5, 6, 7)}
+    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
+    ops.put_recorded_log_probs(batch, replayed)
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["old_log_probs"])
+    assert [row.tolist() for row in data["old_log_probs"].unbind()] == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
+
+
+def test_every_row_carries_its_phase_padding_included(partition):
+    batch = put(partition, group("a", 1, 0))
+    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), {"a": trajectory(5, 6, 7)}, session=2)
+    batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
+    batch = ops.put_phase(batch, fresh=1.0, replayed=2.0)
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
+    assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
+    assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

@@ -1,0 +1,151 @@
+"""What is wrong is said in one line before anything starts: by the real command and on composed configurations."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hydra import compose, initialize_config_dir
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.question_id import fingerprint, question_id
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.preflight import resolve, verify
+
+CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
+
+
+@pytest.fixture
+def files(tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t"} for i in range(16)]
+    pd.DataFrame(rows).to_parquet(tmp_path / "data.parquet")
+    (tmp_path / "model").mkdir()
+    return tmp_path
+
+
+def overrides(files, *more):
+    return [
+        f"data.train_files={files}/data.parquet",
+        f"data.val_files={files}/data.parquet",
+        "data.train_batch_size=8",
+        f"actor_rollout_ref.model.path={files}/model",
+        "actor_rollout_ref.rollout.n=8",
+        f"trainer.default_local_dir={files}/checkpoints",
+        *more,
+    ]
+
+
+def configuration(files, *more):
+    with initialize_config_dir(str(CONFIG), version_base=None):
+        return compose("exgrpo_trainer", overrides(files, *more))
+
+
+def test_a_right_configuration_passes(files):
+    verify(configuration(files))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("trainer.experience_ratio=1.5", "trainer.experience_ratio=1.5: must be a number between 0 and 1"),
+        ("trainer.exp_metric=foo", "trainer.exp_metric=foo: must be one of ent, ppl, random"),
+        ("trainer.experience_rbound=9", "trainer.experience_rbound=9: must be at most"),
+        ("trainer.v1.trainer_mode=colocate_async", "trainer.v1.trainer_mode=colocate_async: must be exgrpo"),
+        ("algorithm.adv_estimator=gae", "algorithm.adv_estimator=gae: must be grpo"),
+        ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.enable=True: must be False"),
+        ("algorithm.rollout_correction.rollout_is=token", "rollout_is=token: must be null"),
+        ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode=True: must be False"),
+        ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi_turn.enable=True"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode=vanilla", "loss_mode=vanilla: must be exgrpo"),
+        ("actor_rollout_ref.actor.policy_loss.off_policy_reshape=foo", "policy_loss.off_policy_reshape=foo: must be"),
+        ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
+        ("data.gen_batch_size=4", "data.gen_batch_size=4: must be 1"),
+        ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
+        ("trainer.device=cpu", "stack=cpu and VERL_PLATFORM=cpu go together"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monkeypatch):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    with pytest.raises(ValueError) as caught:
+        verify(configuration(files, wrong))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["data.train_files", "data.val_files", "actor_rollout_ref.model.path"])
+def test_a_missing_file_is_named(files, key):
+    with pytest.raises(FileNotFoundError, match=f"{key}=/nowhere/x"):
+        verify(configuration(files, f"{key}=/nowhere/x"))
+
+
+def checkpoint(files, questions):
+    """A checkpoint of step 3 whose pool belongs to these questions."""
+    pool = ExperiencePool(ExperienceConfig(rollout_n=8))
+    success = Trajectory(np.arange(3), np.full(3, -1.0), step=1)
+    pool.observe(RolloutGroup(question_id(questions[0]), 8, (success,)))
+    folder = files / "checkpoints" / "global_step_3"
+    folder.mkdir(parents=True)
+    pool.save(folder / "experience", data_fingerprint=fingerprint(question_id(q) for q in questions))
+    (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+
+
+def test_experience_of_another_data_set_is_refused(files):
+    checkpoint(files, ["other question"])
+    with pytest.raises(ValueError, match="experience of another data set"):
+        verify(configuration(files))
+    verify(configuration(files, "trainer.resume_mode=disable"))
+
+
+def test_experience_of_this_data_set_is_taken(files):
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    verify(configuration(files))
+
+
+def test_a_checkpoint_without_experience_is_refused(files):
+    (files / "checkpoints" / "global_step_3").mkdir(parents=True)
+    (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+    with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
+        verify(configuration(files))
+    verify(configuration(files, "trainer.experience=False"))
+
+
+def test_without_replay_the_loss_is_verls_own(files):
+    config = configuration(files, "trainer.experience=False")
+    resolve(config)
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla"
+
+
+def test_the_command_says_one_line_and_fails_before_ray_starts(files):
+    environment = {key: value for key, value in os.environ.items() if key != "VERL_PLATFORM"}
+    arguments = [sys.executable, "-m", "exgrpo.main_mix_ppo", *overrides(files, "trainer.experience_ratio=1.5")]
+    result = subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=files, timeout=120)
+    assert result.returncode != 0
+    said = [line for line in result.stderr.splitlines() if line.startswith("exgrpo: ")]
+    assert said == ["exgrpo: trainer.experience_ratio=1.5: must be a number between 0 and 1"]
+    assert "ray init" not in result.stdout
+
+
+def test_the_recipes_print_their_configuration_on_any_machine():
+    scripts = Path(__file__).parents[2] / "exp_scripts"
+    environment = {key: value for key, value in os.environ.items() if key not in ("MODEL_PATH", "VERL_PLATFORM")}
+    result = subprocess.run(
+        ["bash", scripts / "recipes" / "llama3.1_8b.sh", "--cfg", "job", "trainer.experience_ratio=0.25"],
+        capture_output=True,
+        text=True,
+        env=environment | {"PYTHON": sys.executable},
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    for line in ("experience_ratio: 0.25", "experience_start_sratio: 0", "path: meta-llama/Llama-3.1-8B"):
+        assert line in result.stdout
+
+
+def test_a_recipe_names_everything_that_is_missing():
+    script = Path(__file__).parents[2] / "exp_scripts" / "run_exgrpo.sh"
+    environment = {k: v for k, v in os.environ.items() if k not in ("MODEL_PATH", "DATA_DIR", "SAVE_PATH")}
+    result = subprocess.run(["bash", script], capture_output=True, text=True, env=environment, timeout=60)
+    assert result.returncode == 2
+    assert all(name in result.stderr for name in ("MODEL_PATH", "DATA_DIR", "SAVE_PATH"))

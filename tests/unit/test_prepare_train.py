@@ -1,0 +1,141 @@
+"""data/prepare_train.py: what it reads, what it drops, what it writes, and how it says no."""
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+DATA = Path(__file__).parents[2] / "data"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "train"
+sys.path.insert(0, str(DATA))
+
+import prepare_train  # noqa: E402
+
+from exgrpo.experience.question_id import question_id, row_question_id  # noqa: E402
+from exgrpo.train_files import read_question_ids  # noqa: E402
+
+
+def prepare(tmp_path, rows, *options, name="in.jsonl"):
+    source, output = tmp_path / name, tmp_path / "out" / "train.parquet"
+    source.write_text(rows if isinstance(rows, str) else "\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    prepare_train.main(["--input_file", str(source), "--output_file", str(output), *options])
+    return pq.read_table(output).to_pylist()
+
+
+def test_a_row_in_verls_schema(tmp_path):
+    rows = prepare(tmp_path, [{"question": " 1+1? ", "answer": 2, "target": "long"}], "--system_prompt_file", "none")
+    assert rows == [
+        {
+            "data_source": "in",
+            "prompt": [{"role": "user", "content": "1+1?"}],
+            "ability": "math",
+            "reward_model": {"ground_truth": "2", "style": "rule"},
+            "extra_info": {"index": 0, "question_id": question_id("1+1?"), "split": "train"},
+        }
+    ]
+    assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "train.parquet"]  # no temporary file is left
+
+
+def test_the_system_message_asks_for_both_sections(tmp_path):
+    system, user = prepare(tmp_path, [{"problem": "q", "solution": "1"}])[0]["prompt"]
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert all(word in system["content"] for word in ("<think>", "</think>", r"\boxed{}", "Thought", "Solution"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "final"),
+    [
+        ("16 - 9 = 7\n#### 7", "7"),
+        ("#### 1,234,567", "1234567"),
+        ("#### (1,2)", "(1,2)"),
+        (r"so $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+        (r"\boxed{broken", r"\boxed{broken"),
+        ("025", "025"),
+        (142.0, "142.0"),
+        (["7"], "7"),
+        ([1, 2], ""),
+        (float("nan"), ""),
+        (None, ""),
+        ("  ", ""),
+    ],
+)
+def test_the_final_answer_is_cut_out(answer, final):
+    assert prepare_train.answer_text(answer) == final
+
+
+def test_nested_columns_messages_and_other_formats(tmp_path):
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "q1"}]
+    row = {"prompt": chat, "reward_model": {"ground_truth": "5"}}
+    (found,) = prepare(tmp_path, [row])
+    assert found["prompt"][1]["content"] == "q1" and found["reward_model"]["ground_truth"] == "5"
+    assert found["extra_info"]["question_id"] == row_question_id({}, chat)
+    again = prepare(tmp_path, [{"a": {"b": "q1"}, "c": 1}], "--question_key", "a.b", "--answer_key", "c")
+    assert again[0]["extra_info"]["question_id"] == found["extra_info"]["question_id"]
+    (comma,) = prepare(tmp_path, 'question,answer\n"a, b?",3\n', name="in.csv")
+    assert comma["prompt"][1]["content"] == "a, b?"
+
+
+def test_what_is_dropped_is_said(tmp_path, capsys):
+    questions = [
+        ("a", "1"),
+        ("a ", "1"),
+        ("b", "1"),
+        ("b", "2"),
+        ("b", "1"),
+        ("c", ""),
+        ("", "4"),
+        ("d", None),
+        ("e", "5"),
+    ]
+    rows = prepare(tmp_path, [{"question": q, "answer": a} for q, a in questions])
+    assert [row["prompt"][1]["content"] for row in rows] == ["a", "e"]
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1]
+    assert capsys.readouterr().out.splitlines()[:5] == [
+        "9 rows read, 2 questions kept",
+        "dropped 2: no answer, such as row 5 'c'; row 7 'd'",
+        "dropped 1: no question, such as row 6 '4'",
+        "dropped 1: a question that stands there already, such as row 1 'a'",
+        "dropped 3: a question with conflicting answers, such as row 2 'b'; row 3 'b'; row 4 'b'",
+    ]
+
+
+def test_shuffle_and_limit(tmp_path):
+    given = [{"question": f"q{n}", "answer": n} for n in range(20)]
+    first, again = (prepare(tmp_path, given, "--shuffle-seed", "3", "--limit", "5") for _ in range(2))
+    order = [f"q{n}" for n in range(20)]
+    random.Random(3).shuffle(order)
+    assert first == again and [row["prompt"][1]["content"] for row in first] == order[:5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"question": "q", "text": "1"}], (), "no column of these names: answer, .* it has question, text"),
+        ([{"question": "q", "answer": "1"}], ("--answer_key", "gold"), r"no column 'gold' \(--answer_key\)"),
+        ([{"question": "q", "answer": ""}], (), "no question with an answer is left"),
+        ("", (), "no rows"),
+        ("{", (), "line 1 is not JSON"),
+        ([{"question": "q", "answer": "1"}], ("--system_prompt_file", "/nowhere"), "No such file"),
+    ],
+)
+def test_an_error_is_one_line_and_writes_nothing(tmp_path, capsys, rows, options, message):
+    with pytest.raises(SystemExit) as exit_info:
+        prepare(tmp_path, rows, *options)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert exit_info.value.code == 2
+    assert re.search(message, error) and error.startswith("prepare_train.py: error: ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the training data is not beside the checkout")
+def test_real_files_go_through(tmp_path):
+    files = sorted(SHARED.glob("*.parquet"))
+    output = tmp_path / "all.parquet"
+    prepare_train.main(["--input_file", *map(str, files), "--output_file", str(output), "--limit", "2000"])
+    ids = read_question_ids([str(output)])
+    assert len(ids) == len(set(ids)) == 2000
+    assert ids == [row["extra_info"]["question_id"] for row in pq.read_table(output).to_pylist()]
