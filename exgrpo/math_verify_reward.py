@@ -94,7 +94,7 @@ class _Verifier:
 
     def verify(self, gold: str, answer: str, timeout_s: float) -> bool | None:
         """The verdict; None where the answer took longer than ``timeout_s``, or killed the process it was judged in."""
-        request = json.dumps({"gold": gold, "answer": answer}).encode() + b"\n"
+        request = json.dumps({"gold": gold, "answer": answer, "limit_s": timeout_s}).encode() + b"\n"
         with self._lock:
             reply = None
             try:

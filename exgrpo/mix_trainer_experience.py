@@ -13,7 +13,6 @@ One step, by the methods below:
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.debug.metrics import calculate_debug_metrics
 
+from exgrpo import checkpoints
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience import experience_trainer_ops as ops
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
@@ -218,36 +218,28 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
+        root = Path(self.config.trainer.default_local_dir)
         if self.experience.experience:
-            folder = self._checkpoint_folder()
-            self.pool.save(folder / "experience", **self._identity())
-            self.state.save(folder / "experience_state.json")
+            folder = checkpoints.step_folder(root, self.global_steps)
+            self.pool.save(folder / checkpoints.POOL, **self._identity())
+            self.state.save(folder / checkpoints.STATE)
         super()._save_checkpoint()
-        self._drop_pools_without_weights()
+        if self.config.trainer.get("max_actor_ckpt_to_keep"):
+            checkpoints.drop_experience_without_weights(root)
 
     def _load_checkpoint(self) -> None:
+        """verl's checkpoint, then the pool and state that were saved with it; without them it is refused."""
+        trainer = self.config.trainer
+        root = Path(trainer.default_local_dir)
+        if trainer.resume_mode == "auto" and (mended := checkpoints.mend_marker(root)) is not None:
+            logger.warning("%s was empty, now names step %d", root / checkpoints.MARKER, mended)
         super()._load_checkpoint()
         if self.experience.experience and self.global_steps > 0:
-            folder = self._checkpoint_folder()
-            self.pool = ExperiencePool.load(folder / "experience", self.experience, self._identity())
-            self.state = ReplayState.load(folder / "experience_state.json")
+            given = trainer.resume_mode == "resume_path"
+            folder = Path(trainer.resume_from_path) if given else checkpoints.step_folder(root, self.global_steps)
+            self.pool = ExperiencePool.load(folder / checkpoints.POOL, self.experience, self._identity())
+            self.state = ReplayState.load(folder / checkpoints.STATE)
 
     def _identity(self) -> dict[str, str]:
+        """What a saved pool belongs to: the training questions, and how many of them verl's length filter left."""
         return {"data_fingerprint": self.data_fingerprint, "questions": str(len(self.row_of_question))}
-
-    def _checkpoint_folder(self) -> Path:
-        if self.config.trainer.resume_mode == "resume_path" and self.global_steps == self._resumed_from_path():
-            return Path(self.config.trainer.resume_from_path)
-        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-
-    def _resumed_from_path(self) -> int:
-        return int(str(self.config.trainer.resume_from_path).rstrip("/").split("global_step_")[-1])
-
-    def _drop_pools_without_weights(self) -> None:
-        """verl's rotation deletes old weights only; a pool whose weights are gone goes with them."""
-        if not self.config.trainer.get("max_actor_ckpt_to_keep"):
-            return
-        for folder in Path(self.config.trainer.default_local_dir).glob("global_step_*"):
-            if not (folder / "actor").exists():
-                shutil.rmtree(folder / "experience", ignore_errors=True)
-                (folder / "experience_state.json").unlink(missing_ok=True)

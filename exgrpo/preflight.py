@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.mix_core_alg import LossSettings
@@ -117,15 +118,16 @@ def _resumed_manifest(config: DictConfig) -> Path | None:
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
     elif trainer.resume_mode == "auto":
-        marker = Path(trainer.default_local_dir) / "latest_checkpointed_iteration.txt"
-        if not marker.is_file() or not marker.read_text().strip().isdigit():
+        root = Path(trainer.default_local_dir)
+        step = marked_step(root)
+        if step is None:
             return None
-        folder = marker.parent / f"global_step_{int(marker.read_text())}"
+        folder = step_folder(root, step)
     else:
         return None
     if not folder.is_dir():
         return None
-    manifest = folder / "experience" / "manifest.json"
+    manifest = folder / POOL / "manifest.json"
     if not manifest.is_file():
         raise FileNotFoundError(
             f"{folder}: a checkpoint without experience; set trainer.experience=False, "

@@ -58,8 +58,8 @@ class ExperiencePool:
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to what one step produced for one question.
 
-        Solved by every rollout of a whole group: retired for good (a group that lost rollouts proves less). Collected, if
-        lbound < bucket <= rbound: its successes are stored. Any other question changes its bucket if the pool knows it,
+        Solved by every rollout of a whole group: retired for good (a group that lost rollouts proves less). Collected,
+        if lbound < bucket <= rbound: its successes are stored. Any other question changes its bucket if the pool knows it,
         and keeps its trajectories.
 
         Raises:

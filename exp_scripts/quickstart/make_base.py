@@ -67,7 +67,7 @@ def build_model(vocabulary: int, eos: int, pad: int) -> Qwen2ForCausalLM:
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=256,
+        max_position_embeddings=512,
         tie_word_embeddings=True,
         eos_token_id=eos,
         pad_token_id=pad,

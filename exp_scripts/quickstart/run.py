@@ -21,6 +21,8 @@ from pathlib import Path
 import report
 import tasks
 
+from exgrpo.checkpoints import marked_step
+
 HERE = Path(__file__).resolve().parent
 STEPS = 40
 SETTINGS = [
@@ -66,7 +68,7 @@ def main() -> None:
         parser.error(f"{bad[0]}: an override is key=value")
     output = arguments.output.resolve()
     steps = total_steps(arguments.overrides)
-    done = checkpointed_step(output)
+    done = marked_step(output / "checkpoints") or 0
     if arguments.restart or done >= steps:
         set_aside(output)
         done = 0
@@ -83,13 +85,6 @@ def total_steps(overrides: list[str]) -> int:
     """The number of steps this call trains to."""
     found = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
     return int(found[-1]) if found else STEPS
-
-
-def checkpointed_step(output: Path) -> int:
-    """The step of the last complete checkpoint, 0 without one."""
-    marker = output / "checkpoints" / "latest_checkpointed_iteration.txt"
-    text = marker.read_text().strip() if marker.exists() else ""
-    return int(text) if text.isdigit() else 0
 
 
 def set_aside(output: Path) -> None:

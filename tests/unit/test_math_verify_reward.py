@@ -5,6 +5,8 @@ import json
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -143,6 +145,38 @@ def test_whatever_the_caller_passes_nothing_is_raised(monkeypatch, caplog):
     caplog.clear()
     assert whole("5", "5") == {"score": 0.0, "acc": 0.0, "timed_out": 1.0}
     assert "no Math-Verify process" in caplog.text  # zeros without a word would look like a policy that learns nothing
+
+
+def test_the_process_ends_with_a_caller_that_dies_while_an_answer_hangs():
+    code = r"""
+import os, signal, threading, time
+from exgrpo import math_verify_reward as reward
+def ask(answer): reward.compute_score("m", answer, "5", require_think=False, timeout_s=0.5)
+ask(r"\boxed{5}")
+print(reward._VERIFIER._process.pid, flush=True)
+threading.Thread(target=ask, args=(r"\boxed{10^{10^{10}}}",)).start()
+time.sleep(0.2)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60)
+    process, deadline = f"/proc/{int(done.stdout)}/stat", time.monotonic() + 20
+    while _alive(process) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert done.returncode == -signal.SIGKILL and not _alive(process)
+
+
+def _alive(stat):
+    try:
+        return Path(stat).read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_process_gives_an_answer_all_the_time_the_caller_does(monkeypatch):
+    sent = []
+    monkeypatch.setattr(reward._VERIFIER, "_send", lambda request, deadline: sent.append(json.loads(request)))
+    whole(r"\boxed{5}", "5", timeout_s=60)
+    assert sent[0]["limit_s"] == 60  # its alarm, see the worker, must not ring before
 
 
 def test_the_process_is_renewed(monkeypatch):

@@ -81,8 +81,8 @@ def test_nested_columns_messages_and_other_formats(tmp_path):
 
 def test_what_is_dropped_is_said(tmp_path, capsys):
     questions = [
-        ("a", "1"),
-        ("a ", "1"),
+        ("a x", "1"),
+        ("a  x", "1"),
         ("b", "1"),
         ("b", "2"),
         ("b", "1"),
@@ -92,13 +92,13 @@ def test_what_is_dropped_is_said(tmp_path, capsys):
         ("e", "5"),
     ]
     rows = prepare(tmp_path, [{"question": q, "answer": a} for q, a in questions])
-    assert [row["prompt"][1]["content"] for row in rows] == ["a", "e"]
+    assert [row["prompt"][1]["content"] for row in rows] == ["a x", "e"]
     assert [row["extra_info"]["index"] for row in rows] == [0, 1]
     assert capsys.readouterr().out.splitlines()[:5] == [
         "9 rows read, 2 questions kept",
         "dropped 2: no answer, such as row 5 'c'; row 7 'd'",
         "dropped 1: no question, such as row 6 '4'",
-        "dropped 1: a question that stands there already, such as row 1 'a'",
+        "dropped 1: a question that stands there already, such as row 1 'a  x'",
         "dropped 3: a question with conflicting answers, such as row 2 'b'; row 3 'b'; row 4 'b'",
     ]
 

