@@ -59,8 +59,8 @@ class ExperiencePool:
         """Apply the management rule to what one step produced for one question.
 
         Solved by every rollout of a whole group: retired for good (a group that lost rollouts proves less). Collected,
-        if lbound < bucket <= rbound: its successes are stored. Any other question changes its bucket if the pool knows it,
-        and keeps its trajectories.
+        if lbound < bucket <= rbound: its successes are stored. Any other question changes its bucket if the pool knows
+        it, and keeps its trajectories.
 
         Raises:
             ValueError: the group holds more than K rows; nothing has changed.

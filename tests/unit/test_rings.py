@@ -9,11 +9,16 @@ import pytest
 FRAMEWORKS = ("ray", "verl", "vllm", "torch", "transformers", "omegaconf", "tensordict", "pandas", "pyarrow")
 NUMPY_ONLY = [
     "exgrpo",
+    "exgrpo.checkpoints",
     "exgrpo.config",
     "exgrpo.experience",
+    "exgrpo.experience.experience_collate_fn",
     "exgrpo.experience.experience_bucket_manager",
     "exgrpo.experience.experience_pool",
     "exgrpo.experience.pool_files",
+    "exgrpo.experience.question_id",
+    "exgrpo.experience.replay_metrics",
+    "exgrpo.experience.replay_state",
     "exgrpo.experience.trajectory",
     "exgrpo.experience.trajectory_selector",
     "exgrpo.experience.trajectory_store",
@@ -28,6 +33,12 @@ def python(code, blocked=()):
 
 def test_ring_0_imports_without_any_framework():
     done = python("\n".join(f"import {module}" for module in NUMPY_ONLY), FRAMEWORKS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_loss_needs_torch_alone():
+    code = "import exgrpo.mix_core_alg, exgrpo\nexgrpo.mixed_policy_loss"
+    done = python(code, [name for name in FRAMEWORKS if name != "torch"])
     assert done.returncode == 0, done.stderr
 
 
