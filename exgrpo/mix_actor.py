@@ -98,14 +98,19 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         self._skipped = False
         if limit is None:
             return super().optimizer_step()
-        # The total norm of gradients left as they are; verl clips and steps in one call, too late to say no.
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        norm = self._gradient_norm()  # verl clips and steps in one call, too late to say no
         if torch.isfinite(norm) and norm > limit:
             self._skipped = True
             self.optimizer.zero_grad()
             return norm
         return super().optimizer_step()
+
+    def _gradient_norm(self) -> torch.Tensor:
+        """The norm over all ranks of gradients that are left as they are."""
+        if hasattr(self.module, "clip_grad_norm_"):  # FSDP1 knows its shards
+            return self.module.clip_grad_norm_(float("inf"))
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def train_batch(self, data: Any, loss_function: Any) -> Any:
         outputs = super().train_batch(data, loss_function)

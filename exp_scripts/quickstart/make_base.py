@@ -3,7 +3,8 @@
     python exp_scripts/quickstart/make_base.py --output_dir exp_scripts/quickstart/base_model
 
 The careful habit writes each partial sum and is nearly always right, the careless one blurts out an answer. 35 % of the
-examples are careful; of the careless ones one in four is right, of which a model this small learns one in seventeen. Nothing here is a language model in earnest: it is the
+examples are careful; of the careless ones one in four is right, of which a model this small learns one in seventeen.
+Nothing here is a language model in earnest: it is the
 smallest thing on which verl, vLLM and FSDP2 do what they do with a real one.
 """
 
