@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ def verify(config: DictConfig) -> None:
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     _required(config, _REQUIRED)
     _platform(config)
+    _packages(config)
     _files(config)
     if experience.experience:
         _required(config, _REQUIRED_BY_REPLAY)
@@ -69,6 +71,13 @@ def _platform(config: DictConfig) -> None:
             f"trainer.device={config.trainer.device} with VERL_PLATFORM={asked or '(unset)'} in the environment: "
             "stack=cpu and VERL_PLATFORM=cpu go together"
         )
+
+
+def _packages(config: DictConfig) -> None:
+    """A reward that cannot be judged would be 0 for every answer, and the run would train on nothing."""
+    ours = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
+    if ours and importlib.util.find_spec("math_verify") is None:
+        raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
 
 
 def _paths(value: Any) -> list[str]:

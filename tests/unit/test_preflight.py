@@ -81,6 +81,13 @@ def test_a_missing_file_is_named(files, key):
         verify(configuration(files, f"{key}=/nowhere/x"))
 
 
+def test_a_missing_math_verify_is_named(files, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="the package math-verify is not installed"):
+        verify(configuration(files))
+    verify(configuration(files, "reward.custom_reward_function.path=mine.py"))
+
+
 def checkpoint(files, questions):
     """A checkpoint of step 3 whose pool belongs to these questions."""
     pool = ExperiencePool(ExperienceConfig(rollout_n=8))
