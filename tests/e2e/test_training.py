@@ -21,7 +21,7 @@ def test_killed_and_resumed(settings, tmp_path):
     saved = tmp_path / "checkpoints" / "global_step_4" / "experience"
     copy = shutil.copytree(saved, tmp_path / "copy")
 
-    second = Run(tmp_path, arguments, "second")
+    second = Run(tmp_path, [*arguments, "trainer.save_freq=1"], "second")
     resumed = second.wait()
 
     # it went on from step 4, with that step's pool, untouched by the resume
@@ -36,9 +36,10 @@ def test_killed_and_resumed(settings, tmp_path):
 
     check_steps(steps | resumed)
     check_pool(tmp_path, resumed[8])
-    # rotation: two checkpoints are kept, and the pools of those that went are gone with them
-    left = sorted(int(path.parent.name.split("_")[-1]) for path in tmp_path.glob("checkpoints/*/experience"))
-    assert left == [6, 8]
+    # verl keeps two checkpoints a process; the pools of those it deleted went with them, and no other
+    for kept in ("actor", "experience", "experience_state.json"):
+        left = sorted(int(path.parent.name.split("_")[-1]) for path in tmp_path.glob(f"checkpoints/*/{kept}"))
+        assert left == [2, 4, 7, 8], kept
 
 
 def is_stored(saved, prompts, key, response):
