@@ -20,7 +20,7 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 
-pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
+pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@"; }
 
 # torch: the registry's plain Linux build is a CUDA build of several GB. First as pip is configured here, then with
 # PyTorch's own index of CPU builds.

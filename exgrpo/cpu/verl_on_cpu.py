@@ -55,7 +55,7 @@ def _accept_gloo_twice() -> None:
 
 
 def _pin_no_memory() -> None:
-    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True); memory is pinned for accelerators only."""
+    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True); only accelerators pin."""
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     real = CPUOffloadPolicy.__init__

@@ -140,14 +140,13 @@ def show(folders: list[Path]) -> None:
             print(f"  {key:26} {value:.3f}" if isinstance(value, float) else f"  {key:26} {value}")
         print(f"  picture                    {picture(folder)}")
     if len(folders) > 1:
-        print("\n| | runs | before | after | generated tokens | s a step |\n| --- | --- | --- | --- | --- | --- |")
+        print("\n| | runs | before | after | generated tokens |\n| --- | --- | --- | --- | --- |")
         for kind in ("ExGRPO", "on-policy"):
             runs = [found for found in summaries if found["kind"] == kind]
             if runs:
                 cells = [spread([found[key] for found in runs]) for key in ("accuracy before", "accuracy after")]
                 tokens = statistics.mean(found["generated tokens"] for found in runs)
-                seconds = statistics.mean(found["seconds a step (median)"] for found in runs)
-                print(f"| {kind} | {len(runs)} | {' | '.join(cells)} | {tokens:,.0f} | {seconds:.2f} |")
+                print(f"| {kind} | {len(runs)} | {' | '.join(cells)} | {tokens:,.0f} |")
 
 
 if __name__ == "__main__":
