@@ -80,6 +80,14 @@ def test_partially_solved_is_stored_and_eligible():
     assert pool.choose(5, np.random.default_rng(0), exclude={"q"}) == []
 
 
+def test_a_group_that_lost_rollouts_does_not_retire():
+    pool = ExperiencePool(ExperienceConfig(rollout_n=4))
+    right = Trajectory([1], [-1.0], step=1)
+    assert pool.observe(RolloutGroup("q", 1, (right,))) is Outcome.SKIPPED
+    assert pool.observe(RolloutGroup("q", 3, (right,) * 3)) is Outcome.SKIPPED
+    assert pool.observe(RolloutGroup("q", 3, (right,) * 3, replayed=1)) is Outcome.RETIRED
+
+
 def test_all_correct_retires_for_good_with_its_trajectories():
     pool = new_pool()
     pool.observe(group("q", 8, success(1)))

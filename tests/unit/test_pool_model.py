@@ -48,12 +48,13 @@ class PoolMachine(RuleBasedStateMachine):
     def model_observe(self, question, size, successes):
         if question in self.retired:
             return Outcome.SKIPPED
-        if len(successes) == size:
+        if len(successes) == size and size >= K - 1:  # of K - 1 fresh rollouts one is replayed: a whole group
             self.retired.add(question)
             self.buckets.pop(question, None)
             self.records = [record for record in self.records if record[0] != question]
             return Outcome.RETIRED
-        bucket = min(max(round(len(successes) * K / size), 1), K - 1) if successes else 0
+        partly = 0 < len(successes) < size
+        bucket = min(max(round(len(successes) * K / size), 1), K - 1) if partly else K * bool(successes)
         wanted = self.config.experience_lbound < bucket <= self.config.experience_rbound
         if question in self.buckets or wanted:
             self.buckets[question] = bucket
