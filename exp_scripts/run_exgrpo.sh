@@ -13,8 +13,10 @@ set -euo pipefail
 options=() overrides=() dry=""
 while [ $# -gt 0 ]; do
     case $1 in
-        --cfg | -c | --info | -i | --package | -p) options+=("$1" "${2:-}"); dry=yes; shift ;;
-        --cfg=* | --info=* | --help | -h | --resolve) options+=("$1"); dry=yes ;;
+        --cfg | -c) options+=("$1" "${2:-}" --resolve); dry=yes; shift ;;
+        --info | -i | --package | -p) options+=("$1" "${2:-}"); dry=yes; shift ;;
+        --cfg=*) options+=("$1" --resolve); dry=yes ;;
+        --info=* | --help | -h) options+=("$1"); dry=yes ;;
         -*) options+=("$1") ;;
         *) overrides+=("$1") ;;
     esac
