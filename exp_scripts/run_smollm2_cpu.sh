@@ -13,6 +13,7 @@ bash exp_scripts/setup_cpu.sh requirements-cpu-smollm2.txt
 python=$PWD/.venv/bin/python
 output=$(realpath -m "${OUTPUT:-outputs/smollm2}")
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1
+export VERL_FILE_LOGGER_PATH=$output/metrics-$(date +%s).jsonl # a line a step; each call has its own
 mkdir -p "$output"
 
 [ -f "$output/model/config.json" ] || "$python" exp_scripts/smollm2/make_model.py --output_dir "$output/model"
@@ -45,6 +46,7 @@ exec "$python" -m exgrpo.main_mix_ppo stack=cpu \
     reward.custom_reward_function.reward_kwargs.require_think=False \
     trainer.rollout_poll_interval=0.1 \
     trainer.experience_start_sratio=0 \
+    trainer.logger='[console,file]' \
     trainer.project_name=exgrpo \
     trainer.experiment_name=smollm2 \
     trainer.default_local_dir="$output/checkpoints" \
