@@ -1,13 +1,26 @@
-"""verl's checkpoint folder: ``global_step_<n>/`` and a marker that names the latest."""
+"""verl's checkpoint folder: ``global_step_<n>/`` and a marker that names the latest; the pool is in ``experience/``."""
 
 from __future__ import annotations
 
-import os
+import logging
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience import durable
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.pool_files import DamagedPool, read_manifest
+from exgrpo.experience.replay_state import ReplayState
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 MARKER = "latest_checkpointed_iteration.txt"
-POOL, STATE = "experience", "experience_state.json"  # what a checkpoint of ours has beside verl's files
+POOL = "experience"  # what a checkpoint of ours has beside verl's files
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def step_folder(root: Path, step: int) -> Path:
@@ -30,13 +43,87 @@ def mend_marker(root: Path) -> int | None:
     """
     if not (root / MARKER).is_file() or marked_step(root) is not None:
         return None
-    steps = [int(path.parent.name.removeprefix("global_step_")) for path in root.glob("global_step_*/data.pt")]
+    steps = [step for step in saved_steps(root) if (step_folder(root, step) / "data.pt").is_file()]
     if not steps:
         return None
-    temporary = root / f"{MARKER}.tmp"
-    temporary.write_text(str(max(steps)))
-    os.replace(temporary, root / MARKER)
-    return max(steps)
+    durable.replace_file(root / MARKER, str(steps[0]))
+    logger.warning("%s was empty, now names step %d", root / MARKER, steps[0])
+    return steps[0]
+
+
+def saved_steps(root: Path) -> list[int]:
+    """Steps that have a folder, whole or not, the latest first."""
+    numbers = [path.name.removeprefix("global_step_") for path in root.glob("global_step_*") if path.is_dir()]
+    return sorted((int(number) for number in numbers if number.isdigit()), reverse=True)
+
+
+def open_experience(
+    trainer: DictConfig, config: ExperienceConfig, identity: Mapping[str, object]
+) -> tuple[int, ExperiencePool, ReplayState]:
+    """The step to go on from, its pool and its state; step 0 with those of a new run, which may import a pool.
+
+    Args:
+        trainer: verl's node, for resume_mode, resume_from_path and default_local_dir.
+        identity: what the pool must belong to; of an imported one, the data set and the tokenizer are asked for.
+
+    Raises:
+        FileNotFoundError, ValueError: as resume_latest, or of the imported pool.
+    """
+
+    def load(folder: Path, step: int) -> tuple[int, ExperiencePool, ReplayState]:
+        pool = ExperiencePool.load(folder / POOL, config, step, identity)
+        return step, pool, ReplayState.from_json(read_manifest(folder / POOL)["replay_state"])
+
+    if trainer.resume_mode == "resume_path":
+        folder = Path(trainer.resume_from_path)
+        return load(folder, int(folder.name.removeprefix("global_step_")))
+    if trainer.resume_mode == "auto":
+        resumed = resume_latest(Path(trainer.default_local_dir), load)
+        if resumed is not None:
+            return resumed
+    if config.experience_import is None:
+        return 0, ExperiencePool(config), ReplayState.start(config)
+    belongs = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
+    return 0, ExperiencePool.load(config.experience_import, config, 0, belongs), ReplayState.start(config)
+
+
+def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
+    """What ``load(folder, step)`` makes of the marked checkpoint; None where there is none to go on from.
+
+    If that one lacks its weights, or its experience is damaged, the latest before it that is whole takes its place: the
+    marker names it from then on, and a warning says so. Nothing is deleted.
+
+    Raises:
+        FileNotFoundError, DamagedPool: none is whole; of the marked one.
+        ValueError: the experience is whole but belongs to something else.
+    """
+    mend_marker(root)
+    marked = marked_step(root)
+    if marked is None:
+        return None
+    first: Exception | None = None
+    for step in (step for step in saved_steps(root) if step <= marked):
+        folder = step_folder(root, step)
+        try:
+            _check_weights(folder)
+            loaded = load(folder, step)
+        except (FileNotFoundError, DamagedPool) as error:
+            logger.error("checkpoint of step %d cannot be used: %s", step, error)
+            first = first or error
+            continue
+        if step != marked:
+            durable.replace_file(root / MARKER, str(step))
+            logger.warning("going on from step %d instead of step %d, which is left as it is", step, marked)
+        return loaded
+    if first is not None:
+        raise first
+    return None
+
+
+def _check_weights(folder: Path) -> None:
+    for name in ("actor", "data.pt"):  # verl writes the weights first and data.pt last
+        if not (folder / name).exists():
+            raise FileNotFoundError(f"{folder} has no {name}: verl had not finished it, or has deleted it")
 
 
 def drop_experience_without_weights(root: Path) -> None:
@@ -44,4 +131,3 @@ def drop_experience_without_weights(root: Path) -> None:
     for folder in root.glob("global_step_*"):
         if not (folder / "actor").exists():
             shutil.rmtree(folder / POOL, ignore_errors=True)
-            (folder / STATE).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 Metric = Literal["ent", "ppl", "random"]
 SelectMode = Literal["argmin", "argmax"]
 SampleRange = Literal["all", "first_half", "last_half"]
+MissingLogProbs = Literal["current", "one"]
 BucketMethod = Literal["normal", "linear", "sqrt", "linear_clip", False]
 
 _ROLLOUT_N = "actor_rollout_ref.rollout.n"
@@ -43,7 +44,14 @@ class ExperienceConfig:
         exp_bucket_sigma: standard deviation of the normal weights, in success counts (the paper prints a fraction; over
             fractions a sigma of 1 would be almost uniform, which does not give its Table 3).
         exp_seed: seed of the generators of replay.
+        exp_min_ess: a candidate is passed over if the effective sample size of its importance ratios, as a share of its
+            tokens, is below this; 0: none is.
+        exp_missing_log_probs: what a trajectory without recorded log-probs is weighed against: `current`, this step's
+            policy, or `one`, an author who was certain of each token (LUFFY).
+        experience_import: a pool made by `python -m exgrpo.inspect --import`, which a new run starts with; or None.
         experience_max_per_question, experience_max_trajectories: bounds of the pool, in trajectories.
+        experience_max_bytes: bound of the pool's memory, 8 bytes a token and 200 a trajectory.
+        experience_max_age: bound of a trajectory's age when it is replayed, in steps; None for none.
 
     Raises:
         ValueError: one line with the key, the value and what is allowed.
@@ -63,8 +71,13 @@ class ExperienceConfig:
     exp_bucket_mean: float = 0.5
     exp_bucket_sigma: float = 1.0
     exp_seed: int = 0
+    exp_min_ess: float = 0.0
+    exp_missing_log_probs: MissingLogProbs = "current"
+    experience_import: str | None = None
     experience_max_per_question: int = 8
     experience_max_trajectories: int = 200_000
+    experience_max_bytes: int = 8_000_000_000
+    experience_max_age: int | None = None
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -156,6 +169,14 @@ def _optional_integer(low: int) -> Callable[[str, object], int | None]:
     return lambda key, value: None if _is_null(value) else check(key, value)
 
 
+def _optional_path(key: str, value: object) -> str | None:
+    if _is_null(value):
+        return None
+    if not isinstance(value, str) or not value.strip():
+        _refuse(key, value, "the path of a saved pool, or null")
+    return value
+
+
 def _one_of(*allowed: str) -> Callable[[str, object], str]:
     def check(key: str, value: object) -> str:
         if not isinstance(value, str) or value not in allowed:
@@ -189,6 +210,11 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "exp_bucket_mean": _fraction,
     "exp_bucket_sigma": _positive,
     "exp_seed": _integer(0),
+    "exp_min_ess": _fraction,
+    "exp_missing_log_probs": _one_of("current", "one"),
+    "experience_import": _optional_path,
     "experience_max_per_question": _integer(1),
     "experience_max_trajectories": _integer(1),
+    "experience_max_bytes": _integer(1),
+    "experience_max_age": _optional_integer(1),
 }

@@ -12,6 +12,7 @@ One step, by the methods below:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -21,22 +22,20 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.protocol import DataProto
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
-from verl.utils.debug.metrics import calculate_debug_metrics
 
 from exgrpo import checkpoints
 from exgrpo.config import ExperienceConfig
+from exgrpo.experience import durable
 from exgrpo.experience import experience_trainer_ops as ops
+from exgrpo.experience.candidate_scoring import Scored, choose_trajectories, score_candidates
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.question_id import fingerprint
-from exgrpo.experience.replay_metrics import replay_metrics
-from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
+from exgrpo.experience.replay_metrics import ratio_metrics, replay_metrics
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 from exgrpo.phase import FRESH, ON_POLICY, REPLAYED
@@ -68,15 +67,12 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             return
         questions = self.train_dataset.question_ids()
         self.row_of_question = {question: row for row, question in enumerate(questions)}
-        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
-        self.data_fingerprint = fingerprint(read_question_ids(files, self.config.data.prompt_key))
-        self.pool = ExperiencePool(self.experience)
-        self.state = ReplayState.start(self.experience)
         self.selector = TrajectorySelector(self.experience.exp_metric, self.experience.exp_select_mode)
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
         self.replayed_questions: dict[str, str] = {}  # uid -> question, of this step's replayed groups
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.replay_seconds = 0.0
+        self._init_experience()
 
     def _row(self, question: str) -> dict[str, Any]:
         return self.train_dataset[self.row_of_question[question]]
@@ -134,14 +130,14 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         siblings = ops.first_siblings(batch, list(self.replayed_questions))
         candidates = {uid: self.pool.candidates(self.replayed_questions[uid]) for uid in siblings}
         scored = self._score(batch, siblings, candidates)
-        self.replayed, positions = ops.choose_trajectories(scored, self.selector, self.state.rng)
+        self.replayed, positions = choose_trajectories(scored, self.selector, self.state.rng)
         session = self.config.actor_rollout_ref.rollout.n - 1
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
         metrics.update(replay_metrics(scored, positions, self.replayed, self.global_steps))
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    def _score(self, batch: KVBatchMeta, siblings: dict[str, int], candidates: dict[str, tuple]) -> ops.Scored:
+    def _score(self, batch: KVBatchMeta, siblings: dict[str, int], candidates: dict[str, tuple]) -> Scored:
         prompts: dict[str, torch.Tensor] = {}
         if siblings:
             keys = [batch.keys[position] for position in siblings.values()]
@@ -149,14 +145,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             prompts = dict(zip(siblings, data["prompts"].unbind(), strict=True))
         rollout = self.config.actor_rollout_ref.rollout
         micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
-        return ops.score_candidates(
-            candidates,
-            prompts,
-            self.experience.exp_metric,
-            self.actor_rollout_wg.compute_log_prob,
-            multiple=micro * self._data_parallel_size(),
-            temperature=rollout.temperature,
-        )
+        compute, multiple = self.actor_rollout_wg.compute_log_prob, micro * self._data_parallel_size()
+        return score_candidates(candidates, prompts, self.experience, compute, multiple, rollout.temperature)
 
     def _data_parallel_size(self) -> int:
         workers = self.actor_rollout_wg
@@ -172,18 +162,23 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
-        groups = ops.observed_groups(batch, self.replayed, self.global_steps)
+        groups = ops.observed_groups(batch, self.replayed, self.global_steps, len(self.tokenizer))
         self._observe(groups, metrics)
-        self._fresh_debug_metrics(batch, metrics)
+        metrics.update(ratio_metrics(ops.log_ratios(batch, self.replayed)))
+        noted = {name.removeprefix("experience/"): value for name, value in metrics.items() if "experience/" in name}
+        pool = self.pool.end_step(self.global_steps, noted)
+        metrics.update({f"experience/{name}": value for name, value in pool.items()})
+        if self.replayed and self.config.actor_rollout_ref.rollout.calculate_log_probs:
+            metrics.update(ops.fresh_debug_metrics(batch))
         if self.experience.exp_is_correct:
-            ops.put_recorded_log_probs(batch, self.replayed)
+            ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
         metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
         return batch
 
     def _observe(self, groups: list[RolloutGroup], metrics: dict) -> None:
         """Mixing begins, for good, once a batch is solved often enough (delayed start); collection begins with it."""
         rollouts = sum(group.size for group in groups)
-        score = sum(len(group.successes) for group in groups) / max(rollouts, 1)
+        score = sum(group.solved for group in groups) / max(rollouts, 1)
         was_mixing = self.state.mixing
         self.state.mixing = was_mixing or score > self.experience.experience_start_sratio
         if self.state.mixing and not was_mixing:
@@ -193,16 +188,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
                 self.pool.observe(group)
         metrics["experience/fresh_score"] = score
         metrics["experience/mixing"] = float(was_mixing)
-        metrics.update({f"experience/{name}": value for name, value in self.pool.metrics().items()})
-
-    def _fresh_debug_metrics(self, batch: KVBatchMeta, metrics: dict) -> None:
-        """verl's comparison of rollout and actor log-probs, of fresh rows only: a replayed row has another author."""
-        if not self.replayed or not self.config.actor_rollout_ref.rollout.calculate_log_probs:
-            return
-        keys = [batch.keys[i] for i in ops.fresh_positions(batch)]
-        fields = ["responses", "response_mask", "rollout_log_probs", "old_log_probs"]
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-        metrics.update(calculate_debug_metrics(DataProto(batch=data.to_padded_tensor())))
+        metrics["experience/refused"] = float(sum(group.refused for group in groups))
 
     # -- 4. advantage ---------------------------------------------------------------------------------------------
 
@@ -216,30 +202,35 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     # -- 5. checkpoints -------------------------------------------------------------------------------------------
 
+    def _init_experience(self) -> None:
+        """Pool and state, of the checkpoint to go on from if there is one: a wrong one is refused before any worker."""
+        trainer = self.config.trainer
+        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
+        self.identity = {
+            "data_fingerprint": fingerprint(read_question_ids(files, self.config.data.prompt_key)),
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+            "questions": len(self.row_of_question),  # that verl's length filter left
+        }
+        root = Path(trainer.default_local_dir)
+        root.mkdir(parents=True, exist_ok=True)
+        self.writer = contextlib.ExitStack()  # holds the folder as long as this process lives
+        self.writer.enter_context(durable.exclusive(root, patience_s=30))  # a killed run takes a moment to be gone
+        self.resumed_step, self.pool, self.state = checkpoints.open_experience(trainer, self.experience, self.identity)
+        if gone := self.pool.keep_only(self.row_of_question):  # of an imported pool
+            logger.warning("%d imported questions were filtered out of the data and are not used", gone)
+
+    def _load_checkpoint(self) -> None:
+        """verl's checkpoint, which must be of the step whose pool was loaded."""
+        super()._load_checkpoint()
+        if self.experience.experience and self.global_steps != self.resumed_step:
+            raise RuntimeError(f"weights of step {self.global_steps} with the pool of step {self.resumed_step}")
+
     def _save_checkpoint(self) -> None:
         """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
         root = Path(self.config.trainer.default_local_dir)
         if self.experience.experience:
             folder = checkpoints.step_folder(root, self.global_steps)
-            self.pool.save(folder / checkpoints.POOL, **self._identity())
-            self.state.save(folder / checkpoints.STATE)
+            self.pool.save(folder / checkpoints.POOL, self.global_steps, self.identity, self.state.to_json())
         super()._save_checkpoint()
         if self.config.trainer.get("max_actor_ckpt_to_keep"):
             checkpoints.drop_experience_without_weights(root)
-
-    def _load_checkpoint(self) -> None:
-        """verl's checkpoint, then the pool and state that were saved with it; without them it is refused."""
-        trainer = self.config.trainer
-        root = Path(trainer.default_local_dir)
-        if trainer.resume_mode == "auto" and (mended := checkpoints.mend_marker(root)) is not None:
-            logger.warning("%s was empty, now names step %d", root / checkpoints.MARKER, mended)
-        super()._load_checkpoint()
-        if self.experience.experience and self.global_steps > 0:
-            given = trainer.resume_mode == "resume_path"
-            folder = Path(trainer.resume_from_path) if given else checkpoints.step_folder(root, self.global_steps)
-            self.pool = ExperiencePool.load(folder / checkpoints.POOL, self.experience, self._identity())
-            self.state = ReplayState.load(folder / checkpoints.STATE)
-
-    def _identity(self) -> dict[str, str]:
-        """What a saved pool belongs to: the training questions, and how many of them verl's length filter left."""
-        return {"data_fingerprint": self.data_fingerprint, "questions": str(len(self.row_of_question))}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
+from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.mix_core_alg import LossSettings
 from exgrpo.train_files import is_local, read_question_ids
+
+SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent_loops.yaml"
 
 # key, the value it must have, why; asked for with and without replay
 _REQUIRED: list[tuple[str, Any, str]] = [
@@ -46,13 +49,17 @@ def verify(config: DictConfig) -> None:
     _files(config)
     if experience.experience:
         _required(config, _REQUIRED_BY_REPLAY)
+        _rotation(config.trainer)
         _loss(config.actor_rollout_ref.actor)
         _data_and_checkpoint(config)
 
 
 def resolve(config: DictConfig) -> None:
-    """Settings that follow from others: without replay the loss is verl's own."""
+    """Settings that follow from others: without replay the loss is verl's own; seeded rollouts are an agent loop."""
     with open_dict(config):
+        if config.trainer.rollout_seeded:
+            agent = config.actor_rollout_ref.rollout.agent
+            agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
         if not ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
             config.actor_rollout_ref.actor.policy_loss.loss_mode = "vanilla"
 
@@ -78,6 +85,15 @@ def _packages(config: DictConfig) -> None:
     ours = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if ours and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
+
+
+def _rotation(trainer: DictConfig) -> None:
+    """verl deletes the checkpoint before last as soon as the weights of the next are written, before it is marked."""
+    why = "verl would delete the last checkpoint before the new one is marked, and a kill in between loses both"
+    if trainer.get("max_actor_ckpt_to_keep") == 1:
+        raise ValueError(f"trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null; {why}")
+    if trainer.get("remove_previous_ckpt_in_save"):
+        raise ValueError(f"trainer.remove_previous_ckpt_in_save=True: must be False; {why}")
 
 
 def _paths(value: Any) -> list[str]:
@@ -109,37 +125,39 @@ def _data_and_checkpoint(config: DictConfig) -> None:
         raise ValueError(
             f"data.train_batch_size={config.data.train_batch_size}: data.train_files has {len(questions)} questions"
         )
-    manifest = _resumed_manifest(config)
-    if manifest is None:
+    experience = _experience_to_read(config)
+    if experience is None:
         return
-    recorded = json.loads(manifest.read_text())["identity"]["data_fingerprint"]
-    if recorded != fingerprint(questions):
-        raise ValueError(
-            f"{manifest.parent}: experience of another data set (fingerprint {recorded[:12]}, "
-            f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
-            "trainer.default_local_dir, or trainer.resume_mode=disable"
-        )
+    with contextlib.suppress(DamagedPool):  # the trainer looks for an older one
+        recorded = str(read_manifest(experience)["identity"]["data_fingerprint"])
+        if recorded != fingerprint(questions):
+            raise ValueError(
+                f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "
+                f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
+                "trainer.default_local_dir, or trainer.resume_mode=disable"
+            )
 
 
-def _resumed_manifest(config: DictConfig) -> Path | None:
-    """The manifest of the pool this run would go on from; None where it starts anew."""
+def _experience_to_read(config: DictConfig) -> Path | None:
+    """The saved pool this run would begin with; None where it begins without."""
     trainer = config.trainer
+    folder = None
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
-    elif trainer.resume_mode == "auto":
-        root = Path(trainer.default_local_dir)
-        step = marked_step(root)
-        if step is None:
+    elif trainer.resume_mode == "auto" and (step := marked_step(Path(trainer.default_local_dir))) is not None:
+        folder = step_folder(Path(trainer.default_local_dir), step)
+    if folder is None or not folder.is_dir():
+        if trainer.experience_import is None:
             return None
-        folder = step_folder(root, step)
-    else:
-        return None
-    if not folder.is_dir():
-        return None
-    manifest = folder / POOL / "manifest.json"
-    if not manifest.is_file():
+        if not (Path(trainer.experience_import) / MANIFEST).is_file():
+            raise FileNotFoundError(
+                f"trainer.experience_import={trainer.experience_import}: no saved pool there; "
+                "python -m exgrpo.inspect --import makes one"
+            )
+        return Path(trainer.experience_import)
+    if not (folder / POOL).is_dir():
         raise FileNotFoundError(
             f"{folder}: a checkpoint without experience; set trainer.experience=False, "
             "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"
         )
-    return manifest
+    return folder / POOL

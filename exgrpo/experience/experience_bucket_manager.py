@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
+
+from exgrpo.experience.trajectory import RolloutGroup
+
+
+def success_bucket(group: RolloutGroup, rollout_n: int) -> int:
+    """The group's success rate among fresh rollouts as a count out of K, a tie going to the even count.
+
+    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success in,
+    which puts a mixed question one bucket too high.
+
+    Raises:
+        ValueError: the group holds more than K rows.
+    """
+    if group.size + group.replayed > rollout_n:
+        rows = f"{group.size} fresh and {group.replayed} replayed rows"
+        raise ValueError(f"group of question {group.question!r} has {rows}: must be at most {rollout_n}")
+    return round(group.solved * rollout_n / group.size)
 
 
 class BucketState(NamedTuple):
@@ -52,6 +69,19 @@ class ExperienceBucketManager:
     def sizes(self) -> list[int]:
         """Questions in each bucket, [K + 1]."""
         return [len(members) for members in self._members]
+
+    def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
+        """Bucket -> its questions among one half of those in `buckets`, by order of entry; O(questions).
+
+        An odd one in the middle is in both halves. What is to be excluded is left out after halving.
+        """
+        among = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
+        chosen = among[: (len(among) + 1) // 2] if first else among[len(among) // 2 :]
+        members: dict[int, list[str]] = {bucket: [] for bucket in buckets}
+        for question in chosen:
+            if question not in exclude:
+                members[self._place[question][0]].append(question)
+        return members
 
     def is_retired(self, question: str) -> bool:
         return question in self._retired

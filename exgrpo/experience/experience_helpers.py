@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from verl.utils.model import compute_position_id_with_mask
 
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+
+logger = logging.getLogger(__name__)
 
 
 def split_key(key: str) -> tuple[str, int, int]:
@@ -49,7 +52,7 @@ def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: in
     }
     fields = sequence_fields(row["prompts"], torch.from_numpy(trajectory.tokens.astype(np.int64)))
     row.update({name: value for name, value in fields.items() if name in row})
-    log_probs = torch.from_numpy(trajectory.log_probs.copy())
+    log_probs = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
     if "rollout_log_probs" in row:
         row["rollout_log_probs"] = log_probs
     row["rm_scores"] = torch.zeros_like(log_probs)
@@ -76,25 +79,37 @@ def rollout_groups(
     entropies: Sequence[np.ndarray],
     replayed: frozenset[str],
     step: int,
+    vocab_size: int,
 ) -> list[RolloutGroup]:
     """One group a question, of the step's fresh rows in their order.
+
+    A success whose tokens and log-probs cannot belong together is refused, with a warning: it counts for difficulty but
+    is not kept.
 
     Args:
         uids, questions, rewards: [R] per fresh row: its prompt, its question, its reward (above 0.5 is a success).
         tokens, log_probs, entropies: [R][T] per fresh row: as sampled, natural log, nats.
         replayed: uids whose group holds a replayed row beside the fresh ones.
         step: the global step that generated the rows.
+        vocab_size: tokens are 0..vocab_size-1.
     """
-    question_of: dict[str, str] = {}
-    size: dict[str, int] = {}
-    successes: dict[str, list[Trajectory]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, uid in enumerate(uids):
-        question_of[uid] = questions[row]
-        size[uid] = size.get(uid, 0) + 1
-        kept = successes.setdefault(uid, [])
-        if rewards[row] > 0.5:
-            kept.append(Trajectory(tokens[row], log_probs[row], step=step, entropy=float(np.mean(entropies[row]))))
-    return [
-        RolloutGroup(question, size[uid], tuple(successes[uid]), replayed=int(uid in replayed))
-        for uid, question in question_of.items()
-    ]
+        rows_of.setdefault(uid, []).append(row)
+    groups = []
+    for uid, rows in rows_of.items():
+        solved = [row for row in rows if rewards[row] > 0.5]
+        kept = []
+        for row in solved:
+            try:
+                entropy = float(np.mean(entropies[row]))
+                success = Trajectory(tokens[row], log_probs[row], step=step, entropy=entropy)
+                success.check_vocabulary(vocab_size)
+                kept.append(success)
+            except ValueError as error:
+                logger.warning("step %d, question %s: a success is not kept: %s", step, questions[row], error)
+        group = RolloutGroup(
+            questions[rows[0]], len(rows), tuple(kept), replayed=int(uid in replayed), refused=len(solved) - len(kept)
+        )
+        groups.append(group)
+    return groups

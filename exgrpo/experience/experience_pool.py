@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience import pool_files
-from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
+from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager, success_bucket
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_store import TrajectoryStore
+from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 
 
@@ -25,35 +26,27 @@ class Outcome(enum.Enum):
     SKIPPED = "skipped"
 
 
-def success_bucket(group: RolloutGroup, rollout_n: int) -> int:
-    """The group's success rate among fresh rollouts as a count out of K, a tie going to the even count.
-
-    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success in,
-    which puts a mixed question one bucket too high.
-
-    Raises:
-        ValueError: the group holds more than K rows.
-    """
-    if group.size + group.replayed > rollout_n:
-        rows = f"{group.size} fresh and {group.replayed} replayed rows"
-        raise ValueError(f"group of question {group.question!r} has {rows}: must be at most {rollout_n}")
-    return round(len(group.successes) * rollout_n / group.size)
-
-
 class ExperiencePool:
     """Questions in buckets of their latest success count, each with the trajectories that solved it.
 
     A question is eligible while it has a trajectory, is not retired, and lbound < bucket <= rbound. Owned by one
     caller; nothing here is random but `choose`, whose generator is handed in.
+
+    Four bounds hold after every call (config: experience_max_*). Beyond the bound per question, the highest recorded
+    entropy goes first, unknown before any, of equals the oldest; beyond those on all, the oldest recording.
     """
 
     def __init__(self, config: ExperienceConfig) -> None:
         self._config = config
         self._buckets = ExperienceBucketManager(config.rollout_n)
-        self._store = TrajectoryStore(config.experience_max_per_question, config.experience_max_trajectories)
+        self._store = TrajectoryStore(
+            config.experience_max_per_question, config.experience_max_trajectories, config.experience_max_bytes
+        )
         self._sampler = WeightedBucketSampler(
             config.exp_bucket_manager, config.rollout_n, config.exp_bucket_mean, config.exp_bucket_sigma
         )
+        self._history: list[dict[str, float]] = []
+        self._saved = pool_files.OnDisk()
 
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to what one step produced for one question.
@@ -70,26 +63,69 @@ class ExperiencePool:
         if self._buckets.is_retired(question):
             return Outcome.SKIPPED
         complete = group.size + group.replayed == self._config.rollout_n
-        if complete and len(group.successes) == group.size:
-            self._store.discard(question)
+        if complete and group.solved == group.size:
+            self._store.counters.retired += self._store.discard(question)
             self._buckets.retire(question)
             return Outcome.RETIRED
-        collected = bucket in self._config.eligible_buckets
+        collected = bucket in self._config.eligible_buckets and bool(group.successes)
         if collected or question in self._buckets:
             self._buckets.put(question, bucket)
         if not collected:
             return Outcome.SKIPPED
-        for trajectory in group.successes:
+        self._record(question, group.successes)
+        return Outcome.STORED
+
+    def seed(self, question: str, bucket: int, trajectory: Trajectory) -> None:
+        """File a question under `bucket` successes and keep a trajectory of another author, such as a teacher's.
+
+        Raises:
+            ValueError: the question is retired, or the bucket is not one of those that are drawn.
+        """
+        low, high = self._config.eligible_buckets[0], self._config.eligible_buckets[-1]
+        if bucket not in self._config.eligible_buckets:
+            raise ValueError(f"successes={bucket} of question {question!r}: must be between {low} and {high}")
+        self._buckets.put(question, bucket)
+        self._record(question, [trajectory])
+
+    def _record(self, question: str, trajectories: Collection[Trajectory]) -> None:
+        for trajectory in trajectories:
             self._store.record(question, trajectory)
         self._store.trim(question)
-        for emptied in self._store.shrink():
-            self._buckets.remove(emptied)
-        return Outcome.STORED
+        self._forget(self._store.shrink())
+
+    def _forget(self, emptied: Collection[str]) -> None:
+        for question in emptied:
+            self._buckets.remove(question)
+
+    def end_step(self, step: int, noted: Mapping[str, float]) -> dict[str, float]:
+        """Close a step: drop what will be too old in the next one, and note the step in the history.
+
+        Args:
+            step: the global step, as the trajectories have it.
+            noted: what the caller measured in it; kept in the history beside the pool's own numbers.
+
+        Returns:
+            The metrics of the pool, ages included.
+        """
+        if self._config.experience_max_age is not None:
+            self._forget(self._store.expire(before=step + 1 - self._config.experience_max_age))
+        ages = {"median": self._store.age_quantile(0.5, step), "p95": self._store.age_quantile(0.95, step)}
+        metrics = self.metrics() | {f"age_{name}": age for name, age in ages.items()}
+        self._history.append({"step": float(step), **metrics, **noted})
+        return metrics
 
     @property
     def eligible(self) -> int:
         """Number of questions that may be drawn, whatever exp_sample_range says."""
         return sum(len(self._buckets.members(bucket)) for bucket in self._config.eligible_buckets)
+
+    def keep_only(self, questions: Container[str]) -> int:
+        """Forget the questions that are not among these, all but their retirement. Returns how many went."""
+        unknown = [question for question in self._buckets if question not in questions]
+        for question in unknown:
+            self._store.discard(question)
+            self._buckets.remove(question)
+        return len(unknown)
 
     def choose(self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()) -> list[str]:
         """Up to `count` distinct eligible questions in random order; fewer if there are not enough.
@@ -103,7 +139,9 @@ class ExperiencePool:
         if count < 0:
             raise ValueError(f"count={count}: must be 0 or more")
         if self._config.exp_sample_range != "all":
-            return self._sampler.sample(self._half(set(exclude)), count, rng)
+            first = self._config.exp_sample_range == "first_half"
+            half = self._buckets.half(self._config.eligible_buckets, first=first, exclude=exclude)
+            return self._sampler.sample(half, count, rng)
         excluded: dict[int, list[int]] = {}
         for question in set(exclude):
             if question in self._buckets:
@@ -124,59 +162,83 @@ class ExperiencePool:
         return self._store.candidates(question)
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of the pool as it is, always under the same keys; `stored`, `evicted`, `duplicates` are cumulative.
+        """Numbers of the pool as it is, always under the same keys; the counters are cumulative (StoreCounters).
 
-        `pool_bytes` counts what is stored, 8 bytes a token and 16 a trajectory, without Python's own overhead.
+        `pool_bytes` is the memory it takes up: 8 bytes a token and 200 a trajectory.
         """
-        sizes = {f"bucket_{bucket}": float(size) for bucket, size in enumerate(self._buckets.sizes())}
+        counters = dataclasses.asdict(self._store.counters)
+        evicted = sum(count for name, count in counters.items() if name.startswith("evicted_"))
         return {
             "pool_questions": float(len(self._buckets)),
             "pool_trajectories": float(len(self._store)),
             "pool_tokens": float(self._store.tokens),
-            "pool_bytes": float(self._store.payload_bytes),
+            "pool_bytes": float(self._store.memory_bytes),
             "eligible_questions": float(self.eligible),
             "retired_questions": float(self._buckets.retired_count),
-            **{name: float(value) for name, value in self._counters().items()},
-            **sizes,
+            "retired_trajectories": float(counters.pop("retired")),
+            "evicted": float(evicted),
+            **{name: float(value) for name, value in counters.items()},
+            **{f"bucket_{bucket}": float(size) for bucket, size in enumerate(self._buckets.sizes())},
         }
 
-    def save(self, folder: str | os.PathLike[str], /, **identity: object) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        step: int,
+        identity: Mapping[str, object],
+        replay_state: Mapping[str, object] | None = None,
+    ) -> None:
         """Write the pool to `folder`, replaced as a whole: a kill at any moment leaves the old state or the new one.
 
+        What the last save or load of this pool has on disk is linked, not written again.
+
         Args:
+            step: the global step it is the state after.
             identity: what the pool belongs to, such as the data set's fingerprint; JSON values, which `load` asks for.
+            replay_state: what the caller must remember with it; JSON values, in the manifest.
+
+        Raises:
+            OSError: the disk is full, the folder read-only, another process is writing; what was there is intact.
         """
-
-        def fill(fresh: Path) -> None:
-            rollout_n, state = self._config.rollout_n, self._buckets.state()
-            bucket_of = dict(zip(state.questions, state.buckets, strict=True))
-            counts = {"questions": len(bucket_of), "retired": len(state.retired), "trajectories": len(self._store)}
-            pool_files.write_trajectories(fresh / pool_files.TRAJECTORIES, self._store, bucket_of)
-            pool_files.write_questions(fresh / pool_files.QUESTIONS, state, rollout_n)
-            pool_files.write_manifest(fresh, rollout_n, identity, counts=counts, counters=self._counters())
-
-        pool_files.replace_folder(Path(folder), fill)
+        snapshot = pool_files.Snapshot(
+            state=self._buckets.state(),
+            history=self._history,
+            serials=self._store.serials(),
+            next_serial=self._store.next_serial,
+            tokens=self._store.tokens,
+            counters=dataclasses.asdict(self._store.counters),
+            records=self._store.records,
+        )
+        facts = {"rollout_n": self._config.rollout_n, "step": step, "identity": identity, "replay_state": replay_state}
+        self._saved = pool_files.save(Path(folder), snapshot, self._saved, facts)
 
     @classmethod
     def load(
-        cls, folder: str | os.PathLike[str], config: ExperienceConfig, identity: Mapping[str, object]
+        cls, folder: str | os.PathLike[str], config: ExperienceConfig, step: int, identity: Mapping[str, object]
     ) -> ExperiencePool:
-        """The pool that was saved to `folder`; it makes the same next draws. `config`'s bounds are applied at once.
+        """The pool that was saved to `folder`; it makes the same next draws. `config`'s bounds on size hold at once.
+
+        Args:
+            step: the one it must be the state after.
+            identity: what it must belong to; facts that are not given here are not asked for.
 
         Raises:
-            FileNotFoundError: naming the missing file.
-            ValueError: a checksum, the format, rollout_n or the identity differ; both sides are in the message.
+            FileNotFoundError: there is none.
+            DamagedPool: naming the file.
+            ValueError: format, rollout_n, step or identity differ; both sides are in the message.
         """
-        pool_files.finish_replacement(Path(folder))
-        manifest = pool_files.read_manifest(Path(folder), config.rollout_n, identity)
-        state = pool_files.read_questions(Path(folder) / pool_files.QUESTIONS)
-        names = {question: question for question in state.questions}  # one string a question, not one a trajectory
-        records = pool_files.read_trajectories(Path(folder) / pool_files.TRAJECTORIES)
+        saved = pool_files.read_saved(Path(folder).absolute())
+        pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n, "step": step})
+        pool_files.compare(saved.folder, saved.manifest["identity"], identity)
         pool = cls(config)
-        pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
-        named = ((names[question], packed) for question, packed in records)
-        for emptied in pool._store.restore(named, **manifest["counters"]):
-            pool._buckets.remove(emptied)
+        pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, saved.state)
+        counters = StoreCounters(**saved.manifest["counters"])
+        pool._store.restore(saved.records(), saved.manifest["next_serial"], counters)
+        pool._history = saved.history
+        pool._saved = saved.on_disk
+        for question in tuple(pool._store.questions()):
+            pool._store.trim(question)
+        pool._forget(pool._store.shrink())
         return pool
 
     def check_invariants(self) -> None:
@@ -185,18 +247,3 @@ class ExperiencePool:
         self._store.check_invariants()
         if set(self._buckets) != set(self._store.questions()):
             raise ValueError(f"{len(self._buckets)} questions in buckets, others with trajectories: must be the same")
-
-    def _half(self, exclude: Collection[str]) -> dict[int, list[str]]:
-        """Buckets of one half of the eligible questions by order of entry; an odd one in the middle is in both."""
-        places = ((question, self._buckets.place(question)[0]) for question in self._buckets)
-        eligible = [(question, bucket) for question, bucket in places if bucket in self._config.eligible_buckets]
-        first = self._config.exp_sample_range == "first_half"
-        half = eligible[: (len(eligible) + 1) // 2] if first else eligible[len(eligible) // 2 :]
-        buckets: dict[int, list[str]] = {bucket: [] for bucket in self._config.eligible_buckets}
-        for question, bucket in half:
-            if question not in exclude:
-                buckets[bucket].append(question)
-        return buckets
-
-    def _counters(self) -> dict[str, int]:
-        return {"stored": self._store.stored, "evicted": self._store.evicted, "duplicates": self._store.duplicates}

@@ -6,44 +6,21 @@ generator and the worker group are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.protocol import DataProto
+from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
-from verl.workers.utils.padding import response_from_nested
 
-from exgrpo.experience.experience_helpers import (
-    candidate_row,
-    replayed_row,
-    replayed_tag,
-    rollout_groups,
-    split_key,
-)
+from exgrpo.config import MissingLogProbs
+from exgrpo.experience.experience_helpers import replayed_row, replayed_tag, rollout_groups, split_key
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
-
-SCRATCH = "exgrpo_candidates"  # partition of the queue for rows that are scored and dropped
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The candidates of the step's replayed questions and how the current policy sees them.
-
-    Attributes:
-        trajectories: uid -> its question's candidates, in the pool's order.
-        scores: uid -> [C] mean entropy in nats or perplexity; empty where there was nothing to compare.
-        rows: how many candidates went through the model.
-    """
-
-    trajectories: dict[str, tuple[Trajectory, ...]]
-    scores: dict[str, np.ndarray]
-    rows: int
 
 
 def in_order(batch: KVBatchMeta) -> KVBatchMeta:
@@ -60,62 +37,6 @@ def first_siblings(batch: KVBatchMeta, uids: Sequence[str]) -> dict[str, int]:
         if uid in wanted and uid not in found:
             found[uid] = position
     return found
-
-
-def score_candidates(
-    candidates: Mapping[str, tuple[Trajectory, ...]],
-    prompts: Mapping[str, torch.Tensor],
-    metric: str,
-    compute_log_prob: Callable[[KVBatchMeta], Any],
-    multiple: int,
-    temperature: float,
-) -> Scored:
-    """One pass of the current policy over every candidate that has a rival (section 3.2: under pi_theta, each step).
-
-    Args:
-        candidates: uid -> candidates; a question with one is not scored, its choice is made.
-        prompts: uid -> prompt tokens, int64 [P].
-        metric: ``ent``, ``ppl`` or ``random``; the last scores nothing.
-        compute_log_prob: the actor's; fills ``entropy`` and ``log_probs`` of the rows it is given.
-        multiple: the number of rows must be a multiple of it (ranks x micro-batch); the first row is repeated.
-    """
-    scores: dict[str, np.ndarray] = {uid: np.empty(0) for uid in candidates}
-    rivals = [] if metric == "random" else [uid for uid, found in candidates.items() if len(found) > 1]
-    if not rivals:
-        return Scored(dict(candidates), scores, 0)
-    rows = [candidate_row(prompts[uid], trajectory) for uid in rivals for trajectory in candidates[uid]]
-    padded = rows + [rows[0]] * (-len(rows) % multiple)
-    keys = [f"candidate_{i}_0" for i in range(len(padded))]
-    tags = [{"seq_len": len(row["input_ids"]), "status": "success"} for row in padded]
-    values = _through_the_model(keys, padded, tags, metric, compute_log_prob, temperature)
-    start = 0
-    for uid in rivals:
-        count = len(candidates[uid])
-        scores[uid] = np.array(values[start : start + count])
-        start += count
-    return Scored(dict(candidates), scores, len(rows))
-
-
-def _through_the_model(
-    keys: list[str],
-    rows: list[dict[str, torch.Tensor]],
-    tags: list[dict[str, Any]],
-    metric: str,
-    compute_log_prob: Callable[[KVBatchMeta], Any],
-    temperature: float,
-) -> list[float]:
-    """Score of each row, by way of a scratch partition that is empty again afterwards."""
-    tq.kv_batch_put(keys=keys, partition_id=SCRATCH, fields=list_of_dict_to_tensordict(rows), tags=tags)
-    try:
-        extra = {"calculate_entropy": True, "compute_loss": False, "temperature": temperature}
-        compute_log_prob(KVBatchMeta(keys=keys, tags=tags, partition_id=SCRATCH, extra_info=extra))
-        column = "entropy" if metric == "ent" else "log_probs"
-        data = tq.kv_batch_get(keys=keys, partition_id=SCRATCH, select_fields=[column, "response_mask"])
-        per_token = response_from_nested(data[column], data["response_mask"]).unbind()
-    finally:
-        tq.kv_clear(keys=keys, partition_id=SCRATCH)
-    score = mean_entropy if metric == "ent" else perplexity
-    return [score(tokens.float().numpy()) for tokens in per_token]
 
 
 def inject(
@@ -139,22 +60,9 @@ def inject(
     )
 
 
-def choose_trajectories(
-    scored: Scored, selector: TrajectorySelector, rng: np.random.Generator
-) -> tuple[dict[str, Trajectory], dict[str, int]]:
-    """uid -> the chosen trajectory, and its position among the candidates."""
-    positions = {
-        uid: 0 if len(found) == 1 else selector.choose(_scores_or_blank(scored.scores[uid], len(found)), rng)
-        for uid, found in scored.trajectories.items()
-    }
-    return {uid: scored.trajectories[uid][position] for uid, position in positions.items()}, positions
-
-
-def _scores_or_blank(scores: np.ndarray, count: int) -> np.ndarray:
-    return scores if len(scores) else np.zeros(count)
-
-
-def observed_groups(batch: KVBatchMeta, replayed: Mapping[str, Trajectory], step: int) -> list[RolloutGroup]:
+def observed_groups(
+    batch: KVBatchMeta, replayed: Mapping[str, Trajectory], step: int, vocab_size: int
+) -> list[RolloutGroup]:
     """The step's groups as the pool is told of them: fresh rows alone, with this step's log-probs and entropies."""
     fresh = fresh_positions(batch)
     if not fresh:
@@ -170,6 +78,7 @@ def observed_groups(batch: KVBatchMeta, replayed: Mapping[str, Trajectory], step
         entropies=[row.float().numpy() for row in data["entropy"].unbind()],
         replayed=frozenset(replayed),
         step=step,
+        vocab_size=vocab_size,
     )
 
 
@@ -178,14 +87,42 @@ def fresh_positions(batch: KVBatchMeta) -> list[int]:
     return [i for i, tag in enumerate(batch.tags) if not tag.get("is_replayed") and not tag.get("is_padding")]
 
 
-def put_recorded_log_probs(batch: KVBatchMeta, replayed: Mapping[str, Trajectory]) -> None:
-    """Replayed rows get the log-probs of the policy that wrote them as ``old_log_probs`` (pi_past of equation 4)."""
-    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_replayed")]
+def fresh_debug_metrics(batch: KVBatchMeta) -> dict[str, float]:
+    """verl's comparison of rollout and actor log-probs, of fresh rows only: a replayed row has another author."""
+    keys = [batch.keys[i] for i in fresh_positions(batch)]
+    fields = ["responses", "response_mask", "rollout_log_probs", "old_log_probs"]
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+    metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=data.to_padded_tensor()))
+    return metrics
+
+
+def log_ratios(batch: KVBatchMeta, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
+    """log pi_now - log pi_past of all replayed tokens whose log-probs were recorded, [tokens], before any update."""
+    keys = [key for key in _replayed_keys(batch) if replayed[split_key(key)[0]].has_log_probs]
     if not keys:
+        return np.empty(0, np.float32)
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["old_log_probs"])
+    rows = zip(keys, data["old_log_probs"].unbind(), strict=True)
+    return np.concatenate([now.float().numpy() - replayed[split_key(key)[0]].log_probs for key, now in rows])
+
+
+def put_recorded_log_probs(batch: KVBatchMeta, replayed: Mapping[str, Trajectory], missing: MissingLogProbs) -> None:
+    """Replayed rows get the log-probs of the policy that wrote them as ``old_log_probs`` (pi_past of equation 4).
+
+    Those that nobody recorded are 0 where ``missing`` is ``one``; where it is ``current``, this step's stay.
+    """
+    chosen = {key: replayed[split_key(key)[0]] for key in _replayed_keys(batch)}
+    if missing == "current":
+        chosen = {key: trajectory for key, trajectory in chosen.items() if trajectory.has_log_probs}
+    if not chosen:
         return
-    recorded = [torch.from_numpy(replayed[split_key(key)[0]].log_probs.copy()) for key in keys]
-    fields = TensorDict({"old_log_probs": torch.nested.as_nested_tensor(recorded, layout=torch.jagged)}, len(keys))
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+    recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in chosen.values()]
+    fields = TensorDict({"old_log_probs": torch.nested.as_nested_tensor(recorded, layout=torch.jagged)}, len(chosen))
+    tq.kv_batch_put(keys=list(chosen), partition_id=batch.partition_id, fields=fields)
+
+
+def _replayed_keys(batch: KVBatchMeta) -> list[str]:
+    return [key for key, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_replayed")]
 
 
 def put_phase(batch: KVBatchMeta, fresh: float, replayed: float) -> KVBatchMeta:

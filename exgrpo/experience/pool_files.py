@@ -1,133 +1,127 @@
-"""The saved form of a pool: two Parquet files and a manifest, in a folder that is replaced as a whole.
+"""The saved form of a pool: a folder that is replaced as a whole, in which only what is new has been written.
 
-    trajectories.parquet   question, bucket, step, entropy, tokens, log_probs; in the order of last recording
-    questions.parquet      question, bucket, position, retired; questions in their order of entry, then the retired ones
-    manifest.json          format_version, rollout_n, counts, counters, identity, sha256 of the two files
+trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs: segments, most of them linked from the
+                         checkpoint before (pool_segments); log_probs is null where nobody recorded them
+live.parquet             serial: the trajectories that count, in the order of recording; segments may hold more
+questions.parquet        question, bucket, position, retired: in their order of entry, then the retired ones
+history.parquet          step and the metrics of each step
+manifest.json            format_version, step, rollout_n, identity, counts, counters, segments, replay_state, sha256
 
-pyarrow is imported inside the functions: a pool that is neither saved nor loaded needs numpy alone.
+pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/live.parquet"))
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import itertools
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from exgrpo.experience import durable, pool_segments
 from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.pool_segments import Record, Segment
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.experience.trajectory_store import pack, unpack
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-FORMAT_VERSION = 1
-TRAJECTORIES = "trajectories.parquet"
-QUESTIONS = "questions.parquet"
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
-_BATCH = 1024  # trajectories in a row group; bounds what saving and loading hold beside the pool
+TRAJECTORIES = "trajectories"
+LIVE = "live.parquet"
+QUESTIONS = "questions.parquet"
+HISTORY = "history.parquet"
+_TABLES = (LIVE, QUESTIONS, HISTORY)
 
 
-def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write a sibling folder, then put it in `folder`'s place: there is always one whole state to read."""
-    folder = folder.absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    finish_replacement(folder)
-    fresh, previous = _sibling(folder, "tmp"), _sibling(folder, "previous")
-    if fresh.exists():
-        shutil.rmtree(fresh)  # left by a save that was killed
-    fresh.mkdir()
-    fill(fresh)
-    for path in (*sorted(fresh.iterdir()), fresh):
-        _sync(path)
-    if folder.exists():
-        os.rename(folder, previous)
-    os.rename(fresh, folder)
-    _sync(folder.parent)
-    if previous.exists():
-        shutil.rmtree(previous)
+class DamagedPool(ValueError):
+    """A saved pool that is not what was written: a file is missing, cut off or changed."""
 
 
-def finish_replacement(folder: Path) -> None:
-    """Undo or complete a replacement that was killed between its two renames or after them."""
-    folder = folder.absolute()
-    previous = _sibling(folder, "previous")
-    if previous.exists():
-        if folder.exists():
-            shutil.rmtree(previous)
+@dataclass(frozen=True)
+class Snapshot:
+    """A pool as it is written; `records` gives the trajectories of a range of serials, both ends included."""
+
+    state: BucketState
+    history: Sequence[Mapping[str, float]]
+    serials: npt.NDArray[np.int64]
+    next_serial: int
+    tokens: int
+    counters: Mapping[str, int]
+    records: Callable[[int, int], Iterator[Record]]
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Where the segments of a pool's last save lie, to be linked from there."""
+
+    folder: Path | None = None
+    segments: Sequence[Segment] = ()
+
+    @property
+    def whole(self) -> bool:
+        return self.folder is not None and all(self.path(segment).is_file() for segment in self.segments)
+
+    def path(self, segment: Segment) -> Path:
+        assert self.folder is not None  # nothing on disk has no segments
+        return self.folder / TRAJECTORIES / segment.file
+
+
+def save(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> OnDisk:
+    """Put a pool in `folder`'s place as a whole. OSError, in one line, leaves what was there.
+
+    Args:
+        previous: segments that need not be written again; if any of them is gone, all are written.
+        facts: rollout_n, step, identity and replay_state of the manifest.
+    """
+    folder, written = folder.absolute(), list[Segment]()
+    previous = previous if previous.whole else OnDisk()
+    durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts)))
+    return OnDisk(folder, written)
+
+
+def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> list[Segment]:
+    (folder / TRAJECTORIES).mkdir()
+    count = len(snapshot.serials)
+    mean_bytes = 8 * snapshot.tokens / max(count, 1)
+    segments: list[Segment] = []
+    for piece in pool_segments.plan(previous.segments, snapshot.serials, snapshot.next_serial, mean_bytes):
+        if piece.segment is not None:
+            durable.link(previous.path(piece.segment), folder / TRAJECTORIES / piece.segment.file)
+            segments.append(piece.segment)
         else:
-            os.rename(previous, folder)
-
-
-def _sibling(folder: Path, suffix: str) -> Path:
-    return folder.with_name(f".{folder.name}.{suffix}")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_trajectories(path: Path, records: Iterable[tuple[str, bytes]], bucket_of: Mapping[str, int]) -> None:
-    """Write (question, packed trajectory) records, one row group for each batch."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    kinds = {
-        "question": pa.string(),
-        "bucket": pa.int32(),
-        "step": pa.int64(),
-        "entropy": pa.float64(),
-        "tokens": pa.list_(pa.int32()),
-        "log_probs": pa.list_(pa.float32()),
+            segments += pool_segments.write(folder / TRAJECTORIES, piece, snapshot.records(piece.first, piece.last))
+    _write_tables(folder, snapshot, int(str(facts["rollout_n"])))
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        **facts,
+        "counts": {
+            "questions": len(snapshot.state.questions),
+            "retired": len(snapshot.state.retired),
+            "trajectories": count,
+            "tokens": snapshot.tokens,
+        },
+        "counters": dict(snapshot.counters),
+        "next_serial": snapshot.next_serial,
+        "segments": [dataclasses.asdict(segment) for segment in segments],
+        "sha256": {name: durable.sha256(folder / name) for name in _TABLES},
     }
-    source = iter(records)
-    with pq.ParquetWriter(path, pa.schema(kinds), compression="zstd", use_dictionary=["question"]) as writer:
-        while batch := list(itertools.islice(source, _BATCH)):
-            views = [unpack(packed) for _, packed in batch]
-            ends = pa.array(np.cumsum([0, *map(len, views)]), pa.int32())
-            columns = [
-                pa.array([question for question, _ in batch], pa.string()),
-                pa.array([bucket_of[question] for question, _ in batch], pa.int32()),
-                pa.array([view.step for view in views], pa.int64()),
-                pa.array([view.entropy for view in views], pa.float64()),
-                pa.ListArray.from_arrays(ends, pa.array(np.concatenate([view.tokens for view in views]))),
-                pa.ListArray.from_arrays(ends, pa.array(np.concatenate([view.log_probs for view in views]))),
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, names=list(kinds)))
+    manifest["checksum"] = _checksum(manifest)
+    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    return segments
 
 
-def read_trajectories(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The records that write_trajectories was given."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_BATCH):
-            questions, steps, entropies = (batch.column(name).to_pylist() for name in ("question", "step", "entropy"))
-            tokens, log_probs = _rows(batch.column("tokens")), _rows(batch.column("log_probs"))
-            for question, *parts in zip(questions, tokens, log_probs, steps, entropies, strict=True):
-                yield question, pack(Trajectory.view(*parts))
-
-
-def _rows(column: pa.ListArray) -> list[np.ndarray[Any, Any]]:
-    ends = column.offsets.to_numpy()
-    return np.split(column.flatten().to_numpy(), ends[1:-1] - ends[0])
-
-
-def write_questions(path: Path, state: BucketState, retired_bucket: int) -> None:
-    """Write the bucket manager's state; a retired question has position -1."""
+def _write_tables(folder: Path, snapshot: Snapshot, retired_bucket: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    delta: dict[str, Any] = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED"}
+    pq.write_table(pa.table({"serial": pa.array(snapshot.serials)}), folder / LIVE, **delta)
+    state = snapshot.state
     kept, retired = len(state.questions), len(state.retired)
     columns = {
         "question": pa.array([*state.questions, *state.retired], pa.string()),
@@ -135,60 +129,111 @@ def write_questions(path: Path, state: BucketState, retired_bucket: int) -> None
         "position": pa.array([*state.positions, *[-1] * retired], pa.int64()),
         "retired": pa.array([*[False] * kept, *[True] * retired], pa.bool_()),
     }
-    pq.write_table(pa.table(columns), path, compression="zstd")
+    pq.write_table(pa.table(columns), folder / QUESTIONS, compression="zstd", use_dictionary=False)
+    names = sorted({name for row in snapshot.history for name in row} | {"step"})
+    history = {name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names}
+    pq.write_table(pa.table(history), folder / HISTORY, compression="zstd")
 
 
-def read_questions(path: Path) -> BucketState:
-    """The state that write_questions was given."""
-    import pyarrow.parquet as pq
+@dataclass(frozen=True)
+class SavedPool:
+    """A pool on disk, its tables read and verified; the segments are read by `records`.
 
-    table = pq.read_table(path)
-    questions, buckets, positions = (table[name].to_pylist() for name in ("question", "bucket", "position"))
-    kept = len(positions) - sum(table["retired"].to_pylist())
-    return BucketState(questions[:kept], buckets[:kept], positions[:kept], questions[kept:])
+    Attributes:
+        folder: where it lies.
+        manifest: as the module says.
+        state: buckets and retired questions.
+        history: the metrics of each step, by the names of README's table without their prefix.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    state: BucketState
+    history: list[dict[str, float]]
+    _alive: npt.NDArray[np.int64]
+
+    @property
+    def on_disk(self) -> OnDisk:
+        return OnDisk(self.folder, [Segment(**segment) for segment in self.manifest["segments"]])
+
+    def records(self) -> Iterator[Record]:
+        """All that count, in the order of recording. DamagedPool at the first segment that is not what was written."""
+        found = 0
+        names = {question: question for question in self.state.questions}  # one string a question, not a trajectory
+        for segment in self.on_disk.segments:
+            content = _verified(self.on_disk.path(segment), segment.sha256)
+            for serial, question, trajectory in pool_segments.read(content, self._alive):
+                found += 1
+                yield serial, names[question], trajectory
+        if found != len(self._alive):
+            raise DamagedPool(f"saved pool {self.folder}: its segments hold {found} of {len(self._alive)} trajectories")
+
+    def trajectories(self) -> Iterator[tuple[str, Trajectory]]:
+        """(question, trajectory), as `records`."""
+        return ((question, trajectory) for _, question, trajectory in self.records())
 
 
-def write_manifest(folder: Path, rollout_n: int, identity: Mapping[str, object], **numbers: Mapping[str, int]) -> None:
-    """Describe the two files next to it. TypeError, before the folder is put in its place, if identity is not JSON."""
-    manifest = {
-        "format_version": FORMAT_VERSION,
-        "rollout_n": rollout_n,
-        "identity": dict(identity),
-        "sha256": {name: _sha256(folder / name) for name in (TRAJECTORIES, QUESTIONS)},
-        **numbers,
-    }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def read_manifest(folder: Path, rollout_n: int, identity: Mapping[str, object]) -> dict[str, Any]:
-    """The manifest of a folder that is whole and belongs to this run.
+def read_saved(folder: Path) -> SavedPool:
+    """The pool that was saved to `folder`, whatever it belongs to.
 
     Raises:
-        FileNotFoundError: naming the file.
-        ValueError: version, rollout_n, identity or a checksum differ; both sides are in the message.
+        FileNotFoundError: there is none.
+        DamagedPool: naming the file that is missing or changed, or whose checksum differs.
+        ValueError: another format version; both are in the message.
     """
-    for name in (MANIFEST, TRAJECTORIES, QUESTIONS):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"saved pool lacks {folder / name}")
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    _same(folder, "format_version", manifest.get("format_version"), FORMAT_VERSION)
-    _same(folder, "rollout_n", manifest["rollout_n"], rollout_n)
-    saved, asked = manifest["identity"], json.loads(json.dumps(dict(identity)))
-    for key in sorted(saved.keys() | asked.keys()):
-        _same(folder, f"identity {key}", saved.get(key), asked.get(key))
-    for name, checksum in manifest["sha256"].items():
-        _same(folder, f"sha256 of {name}", _sha256(folder / name), checksum)
+    durable.finish_replacement(folder)
+    manifest = read_manifest(folder)
+    contents = {name: _verified(folder / name, manifest["sha256"][name]) for name in _TABLES}
+    live, questions, history = (_table(contents[name]) for name in _TABLES)
+    names, buckets, positions = (questions[column].to_pylist() for column in ("question", "bucket", "position"))
+    kept = len(names) - sum(questions["retired"].to_pylist())
+    state = BucketState(names[:kept], buckets[:kept], positions[:kept], names[kept:])
+    rows = [{name: value for name, value in row.items() if value is not None} for row in history.to_pylist()]
+    return SavedPool(folder, manifest, state, rows, live["serial"].to_numpy())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a saved pool; errors as read_saved."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no saved pool in {folder}")
+    if not path.is_file():
+        raise DamagedPool(f"saved pool {folder}: {MANIFEST} is missing")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version, checksum = manifest.get("format_version"), manifest.pop("checksum", None)
+    except (ValueError, AttributeError) as error:
+        raise DamagedPool(f"saved pool {folder}: {MANIFEST} cannot be read ({error})") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}")
+    if checksum != _checksum(manifest):
+        raise DamagedPool(f"saved pool {folder}: checksum of {MANIFEST} is {_checksum(manifest)}, expected {checksum}")
     return manifest
 
 
-def _same(folder: Path, what: str, saved: object, expected: object) -> None:
-    if saved != expected:
-        raise ValueError(f"saved pool {folder}: {what} is {saved!r}, expected {expected!r}")
+def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:
+    """Raises ValueError, with both sides, at the first of the `expected` facts that the saved pool has otherwise."""
+    for name, value in expected.items():
+        if saved.get(name) != value:
+            raise ValueError(f"saved pool {folder}: {name} is {saved.get(name)!r}, expected {value!r}")
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _verified(path: Path, checksum: str) -> bytes:
+    if not path.is_file():
+        raise DamagedPool(f"saved pool {path.parent}: {path.name} is missing")
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != checksum:
+        raise DamagedPool(f"saved pool {path.parent}: sha256 of {path.name} is {found}, expected {checksum}")
+    return content
+
+
+def _table(content: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(content)).read()  # pq.read_table imports a fifth of a second of data sets
+
+
+def _checksum(manifest: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -26,6 +26,14 @@ def row_question_id(extra_info: Mapping[str, Any] | None, prompt: Sequence[Mappi
     return question_id(users[-1] if users else prompt[-1]["content"])
 
 
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """SHA-256 of a transformers tokenizer's vocabulary: tokens mean the same where it is equal."""
+    digest = hashlib.sha256()
+    for token, number in sorted(tokenizer.get_vocab().items()):
+        digest.update(f"{number} {token}\n".encode())
+    return digest.hexdigest()
+
+
 def fingerprint(questions: Iterable[str]) -> str:
     """SHA-256 of a set of question ids, whatever their order: what a saved pool belongs to."""
     digest = hashlib.sha256()

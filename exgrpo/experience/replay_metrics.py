@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.trajectory_selector import effective_sample_size
 
 if TYPE_CHECKING:
-    from exgrpo.experience.experience_trainer_ops import Scored
+    from exgrpo.experience.candidate_scoring import Scored
 
 
 def replay_metrics(
@@ -26,8 +28,27 @@ def replay_metrics(
         "experience/replayed_response_length": float(np.mean([len(t.tokens) for t in replayed.values()] or [0])),
         "experience/replay_age": float(np.mean(ages or [0])),
         "experience/replay_age_p95": float(np.quantile(ages or [0], 0.95)),
-        "experience/candidates": float(sum(len(found) for found in scored.trajectories.values())),
+        "experience/candidates": float(sum(len(found) for found in scored.trajectories.values()) + scored.guarded),
         "experience/candidates_scored": float(scored.rows),
+        "experience/candidates_guarded": float(scored.guarded),
         "experience/chosen_score": float(np.mean(chosen or [0])),
         "experience/passed_over_score": float(np.mean(others)),
+    }
+
+
+def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:
+    """Importance ratios w = pi_now / pi_past of a step's replayed tokens, before the first update.
+
+    Args:
+        log_ratios: [tokens], natural log; empty if nothing was replayed.
+    """
+    logs = np.asarray(log_ratios if len(log_ratios) else [0.0], dtype=np.float64)
+    low, median, high = np.exp(np.quantile(logs, [0.05, 0.5, 0.95]))
+    return {
+        "experience/ratio_mean": float(np.exp(logs).mean()),
+        "experience/ratio_p05": float(low),
+        "experience/ratio_median": float(median),
+        "experience/ratio_p95": float(high),
+        "experience/ratio_ess": effective_sample_size(logs),
+        "experience/ratio_beyond_2": float((np.abs(logs) > np.log(2)).mean()),
     }

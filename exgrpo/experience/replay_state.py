@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from exgrpo.config import ExperienceConfig
 
 @dataclass
 class ReplayState:
-    """Phase, generator and the fresh questions that wait; owned by the trainer.
+    """Phase, generator and the fresh questions that wait; owned by the trainer, saved in the pool's manifest.
 
     Attributes:
         mixing: whether replay has begun (delayed start); never goes back to False.
@@ -31,23 +30,13 @@ class ReplayState:
         """The state before step 1."""
         return cls(mixing=config.experience_start_sratio == 0, rng=np.random.default_rng(config.exp_seed))
 
-    def save(self, path: Path) -> None:
-        """Write it as JSON: beside its target, to the disk, then renamed, so that no half file ever stands there."""
-        state = {"mixing": self.mixing, "rng": self.rng.bit_generator.state, "deferred": self.deferred}
-        temporary = path.with_suffix(".tmp")
-        with open(temporary, "w") as file:
-            json.dump(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"mixing": self.mixing, "rng": self.rng.bit_generator.state, "deferred": self.deferred}
 
     @classmethod
-    def load(cls, path: Path) -> ReplayState:
-        """Raises FileNotFoundError where the checkpoint has none, ValueError where it cannot be read."""
-        try:
-            state = json.loads(path.read_text())
-            rng = np.random.default_rng()
-            rng.bit_generator.state = state["rng"]
-            return cls(mixing=state["mixing"], rng=rng, deferred=state["deferred"])
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path}: not a saved replay state ({error})") from error
+    def from_json(cls, state: Mapping[str, Any]) -> ReplayState:
+        """The state that `to_json` gave."""
+        rng = np.random.default_rng()
+        rng.bit_generator.state = state["rng"]
+        return cls(mixing=state["mixing"], rng=rng, deferred=list(state["deferred"]))

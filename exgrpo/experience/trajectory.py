@@ -23,7 +23,8 @@ class Trajectory:
 
     Attributes:
         tokens: int32 [T], the response only, never decoded and encoded again. Read-only; a copy of what was handed in.
-        log_probs: float32 [T], natural log of pi_past(o_t | q, o_<t), the denominator of w*. Read-only copy.
+        log_probs: float32 [T], natural log of pi_past(o_t | q, o_<t), the denominator of w*. Read-only copy. All NaN if
+            nobody recorded them, which only `without_log_probs` makes.
         step: global training step that generated it, at least 0.
         entropy: mean token entropy in nats under the policy that sampled it (section 3.2); NaN if unknown.
 
@@ -48,6 +49,15 @@ class Trajectory:
             object.__setattr__(self, name, value)
 
     @classmethod
+    def without_log_probs(cls, tokens: Any, step: int, entropy: float = math.nan) -> Trajectory:
+        """A trajectory whose author's log-probs are not known, such as a teacher's text. ValueError as above."""
+        tokens_T = _tokens(tokens)
+        checked = cls(tokens_T, np.zeros(tokens_T.size, np.float32), step, entropy)
+        blank_T = np.full(tokens_T.size, np.nan, np.float32)
+        blank_T.setflags(write=False)
+        return cls.view(checked.tokens, blank_T, checked.step, checked.entropy)
+
+    @classmethod
     def view(
         cls, tokens_T: npt.NDArray[np.int32], log_probs_T: npt.NDArray[np.float32], step: int, entropy: float
     ) -> Trajectory:
@@ -59,6 +69,16 @@ class Trajectory:
 
     def __len__(self) -> int:
         return self.tokens.size
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """ValueError if a token is not in 0..vocab_size-1."""
+        highest = int(self.tokens.max())
+        if highest >= vocab_size:
+            raise ValueError(f"tokens holds {highest}: must be below {vocab_size}, the size of the vocabulary")
+
+    @property
+    def has_log_probs(self) -> bool:
+        return not math.isnan(self.log_probs[0])
 
     @property
     def key(self) -> bytes:
@@ -76,6 +96,8 @@ class RolloutGroup:
             sessions failed.
         successes: the fresh rollouts with reward 1; the same tokens may stand in it more than once.
         replayed: replayed rows that stood in the group, 0 or 1; they are in neither `size` nor `successes`.
+        refused: further successes, which count for difficulty but cannot be kept: their tokens and log-probs do not
+            make a Trajectory.
 
     Raises:
         ValueError: naming the field and its value.
@@ -85,17 +107,25 @@ class RolloutGroup:
     size: int
     successes: tuple[Trajectory, ...]
     replayed: int = 0
+    refused: int = 0
+
+    @property
+    def solved(self) -> int:
+        """Fresh rollouts with reward 1."""
+        return len(self.successes) + self.refused
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question:
             raise ValueError(f"question={self.question!r}: must be a non-empty string")
         object.__setattr__(self, "size", _integer("size", self.size, 1))
         object.__setattr__(self, "replayed", _integer("replayed", self.replayed, 0))
+        object.__setattr__(self, "refused", _integer("refused", self.refused, 0))
         object.__setattr__(self, "successes", tuple(self.successes))
         if self.replayed > 1:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
-        if len(self.successes) > self.size:
-            raise ValueError(f"successes has {len(self.successes)} entries: must be at most size={self.size}")
+        if self.solved > self.size:
+            refused = f" and refused is {self.refused}" if self.refused else ""
+            raise ValueError(f"successes has {len(self.successes)} entries{refused}: must be at most size={self.size}")
         for index, success in enumerate(self.successes):
             if not isinstance(success, Trajectory):
                 raise ValueError(f"successes[{index}] is a {type(success).__name__}: must be a Trajectory")

@@ -43,6 +43,20 @@ def perplexity(log_probs_T: npt.ArrayLike) -> float:
     return float(np.exp(-_vector("log_probs", log_probs_T).mean()))
 
 
+def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
+    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if one rules.
+
+    Args:
+        log_ratios: [n], natural log; the largest may be any number.
+
+    Raises:
+        ValueError: not 1-D or empty.
+    """
+    values = _vector("log_ratios", log_ratios)
+    weights = np.exp(values - values.max())
+    return float(weights.sum() ** 2 / (values.size * np.square(weights).sum()))
+
+
 class TrajectorySelector:
     """Chooses one candidate by its score: `ent` and `ppl` take the extreme score, `random` draws uniformly."""
 

@@ -1,36 +1,41 @@
-"""The trajectories of all questions, packed, in the order of their last recording, under two bounds."""
+"""The trajectories of all questions, packed, in the order of their last recording, under four bounds."""
 
 from __future__ import annotations
 
-import math
-import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from exgrpo.experience import packing
+from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.trajectory import Trajectory
 
-_HEADER = struct.Struct("=qd")  # step, entropy
-_BYTES_PER_TOKEN = 8
+# What Python adds to a trajectory's tokens and log-probs, its share of its question's entries included; measured by
+# benchmarks/pool.py, so that the bound in bytes means memory.
+BYTES_PER_TRAJECTORY = 200
 
 
-def pack(trajectory: Trajectory) -> bytes:
-    """Header, tokens, log-probs: one object instead of a dozen, 16 bytes and 8 a token."""
-    header = _HEADER.pack(trajectory.step, trajectory.entropy)
-    return b"".join((header, trajectory.tokens.tobytes(), trajectory.log_probs.tobytes()))
+@dataclass
+class StoreCounters:
+    """Since the start of training, in trajectories.
 
+    Attributes:
+        stored: taken in; one that took the place of a duplicate counts as `duplicates` only.
+        duplicates: recorded again with the same tokens: the newer record took the older one's place.
+        evicted_by_question, evicted_by_size, evicted_by_age: pushed out by the bound per question, by the bounds on all
+            (trajectories or bytes), by the bound on age.
+        retired: gone because their question was retired.
+    """
 
-def unpack(packed: bytes) -> Trajectory:
-    """A trajectory whose arrays are read-only views of `packed`, which they keep alive."""
-    step, entropy = _HEADER.unpack_from(packed)
-    length = _length(packed)
-    tokens_T = np.frombuffer(packed, dtype=np.int32, count=length, offset=_HEADER.size)
-    log_probs_T = np.frombuffer(packed, dtype=np.float32, count=length, offset=_HEADER.size + tokens_T.nbytes)
-    return Trajectory.view(tokens_T, log_probs_T, step, entropy)
-
-
-def _length(packed: bytes) -> int:
-    return (len(packed) - _HEADER.size) // _BYTES_PER_TOKEN
+    stored: int = 0
+    duplicates: int = 0
+    evicted_by_question: int = 0
+    evicted_by_size: int = 0
+    evicted_by_age: int = 0
+    retired: int = 0
 
 
 class TrajectoryStore:
@@ -39,126 +44,180 @@ class TrajectoryStore:
     Each recording gets the next serial number, so serial order is the order of last recording, here and in a question.
 
     Args:
-        max_per_question, max_trajectories: bounds in trajectories; they hold once `trim` and `shrink` were called.
+        max_per_question, max_trajectories: bounds in trajectories.
+        max_bytes: bound on `memory_bytes`. All three hold once `trim` and `shrink` were called.
     """
 
-    def __init__(self, max_per_question: int, max_trajectories: int) -> None:
+    def __init__(self, max_per_question: int, max_trajectories: int, max_bytes: int) -> None:
         self._max_per_question = max_per_question
         self._max_trajectories = max_trajectories
-        # serial -> question, packed; plain tuples of str and bytes are no work for the garbage collector
-        self._records: dict[int, tuple[str, bytes]] = {}
-        self._serials: dict[str, list[int]] = {}  # ascending, never empty
-        self._next = 0
-        self._oldest = 0  # no serial below this one is in use
-        self._payload = 0
-        self.stored = 0  # cumulative, in trajectories; a replaced duplicate counts as `duplicates` only
-        self.evicted = 0
-        self.duplicates = 0
+        self._max_bytes = max_bytes
+        self._held: dict[str, list[bytes]] = {}  # question -> packed, in serial order; never empty
+        # Serial - _base -> the question it was recorded for, None once it is dropped: the queue of all questions, in
+        # eight bytes a recording. A dict by serial would cost a hundred.
+        self._owner: list[str | None] = []
+        self._base = 0
+        self._oldest = 0  # no serial below this one is held
+        self._count = 0
+        self._tokens = 0
+        self._steps: Counter[int] = Counter()  # step -> trajectories of that step
+        self.counters = StoreCounters()
 
     def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        """(question, packed trajectory) in the order of last recording."""
-        return iter(self._records.values())
+        return self._count
 
     def questions(self) -> KeysView[str]:
-        return self._serials.keys()
+        return self._held.keys()
 
     @property
-    def payload_bytes(self) -> int:
-        """Bytes of all packed trajectories, without what Python adds for each object."""
-        return self._payload
+    def next_serial(self) -> int:
+        return self._base + len(self._owner)
 
     @property
     def tokens(self) -> int:
-        return (self._payload - _HEADER.size * len(self._records)) // _BYTES_PER_TOKEN
+        return self._tokens
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the trajectories take up: 8 bytes a token and BYTES_PER_TRAJECTORY each."""
+        return self._tokens * packing.BYTES_PER_TOKEN + self._count * BYTES_PER_TRAJECTORY
+
+    def serials(self) -> npt.NDArray[np.int64]:
+        """Those in the store, ascending."""
+        held = [serial for serial, question in enumerate(self._owner, self._base) if question is not None]
+        return np.array(held, dtype=np.int64)
+
+    def records(self, first: int, last: int) -> Iterator[tuple[int, str, Trajectory]]:
+        """(serial, question, trajectory) with first <= serial <= last, ascending."""
+        for serial in range(max(first, self._base), min(last + 1, self.next_serial)):
+            question = self._owner[serial - self._base]
+            if question is not None:
+                packed = next(packed for packed in self._held[question] if packing.serial(packed) == serial)
+                yield serial, question, unpack(packed)
+
+    def age_quantile(self, share: float, step: int) -> float:
+        """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 if there is none."""
+        wanted = share * self._count
+        for generated in sorted(self._steps, reverse=True):
+            wanted -= self._steps[generated]
+            if wanted <= 0:
+                return float(step - generated) if self._count else 0.0
+        return 0.0
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording, as views. KeyError if it has none."""
-        return tuple(unpack(self._records[serial][1]) for serial in self._serials[question])
+        return tuple(map(unpack, self._held[question]))
 
     def record(self, question: str, trajectory: Trajectory) -> None:
         """Store a trajectory as the question's newest; it takes the place of one with the same tokens."""
         duplicate = self._find(question, trajectory.key)
         if duplicate is None:
-            self.stored += 1
+            self.counters.stored += 1
         else:
-            self.duplicates += 1
+            self.counters.duplicates += 1
         # Append before dropping the duplicate: a question never passes through having no trajectory.
-        self._append(question, pack(trajectory))
+        self._append(question, pack(self.next_serial, trajectory))
         if duplicate is not None:
-            self._drop(duplicate)
+            self._drop(question, duplicate)
 
     def trim(self, question: str) -> None:
         """Hold the bound per question: highest recorded entropy goes first, NaN before any; of equals the oldest."""
-        while len(self._serials[question]) > self._max_per_question:
-            self._drop(max(self._serials[question], key=self._entropy))  # max returns the first, and that is the oldest
-            self.evicted += 1
+        while len(self._held[question]) > self._max_per_question:
+            self._drop(question, max(self._held[question], key=packing.rank))  # max returns the first: the oldest
+            self.counters.evicted_by_question += 1
 
     def shrink(self) -> list[str]:
-        """Hold the overall bound: the oldest recording goes first. Returns the questions that are left with none."""
+        """Hold the bounds on all: the oldest recording goes first. Returns the questions that are left with none."""
         emptied = []
-        while len(self._records) > self._max_trajectories:
-            while self._oldest not in self._records:
-                self._oldest += 1
-            question = self._drop(self._oldest)
-            self.evicted += 1
-            if question not in self._serials:
-                emptied.append(question)
+        while self._count > self._max_trajectories or self.memory_bytes > self._max_bytes:
+            emptied += self._drop_oldest()
+            self.counters.evicted_by_size += 1
         return emptied
 
-    def discard(self, question: str) -> None:
-        """Drop all that is stored of a question, which may be nothing."""
-        for serial in tuple(self._serials.get(question, ())):
-            self._drop(serial)
+    def expire(self, before: int) -> list[str]:
+        """Drop what was generated before a step, oldest recording first, until one was not; returns as `shrink`."""
+        emptied = []
+        while self._count and unpack(self._oldest_record()[1]).step < before:
+            emptied += self._drop_oldest()
+            self.counters.evicted_by_age += 1
+        return emptied
 
-    def restore(self, records: Iterable[tuple[str, bytes]], *, stored: int, evicted: int, duplicates: int) -> list[str]:
-        """Fill an empty store in the order of recording, then hold its bounds. Returns the questions left with none."""
-        self.stored, self.evicted, self.duplicates = stored, evicted, duplicates
-        for question, packed in records:
-            self._append(question, packed)
-        for question in tuple(self._serials):
-            self.trim(question)
-        return self.shrink()
+    def discard(self, question: str) -> int:
+        """Drop all that is stored of a question. Returns how many that were, which may be none."""
+        held = tuple(self._held.get(question, ()))
+        for packed in held:
+            self._drop(question, packed)
+        return len(held)
+
+    def restore(
+        self, records: Iterable[tuple[int, str, Trajectory]], next_serial: int, counters: StoreCounters
+    ) -> None:
+        """Fill an empty store, in ascending serials; the bounds are not applied."""
+        self.counters = counters
+        for serial, question, trajectory in records:
+            if not self._owner:
+                self._base = self._oldest = serial
+            self._owner.extend([None] * (serial - self.next_serial))
+            self._append(question, pack(serial, trajectory))
+        if not self._owner:
+            self._base = self._oldest = next_serial
+        self._owner.extend([None] * (next_serial - self.next_serial))
 
     def check_invariants(self) -> None:
-        """Raises ValueError unless records, serials, counters and bounds agree."""
-        listed = {serial: question for question, serials in self._serials.items() for serial in serials}
-        if listed != {serial: question for serial, (question, _) in self._records.items()}:
-            raise ValueError(f"{len(listed)} serials are listed for {len(self._records)} records: must be the same")
-        if any(not serials or serials != sorted(serials) for serials in self._serials.values()):
-            raise ValueError("serials of a question are empty or out of order")
-        if list(self._records) != sorted(self._records) or min(self._records, default=self._oldest) < self._oldest:
-            raise ValueError("records are not in the order of recording")
-        if self._payload != sum(len(packed) for _, packed in self._records.values()):
-            raise ValueError(f"payload_bytes={self._payload}: must be the sum over records")
-        largest = max(map(len, self._serials.values()), default=0)
-        if len(self._records) > self._max_trajectories or largest > self._max_per_question:
-            raise ValueError(f"{len(self._records)} records, {largest} of one question: must be within the bounds")
+        """Raises ValueError unless queue, questions, counts and bounds agree."""
+        held = {packing.serial(packed): question for question, all_ in self._held.items() for packed in all_}
+        queue = {serial: question for serial, question in enumerate(self._owner, self._base) if question is not None}
+        if held != queue:
+            raise ValueError(f"{len(queue)} serials in the queue for {len(held)} records: must be the same")
+        if any(not packed or packed != sorted(packed, key=packing.serial) for packed in self._held.values()):
+            raise ValueError("trajectories of a question: must be in the order of recording and not none")
+        if min(held, default=self._oldest) < self._oldest:
+            raise ValueError(f"serial {min(held)} is held: must be at least {self._oldest}")
+        trajectories = [unpack(packed) for all_ in self._held.values() for packed in all_]
+        if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
+            raise ValueError(f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held")
+        if Counter(trajectory.step for trajectory in trajectories) != self._steps:
+            raise ValueError("counts of trajectories a step: must be those held")
+        largest = max(map(len, self._held.values()), default=0)
+        within = self._count <= self._max_trajectories and self.memory_bytes <= self._max_bytes
+        if not within or largest > self._max_per_question:
+            counts = f"{self._count} trajectories, {self.memory_bytes} bytes, {largest} of one question"
+            raise ValueError(f"{counts}: must be within the bounds")
 
-    def _entropy(self, serial: int) -> float:
-        entropy: float = _HEADER.unpack_from(self._records[serial][1])[1]
-        return math.inf if math.isnan(entropy) else entropy
-
-    def _find(self, question: str, key: bytes) -> int | None:
-        size = _HEADER.size + 2 * len(key)
-        for serial in self._serials.get(question, ()):
-            packed = self._records[serial][1]
-            if len(packed) == size and packed.startswith(key, _HEADER.size):
-                return serial
+    def _find(self, question: str, key: bytes) -> bytes | None:
+        size = packing.HEADER.size + 2 * len(key)
+        for packed in self._held.get(question, ()):
+            if len(packed) == size and packed.startswith(key, packing.HEADER.size):
+                return packed
         return None
 
     def _append(self, question: str, packed: bytes) -> None:
-        self._records[self._next] = (question, packed)
-        self._serials.setdefault(question, []).append(self._next)
-        self._next += 1
-        self._payload += len(packed)
+        self._held.setdefault(question, []).append(packed)
+        self._owner.append(question)
+        self._count += 1
+        self._tokens += packing.length(packed)
+        self._steps[packing.step(packed)] += 1
 
-    def _drop(self, serial: int) -> str:
-        question, packed = self._records.pop(serial)
-        self._payload -= len(packed)
-        self._serials[question].remove(serial)
-        if not self._serials[question]:
-            del self._serials[question]
-        return question
+    def _drop(self, question: str, packed: bytes) -> None:
+        held = self._held[question]
+        held.remove(packed)  # no two are equal: the serial is in the header
+        if not held:
+            del self._held[question]
+        self._owner[packing.serial(packed) - self._base] = None
+        self._count -= 1
+        self._tokens -= packing.length(packed)
+        step = packing.step(packed)
+        self._steps[step] -= 1
+        if not self._steps[step]:
+            del self._steps[step]
+
+    def _oldest_record(self) -> tuple[str, bytes]:
+        while (question := self._owner[self._oldest - self._base]) is None:
+            self._oldest += 1
+        return question, self._held[question][0]  # the oldest of all is the oldest of its question
+
+    def _drop_oldest(self) -> list[str]:
+        """Returns the question if it is left with none."""
+        question, packed = self._oldest_record()
+        self._drop(question, packed)
+        return [] if question in self._held else [question]

@@ -89,20 +89,27 @@ def questions(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def settings(questions, tmp_path):
-    """The quickstart's settings at a quarter of its size."""
+@pytest.fixture(scope="session")
+def make_settings(questions):
+    """The quickstart's settings at a quarter of its size, for a run in the given folder."""
     import run
 
-    base = run.command(tmp_path, seed=0, done=1, overrides=[])[3:]
-    return [
-        *base,
-        f"data.train_files={questions}/train.parquet",
-        f"data.val_files={questions}/test.parquet",
-        "data.train_batch_size=8",
-        "actor_rollout_ref.rollout.n=4",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "data.val_max_samples=16",
-        "actor_rollout_ref.rollout.val_kwargs.n=1",
-        "trainer.test_freq=-1",
-    ]
+    def of(folder):
+        return [
+            *run.command(folder, seed=0, done=1, overrides=[])[3:],
+            f"data.train_files={questions}/train.parquet",
+            f"data.val_files={questions}/test.parquet",
+            "data.train_batch_size=8",
+            "actor_rollout_ref.rollout.n=4",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "data.val_max_samples=16",
+            "actor_rollout_ref.rollout.val_kwargs.n=1",
+            "trainer.test_freq=-1",
+        ]
+
+    return of
+
+
+@pytest.fixture
+def settings(make_settings, tmp_path):
+    return make_settings(tmp_path)

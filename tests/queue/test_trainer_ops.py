@@ -6,11 +6,14 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from exgrpo.config import ExperienceConfig
 from exgrpo.experience import experience_trainer_ops as ops
+from exgrpo.experience.candidate_scoring import SCRATCH, choose_trajectories, score_candidates
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 
@@ -106,8 +109,6 @@ class Model:
             "entropy": torch.nested.as_nested_tensor(entropies, layout=torch.jagged),
             "log_probs": torch.nested.as_nested_tensor([-row for row in entropies], layout=torch.jagged),
         }
-        from tensordict import TensorDict
-
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch)))
 
 
@@ -130,23 +131,41 @@ def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric
     }
     prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
     model = Model()
-    scored = ops.score_candidates(candidates, prompts, metric, model.compute_log_prob, multiple=4, temperature=1.0)
+    config = ExperienceConfig(rollout_n=4, exp_metric=metric)
+    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, multiple=4, temperature=1.0)
     assert len(model.calls) == 1 and len(model.calls[0]) == 8  # five rivals, repeated up to a multiple of four
     assert scored.rows == 5
     if metric == "ent":
         assert scored.scores["a"].tolist() == pytest.approx([5.5, 4.0, 9.0])
-    chosen, positions = ops.choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
+    chosen, positions = choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
     assert positions == {"a": 1, "b": 0, "c": 1}
     assert chosen["a"].tokens.tolist() == [3, 4, 5]
-    assert not (tq.kv_list(ops.SCRATCH) or {}).get(ops.SCRATCH)
+    assert not (tq.kv_list(SCRATCH) or {}).get(SCRATCH)
 
 
 def test_random_selection_asks_no_model(partition):
     candidates = {"a": tuple(trajectory(n) for n in range(1, 9))}
-    scored = ops.score_candidates(candidates, {}, "random", None, 1, 1.0)
+    scored = score_candidates(candidates, {}, ExperienceConfig(rollout_n=4, exp_metric="random"), None, 1, 1.0)
     selector = TrajectorySelector("random", "argmin")
-    drawn = {ops.choose_trajectories(scored, selector, np.random.default_rng(seed))[1]["a"] for seed in range(40)}
+    drawn = {choose_trajectories(scored, selector, np.random.default_rng(seed))[1]["a"] for seed in range(40)}
     assert len(drawn) > 4
+
+
+@pytest.mark.parametrize("metric", ["ent", "random"])
+def test_candidates_with_a_small_effective_sample_size_are_passed_over(partition, metric):
+    """The model's log-prob of a token is minus its id, the recorded one -2: of 2s the ratios are all 1."""
+    lopsided = trajectory(2, 12)  # ratios 1 and exp(-10): one of two tokens counts
+    unknown = Trajectory.without_log_probs([1, 9], step=2)
+    candidates = {"a": (lopsided, trajectory(2, 2), unknown), "b": (trajectory(2, 2),), "c": (lopsided, lopsided)}
+    prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
+    config = ExperienceConfig(rollout_n=4, exp_metric=metric, exp_min_ess=0.51)
+    scored = score_candidates(candidates, prompts, config, Model().compute_log_prob, multiple=1, temperature=1.0)
+    assert scored.trajectories == {"a": candidates["a"][1:], "b": candidates["b"]}
+    assert (scored.rows, scored.guarded) == (6, 3)
+    chosen, _ = choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
+    assert set(chosen) == {"a", "b"}
+    loose = ExperienceConfig(rollout_n=4, exp_metric=metric, exp_min_ess=0.49)
+    assert score_candidates(candidates, prompts, loose, Model().compute_log_prob, 1, 1.0).guarded == 0
 
 
 def test_an_injected_row_completes_its_group(partition):
@@ -171,7 +190,7 @@ def test_groups_are_of_fresh_rows_alone(partition):
     batch = ops.inject(batch, ops.first_siblings(batch, ["b"]), {"b": trajectory(1, 2)}, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     assert len(batch) == 8  # with verl's padding rows
-    groups = {found.question: found for found in ops.observed_groups(batch, {"b": trajectory(1, 2)}, step=5)}
+    groups = {found.question: found for found in ops.observed_groups(batch, {"b": trajectory(1, 2)}, 5, 100)}
     assert {name: (found.size, len(found.successes), found.replayed) for name, found in groups.items()} == {
         "question of a": (3, 2, 0),
         "question of b": (2, 1, 1),
@@ -181,13 +200,48 @@ def test_groups_are_of_fresh_rows_alone(partition):
     assert stored.log_probs.tolist() == [-0.75] * 4 and stored.entropy == pytest.approx(0.375)
 
 
+def test_a_success_that_cannot_be_kept_still_counts_for_difficulty(partition, caplog):
+    rows = group("a", 1, 1, 1)
+    rows[1]["old_log_probs"][0] = float("nan")
+    groups = ops.observed_groups(put(partition, rows), {}, step=5, vocab_size=13)  # the third's tokens are 13
+    assert [(found.solved, found.refused, len(found.successes)) for found in groups] == [(3, 2, 1)]
+    assert "log_probs[0]=nan: must be finite" in caplog.text
+    assert "tokens holds 13: must be below 13, the size of the vocabulary" in caplog.text
+
+
 def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(partition):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
-    ops.put_recorded_log_probs(batch, replayed)
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["old_log_probs"])
-    assert [row.tolist() for row in data["old_log_probs"].unbind()] == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
+    ops.put_recorded_log_probs(batch, replayed, "current")
+    assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
+
+
+@pytest.mark.parametrize(("missing", "expected"), [("current", -0.25), ("one", 0.0)])
+def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, expected):
+    batch = put(partition, group("a", 1, 0))
+    replayed = {"a": Trajectory.without_log_probs([5, 6], step=0)}
+    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
+    assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
+    now = torch.nested.as_nested_tensor([torch.full((2,), -0.25)], layout=torch.jagged)
+    tq.kv_batch_put(keys=["a_2_0"], partition_id=partition, fields=TensorDict({"old_log_probs": now}, 1))
+    assert ops.log_ratios(batch, replayed).size == 0
+    ops.put_recorded_log_probs(batch, replayed, missing)
+    assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
+
+
+def test_importance_ratios_are_of_replayed_tokens_alone(partition):
+    batch = put(partition, group("a", 1, 0) + group("b", 0, 1))
+    replayed = {"a": trajectory(5, 6, 7), "b": Trajectory([1], [-1.0], step=1)}
+    batch = ops.inject(batch, ops.first_siblings(batch, ["a", "b"]), replayed, session=2)
+    now = torch.nested.as_nested_tensor([torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([-3.0])], layout=torch.jagged)
+    tq.kv_batch_put(keys=["a_2_0", "b_2_0"], partition_id=partition, fields=TensorDict({"old_log_probs": now}, 2))
+    assert sorted(ops.log_ratios(batch, replayed).tolist()) == [-2.0, -2.0, 0.0, 1.0]
+
+
+def old_log_probs(batch):
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs"])
+    return [row.tolist() for row in data["old_log_probs"].unbind()]
 
 
 def test_every_row_carries_its_phase_padding_included(partition):

@@ -1,25 +1,107 @@
-"""verl's latest marker, whole, empty and absent; and what goes with a checkpoint's weights."""
+"""verl's latest marker, whole, empty and absent; the checkpoint a run goes on from; what goes with its weights."""
+
+import pytest
+from omegaconf import OmegaConf
 
 from exgrpo import checkpoints
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.pool_files import DamagedPool
+from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+
+CONFIG = ExperienceConfig(rollout_n=8)
+IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 3}
 
 
 def make(root, step, *, data=True, actor=True):
+    """A checkpoint whose pool holds one trajectory of that step."""
     folder = checkpoints.step_folder(root, step)
-    (folder / checkpoints.POOL).mkdir(parents=True)
-    (folder / checkpoints.STATE).write_text("{}")
+    pool, state = ExperiencePool(CONFIG), ReplayState.start(CONFIG)
+    pool.observe(RolloutGroup("q", 8, (Trajectory([step], [-1.0], step),)))
+    state.deferred.append(f"after {step}")
+    pool.save(folder / checkpoints.POOL, step, IDENTITY, state.to_json())
     if actor:
         (folder / "actor").mkdir()
     if data:
         (folder / "data.pt").write_text("x")
+    (root / checkpoints.MARKER).write_text(str(step))
     return folder
 
 
-def test_a_whole_marker_is_read_and_left_alone(tmp_path):
-    make(tmp_path, 9)
-    (tmp_path / checkpoints.MARKER).write_text("4")
+def open_(root, mode="auto", path=None, config=CONFIG, **identity):
+    trainer = OmegaConf.create({"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(root)})
+    step, pool, state = checkpoints.open_experience(trainer, config, IDENTITY | identity)
+    return step, [t.step for t in pool.candidates("q")] if pool.eligible else [], state.deferred
+
+
+def damage(folder):
+    path = next((folder / checkpoints.POOL / "trajectories").iterdir())
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_the_marked_checkpoint_is_gone_on_from(tmp_path):
+    make(tmp_path, 2)
+    make(tmp_path, 4)
+    make(tmp_path, 6)
+    (tmp_path / checkpoints.MARKER).write_text("4")  # 6 was never marked
+    assert open_(tmp_path) == (4, [4], ["after 4"])
     assert checkpoints.marked_step(tmp_path) == 4
-    assert checkpoints.mend_marker(tmp_path) is None
+
+
+def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog):
+    for step in (2, 4, 6, 8):
+        make(tmp_path, step)
+    damage(checkpoints.step_folder(tmp_path, 8))
+    (checkpoints.step_folder(tmp_path, 6) / "data.pt").unlink()
+    assert open_(tmp_path) == (4, [4], ["after 4"])
+    assert checkpoints.marked_step(tmp_path) == 4  # verl takes the weights of the marked step
+    assert "checkpoint of step 8 cannot be used: saved pool" in caplog.text
+    assert "global_step_6 has no data.pt" in caplog.text
+    assert "going on from step 4 instead of step 8" in caplog.text
+    assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
+
+
+def test_with_nothing_whole_the_marked_one_is_named(tmp_path):
+    damage(make(tmp_path, 2))
+    make(tmp_path, 4, actor=False)
+    with pytest.raises(FileNotFoundError, match="global_step_4 has no actor"):
+        open_(tmp_path)
+    (checkpoints.step_folder(tmp_path, 4) / "actor").mkdir()
+    damage(checkpoints.step_folder(tmp_path, 4))
+    with pytest.raises(DamagedPool, match="global_step_4"):
+        open_(tmp_path)
+    assert open_(tmp_path, mode="disable") == (0, [], [])
+
+
+def test_a_pool_of_something_else_is_no_damage(tmp_path):
+    make(tmp_path, 2)
+    make(tmp_path, 4)
+    with pytest.raises(ValueError, match="tokenizer is 't', expected 'other'"):
+        open_(tmp_path, tokenizer="other")
     assert checkpoints.marked_step(tmp_path) == 4
+
+
+def test_a_given_path_is_taken_or_refused(tmp_path):
+    folder = make(tmp_path, 2)
+    make(tmp_path, 4)
+    assert open_(tmp_path, "resume_path", str(folder)) == (2, [2], ["after 2"])
+    damage(folder)
+    with pytest.raises(DamagedPool):
+        open_(tmp_path, "resume_path", str(folder))
+
+
+def test_a_new_run_starts_with_the_imported_pool_and_a_resumed_one_does_not(tmp_path):
+    imported = ExperiencePool(CONFIG)
+    imported.seed("q", 4, Trajectory.without_log_probs([7], 0))
+    imported.save(tmp_path / "teacher", 0, {"data_fingerprint": "d", "tokenizer": "t"})
+    config = ExperienceConfig(rollout_n=8, experience_import=str(tmp_path / "teacher"))
+    (tmp_path / "run").mkdir()
+    assert open_(tmp_path / "run", config=config) == (0, [0], [])
+    with pytest.raises(ValueError, match="data_fingerprint is 'd', expected 'other'"):
+        open_(tmp_path / "run", config=config, data_fingerprint="other")
+    make(tmp_path / "run", 3)
+    assert open_(tmp_path / "run", config=config) == (3, [3], ["after 3"])
 
 
 def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
@@ -32,14 +114,17 @@ def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_without_a_marker_there_is_nothing_to_mend(tmp_path):
+def test_a_whole_marker_or_none_is_left_alone(tmp_path):
     make(tmp_path, 2)
     assert checkpoints.mend_marker(tmp_path) is None
-    assert checkpoints.marked_step(tmp_path) is None
+    assert checkpoints.marked_step(tmp_path) == 2
+    (tmp_path / checkpoints.MARKER).unlink()
+    assert checkpoints.mend_marker(tmp_path) is None
+    assert open_(tmp_path) == (0, [], [])
 
 
 def test_experience_goes_with_its_weights_and_nothing_else_does(tmp_path):
     old, new = make(tmp_path, 2, actor=False), make(tmp_path, 4)
     checkpoints.drop_experience_without_weights(tmp_path)
     assert sorted(path.name for path in old.iterdir()) == ["data.pt"]
-    assert len(list(new.iterdir())) == 4
+    assert len(list(new.iterdir())) == 3

@@ -218,9 +218,71 @@ def test_metrics_have_the_same_keys_always_and_count_bytes():
     metrics = pool.metrics()
     assert list(metrics) == keys and all(type(value) is float for value in metrics.values())
     assert [key for key in keys if key.startswith("bucket_")] == [f"bucket_{bucket}" for bucket in range(9)]
-    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (3, 3 * 8 + 16, 1)
+    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (3, 3 * 8 + 200, 1)
 
 
 def test_a_negative_count_is_refused():
     with pytest.raises(ValueError, match="count=-1"):
         new_pool().choose(-1, np.random.default_rng(0))
+
+
+def test_the_bound_in_bytes_counts_tokens_and_what_python_adds():
+    pool = new_pool(experience_max_bytes=2 * (200 + 3 * 8))
+    for question in "abc":
+        pool.observe(group(question, 8, success(1, 2, 3)))
+    assert sorted(pool.choose(9, np.random.default_rng(0))) == ["b", "c"]
+    pool.observe(group("b", 8, success(1, 2, 3, 4)))  # eight bytes too many: the oldest, which is b's, goes
+    assert tokens_of(pool, "b") == [(1, 2, 3, 4)]
+    assert pool.metrics()["pool_bytes"] == 200 + 4 * 8 and pool.metrics()["evicted_by_size"] == 3
+    pool.check_invariants()
+
+
+def test_what_is_too_old_for_the_next_step_leaves_at_the_end_of_this_one():
+    pool = new_pool(experience_max_age=2)
+    for step, question in ((1, "a"), (2, "b"), (3, "c")):
+        pool.observe(RolloutGroup(question, 8, (Trajectory([step], [-1.0], step),)))
+        metrics = pool.end_step(step, {})
+    assert sorted(pool.choose(9, np.random.default_rng(0))) == ["b", "c"]  # in step 4 a would be 3 steps old
+    assert metrics["evicted_by_age"] == 1 and (metrics["age_median"], metrics["age_p95"]) == (0, 1)
+    pool.check_invariants()
+
+
+def test_each_step_is_noted_with_what_the_caller_measured():
+    pool = new_pool()
+    pool.observe(group("a", 8, success(1)))
+    metrics = pool.end_step(5, {"fresh_score": 0.25})
+    assert list(pool._history[0]) == ["step", *metrics, "fresh_score"]
+    assert (pool._history[0]["step"], pool._history[0]["fresh_score"]) == (5, 0.25)
+
+
+def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
+    pool = new_pool()
+    pool.seed("a", 4, Trajectory.without_log_probs([1], 0))
+    pool.seed("a", 4, success(2))
+    assert pool.metrics()["bucket_4"] == 1 and tokens_of(pool, "a") == [(1,), (2,)]
+    for bucket in (0, 8):
+        with pytest.raises(ValueError, match=f"successes={bucket} of question 'b': must be between 1 and 7"):
+            pool.seed("b", bucket, success(1))
+    pool.observe(group("b", 8, *map(success, range(8))))
+    with pytest.raises(ValueError, match="question 'b' is retired"):
+        pool.seed("b", 4, success(1))
+    pool.check_invariants()
+
+
+def test_only_known_questions_are_kept():
+    pool = new_pool()
+    for question in "abc":
+        pool.observe(group(question, 8, success(1)))
+    assert pool.keep_only({"b"}) == 2
+    assert pool.choose(9, np.random.default_rng(0)) == ["b"]
+    assert pool.metrics()["retired_trajectories"] == 0
+    pool.check_invariants()
+
+
+def test_a_refused_success_counts_for_difficulty_alone():
+    pool = new_pool()
+    assert pool.observe(RolloutGroup("a", 8, (success(1),), refused=3)) is Outcome.STORED
+    assert pool.metrics()["bucket_4"] == 1
+    assert pool.observe(RolloutGroup("b", 8, (), refused=3)) is Outcome.SKIPPED
+    assert pool.observe(RolloutGroup("a", 8, (), refused=8)) is Outcome.RETIRED
+    pool.check_invariants()

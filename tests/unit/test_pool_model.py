@@ -15,6 +15,7 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 QUESTIONS = [f"q{i}" for i in range(6)]
 K = 4
+taken = 0  # steps of all runs of the machine
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -23,16 +24,20 @@ class PoolMachine(RuleBasedStateMachine):
         rbound=st.integers(2, 4),
         per_question=st.integers(1, 4),
         overall=st.integers(1, 12),
+        memory=st.sampled_from([10**9, 2500, 700]),
+        age=st.sampled_from([None, 1, 5]),
         method=st.sampled_from(["normal", "linear", False]),
         sample_range=st.sampled_from(["all", "first_half", "last_half"]),
     )
-    def start(self, lbound, rbound, per_question, overall, method, sample_range):
+    def start(self, lbound, rbound, per_question, overall, memory, age, method, sample_range):
         self.config = ExperienceConfig(
             rollout_n=K,
             experience_lbound=lbound,
             experience_rbound=rbound,
             experience_max_per_question=per_question,
             experience_max_trajectories=overall,
+            experience_max_bytes=memory,
+            experience_max_age=age,
             exp_bucket_manager=method,
             exp_sample_range=sample_range,
         )
@@ -67,8 +72,13 @@ class PoolMachine(RuleBasedStateMachine):
             worst = max(self.of(question), key=lambda record: math.inf if math.isnan(record[3]) else record[3])
             self.records.remove(worst)
         self.records = self.records[-self.config.experience_max_trajectories :]
-        self.buckets = {q: bucket for q, bucket in self.buckets.items() if self.of(q)}
+        while sum(208 + 8 * (record[1] % 3) for record in self.records) > self.config.experience_max_bytes:
+            self.records.pop(0)
+        self.forget_emptied()
         return Outcome.STORED
+
+    def forget_emptied(self):
+        self.buckets = {q: bucket for q, bucket in self.buckets.items() if self.of(q)}
 
     @rule(
         question=st.sampled_from(QUESTIONS),
@@ -78,9 +88,23 @@ class PoolMachine(RuleBasedStateMachine):
     def observe(self, question, size, successes):
         self.step += 1
         successes = successes[:size]
-        trajectories = tuple(Trajectory([token], [-float(self.step)], self.step, value) for token, value in successes)
+        trajectories = tuple(self.trajectory(token, value) for token, value in successes)
         group = RolloutGroup(question, size, trajectories, replayed=int(size == K - 1))
         assert self.pool.observe(group) is self.model_observe(question, size, successes)
+
+    def trajectory(self, token, entropy):
+        length = 1 + token % 3
+        return Trajectory([token] * length, [-float(self.step)] * length, self.step, entropy)
+
+    @rule()
+    def end_step(self):
+        metrics = self.pool.end_step(self.step, {"fresh_score": 0.5})
+        if self.config.experience_max_age is not None:
+            self.records = [r for r in self.records if self.step + 1 - r[2] <= self.config.experience_max_age]
+            self.forget_emptied()
+        ages = sorted(self.step - record[2] for record in self.records) or [0]
+        assert metrics["age_median"] == ages[math.ceil(0.5 * len(ages)) - 1]
+        assert metrics["age_p95"] == ages[math.ceil(0.95 * len(ages)) - 1]
 
     @rule(count=st.integers(0, 7), seed=st.integers(0, 3), exclude=st.sets(st.sampled_from(QUESTIONS)))
     def choose(self, count, seed, exclude):
@@ -95,8 +119,8 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 3), count=st.integers(1, 5))
     def reload(self, seed, count):
         with tempfile.TemporaryDirectory() as parent:
-            self.pool.save(Path(parent) / "pool", data="x")
-            loaded = ExperiencePool.load(Path(parent) / "pool", self.config, {"data": "x"})
+            self.pool.save(Path(parent) / "pool", self.step, {"data": "x"})
+            loaded = ExperiencePool.load(Path(parent) / "pool", self.config, self.step, {"data": "x"})
         draws = [pool.choose(count, np.random.default_rng(seed)) for pool in (self.pool, loaded)]
         assert draws[0] == draws[1]
         assert loaded.metrics() == self.pool.metrics()
@@ -106,9 +130,12 @@ class PoolMachine(RuleBasedStateMachine):
     def agree(self):
         if not hasattr(self, "pool"):
             return
+        global taken
+        taken += 1
         self.pool.check_invariants()
         metrics = self.pool.metrics()
-        assert metrics["pool_trajectories"] == metrics["pool_tokens"] == len(self.records)
+        assert metrics["pool_trajectories"] == len(self.records)
+        assert metrics["pool_tokens"] == sum(1 + record[1] % 3 for record in self.records)
         assert metrics["retired_questions"] == len(self.retired)
         for bucket in range(K + 1):
             assert metrics[f"bucket_{bucket}"] == list(self.buckets.values()).count(bucket)
@@ -121,4 +148,8 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolAgainstModel = PoolMachine.TestCase
-TestPoolAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, derandomize=True)
+TestPoolAgainstModel.settings = settings(max_examples=350, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+def test_that_were_ten_thousand_steps():
+    assert taken >= 10_000, taken

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hydra
 import numpy as np
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
@@ -65,6 +67,8 @@ def test_a_right_configuration_passes(files):
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
         ("data.gen_batch_size=4", "data.gen_batch_size=4: must be 1"),
         ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
+        ("trainer.max_actor_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null"),
+        ("+trainer.remove_previous_ckpt_in_save=True", "remove_previous_ckpt_in_save=True: must be False"),
         ("trainer.device=cpu", "stack=cpu and VERL_PLATFORM=cpu go together"),
     ],
 )
@@ -95,7 +99,7 @@ def checkpoint(files, questions):
     pool.observe(RolloutGroup(question_id(questions[0]), 8, (success,)))
     folder = files / "checkpoints" / "global_step_3"
     folder.mkdir(parents=True)
-    pool.save(folder / "experience", data_fingerprint=fingerprint(question_id(q) for q in questions))
+    pool.save(folder / "experience", 3, {"data_fingerprint": fingerprint(question_id(q) for q in questions)})
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
 
 
@@ -117,6 +121,38 @@ def test_a_checkpoint_without_experience_is_refused(files):
     with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
         verify(configuration(files))
     verify(configuration(files, "trainer.experience=False"))
+
+
+def test_an_imported_pool_must_be_there_and_of_this_data_set(files):
+    with pytest.raises(FileNotFoundError, match="experience_import=/nowhere/x: no saved pool there"):
+        verify(configuration(files, "trainer.experience_import=/nowhere/x"))
+    checkpoint(files, ["other question"])
+    teacher = files / "checkpoints" / "global_step_3" / "experience"
+    with pytest.raises(ValueError, match="experience of another data set"):
+        verify(configuration(files, f"trainer.experience_import={teacher}", "trainer.resume_mode=disable"))
+
+
+def test_a_damaged_manifest_is_left_to_the_trainer_which_looks_for_an_older_one(files):
+    checkpoint(files, ["other question"])
+    (files / "checkpoints" / "global_step_3" / "experience" / "manifest.json").write_text("{")
+    verify(configuration(files))
+
+
+def test_seeded_rollouts_are_an_agent_loop_verl_can_load(files):
+    config = configuration(files, "trainer.rollout_seeded=True")
+    resolve(config)
+    agent = config.actor_rollout_ref.rollout.agent
+    (loop,) = OmegaConf.load(agent.agent_loop_config_path)
+    assert loop.name == agent.default_agent_loop
+    assert hydra.utils.get_class(loop._target_).run
+
+
+def test_seeds_differ_between_runs_places_and_sessions():
+    from exgrpo.seeded_agent_loop import sampling_seed
+
+    seeds = {sampling_seed(run, f"0000001q{place:05d}", k) for run in (1, 2) for place in range(50) for k in range(8)}
+    assert len(seeds) == 800 and all(0 <= seed < 2**31 for seed in seeds)
+    assert sampling_seed(1, "a", 0) == sampling_seed(1, "a", 0)
 
 
 def test_without_replay_the_loss_is_verls_own(files):

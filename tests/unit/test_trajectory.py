@@ -94,3 +94,27 @@ def test_a_bad_group_is_named(changes, message):
     RolloutGroup(**good)
     with pytest.raises(ValueError, match=message):
         RolloutGroup(**{**good, **changes})
+
+
+def test_without_log_probs_says_so_and_the_door_stays_shut_for_nan():
+    unknown = Trajectory.without_log_probs([1, 2], step=3, entropy=0.5)
+    assert not unknown.has_log_probs and Trajectory([1], [-1.0], 0).has_log_probs
+    assert np.isnan(unknown.log_probs).all() and unknown.log_probs.dtype == np.float32
+    assert (unknown.tokens.tolist(), unknown.step, unknown.entropy) == ([1, 2], 3, 0.5)
+    with pytest.raises(ValueError, match=r"log_probs\[0\]=nan"):
+        Trajectory([1, 2], [float("nan")] * 2, 0)
+    with pytest.raises(ValueError, match="tokens has shape"):
+        Trajectory.without_log_probs([], 0)
+
+
+def test_a_token_outside_the_vocabulary_is_named():
+    Trajectory([1, 9], [-1.0, -1.0], 0).check_vocabulary(10)
+    with pytest.raises(ValueError, match="tokens holds 9: must be below 9, the size of the vocabulary"):
+        Trajectory([1, 9], [-1.0, -1.0], 0).check_vocabulary(9)
+
+
+def test_refused_successes_count_as_solved():
+    group = RolloutGroup("q", 4, (Trajectory([1], [-1.0], 0),), refused=2)
+    assert group.solved == 3
+    with pytest.raises(ValueError, match="successes has 1 entries and refused is 4: must be at most size=4"):
+        RolloutGroup("q", 4, (Trajectory([1], [-1.0], 0),), refused=4)

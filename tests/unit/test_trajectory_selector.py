@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
+from exgrpo.experience.trajectory_selector import TrajectorySelector, effective_sample_size, mean_entropy, perplexity
 
 
 def test_mean_entropy_is_over_the_response_alone():
@@ -89,3 +89,12 @@ def test_no_choice_without_a_score(metric, scores, message):
 def test_unknown_metric_and_mode(metric, mode, message):
     with pytest.raises(ValueError, match=message):
         TrajectorySelector(metric, mode)
+
+
+def test_effective_sample_size_by_hand():
+    assert effective_sample_size([0.0, 0.0, 0.0]) == pytest.approx(1)
+    assert effective_sample_size([5.0, 5.0]) == pytest.approx(1)  # what all have in common plays no part
+    assert effective_sample_size(np.log([1.0, 3.0])) == pytest.approx(16 / 20)
+    assert effective_sample_size([900.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)  # exp(900) is infinite
+    with pytest.raises(ValueError, match="log_ratios has shape"):
+        effective_sample_size([])

@@ -1,0 +1,134 @@
+"""How the current policy sees the candidates of a step's replayed questions, and which of them are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.utils.padding import response_from_nested
+
+from exgrpo.config import ExperienceConfig, Metric
+from exgrpo.experience.experience_helpers import candidate_row
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.trajectory_selector import (
+    TrajectorySelector,
+    effective_sample_size,
+    mean_entropy,
+    perplexity,
+)
+
+SCRATCH = "exgrpo_candidates"  # partition of the queue for rows that are scored and dropped
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The candidates of the step's replayed questions and how the current policy sees them.
+
+    Attributes:
+        trajectories: uid -> its question's candidates, in the pool's order, but for those the guard passes over; a uid
+            with none left is absent.
+        scores: uid -> [C] mean entropy in nats or perplexity; empty where there was nothing to compare.
+        rows: how many candidates went through the model.
+        guarded: how many the guard passed over (``exp_min_ess``).
+    """
+
+    trajectories: dict[str, tuple[Trajectory, ...]]
+    scores: dict[str, npt.NDArray[np.float64]]
+    rows: int = 0
+    guarded: int = 0
+
+
+def score_candidates(
+    candidates: Mapping[str, tuple[Trajectory, ...]],
+    prompts: Mapping[str, torch.Tensor],
+    config: ExperienceConfig,
+    compute_log_prob: Callable[[KVBatchMeta], Any],
+    multiple: int,
+    temperature: float,
+) -> Scored:
+    """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step).
+
+    A question with one candidate is not scored, its choice is made; unless ``exp_min_ess`` asks for the importance
+    ratios of every candidate.
+
+    Args:
+        candidates: uid -> candidates.
+        prompts: uid -> prompt tokens, int64 [P].
+        compute_log_prob: the actor's; fills ``entropy`` and ``log_probs`` of the rows it is given.
+        multiple: the number of rows must be a multiple of it (ranks x micro-batch); the first row is repeated.
+    """
+    guards = config.exp_min_ess > 0
+    compares = config.exp_metric != "random"
+    asked = [uid for uid, found in candidates.items() if guards or (compares and len(found) > 1)]
+    scores: dict[str, npt.NDArray[np.float64]] = {uid: np.empty(0) for uid in candidates}
+    if not asked:
+        return Scored(dict(candidates), scores)
+    rows = [(prompts[uid], trajectory) for uid in asked for trajectory in candidates[uid]]
+    now = _through_the_model(rows, compute_log_prob, multiple, temperature)
+    kept, start = dict(candidates), 0
+    for uid in asked:
+        found = candidates[uid]
+        passes = now[start : start + len(found)]
+        keep = [
+            not guards or _ess(one, log_probs_T) >= config.exp_min_ess
+            for one, (_, log_probs_T) in zip(found, passes, strict=True)
+        ]
+        kept[uid] = tuple(trajectory for trajectory, good in zip(found, keep, strict=True) if good)
+        if compares and len(kept[uid]) > 1:
+            scores[uid] = np.array(
+                [_score(config.exp_metric, *one) for one, good in zip(passes, keep, strict=True) if good]
+            )
+        start += len(found)
+    guarded = len(rows) - sum(len(kept[uid]) for uid in asked)
+    return Scored({uid: found for uid, found in kept.items() if found}, scores, len(rows), guarded)
+
+
+def choose_trajectories(
+    scored: Scored, selector: TrajectorySelector, rng: np.random.Generator
+) -> tuple[dict[str, Trajectory], dict[str, int]]:
+    """uid -> the chosen trajectory, and its position among the candidates."""
+    positions = {}
+    for uid, found in scored.trajectories.items():
+        scores = scored.scores[uid] if len(scored.scores[uid]) else np.zeros(len(found))
+        positions[uid] = 0 if len(found) == 1 else selector.choose(scores, rng)
+    return {uid: scored.trajectories[uid][position] for uid, position in positions.items()}, positions
+
+
+def _ess(trajectory: Trajectory, now_T: npt.NDArray[np.float32]) -> float:
+    """1 where there is no author to compare with."""
+    return effective_sample_size(now_T - trajectory.log_probs) if trajectory.has_log_probs else 1.0
+
+
+def _score(metric: Metric, entropies_T: npt.NDArray[np.float32], log_probs_T: npt.NDArray[np.float32]) -> float:
+    return mean_entropy(entropies_T) if metric == "ent" else perplexity(log_probs_T)
+
+
+def _through_the_model(
+    candidates: list[tuple[torch.Tensor, Trajectory]],
+    compute_log_prob: Callable[[KVBatchMeta], Any],
+    multiple: int,
+    temperature: float,
+) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+    """Entropies and log-probs [T] of each, by way of a scratch partition that is empty again afterwards."""
+    rows = [candidate_row(prompt, trajectory) for prompt, trajectory in candidates]
+    rows += [rows[0]] * (-len(rows) % multiple)
+    keys = [f"candidate_{i}_0" for i in range(len(rows))]
+    tags = [{"seq_len": len(row["input_ids"]), "status": "success"} for row in rows]
+    tq.kv_batch_put(keys=keys, partition_id=SCRATCH, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    try:
+        extra = {"calculate_entropy": True, "compute_loss": False, "temperature": temperature}
+        compute_log_prob(KVBatchMeta(keys=keys, tags=tags, partition_id=SCRATCH, extra_info=extra))
+        columns = ["entropy", "log_probs"]
+        data = tq.kv_batch_get(keys=keys, partition_id=SCRATCH, select_fields=[*columns, "response_mask"])
+        entropies, log_probs = (response_from_nested(data[name], data["response_mask"]).unbind() for name in columns)
+    finally:
+        tq.kv_clear(keys=keys, partition_id=SCRATCH)
+    pairs = zip(entropies, log_probs, strict=True)
+    return [(entropy.float().numpy(), log_prob.float().numpy()) for entropy, log_prob in pairs][: len(candidates)]

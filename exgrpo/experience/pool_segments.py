@@ -1,0 +1,184 @@
+"""Trajectories on disk: immutable Parquet segments, each of a range of serials; new ones are added, old ones linked.
+
+A segment may hold trajectories the pool has dropped since: which serials count is said beside it (pool_files). pyarrow
+is imported inside the functions: a pool that is neither saved nor loaded needs numpy alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.experience import durable
+from exgrpo.experience.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = tuple[int, str, Trajectory]  # serial, question, trajectory
+
+SEGMENT_BYTES = 1 << 27  # of tokens and log-probs; bounds what saving and loading hold beside the pool
+MAX_SMALL = 8  # segments below half that size; more are merged
+_BATCH = 1024  # trajectories in a row group
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of trajectories.
+
+    Attributes:
+        file: its name.
+        first, last: the serials it is in charge of, both included.
+        rows, bytes: trajectories in it; bytes of their tokens and log-probs.
+        sha256: of the file.
+    """
+
+    file: str
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A range of serials, about how many bytes are alive in it, and the segment that has it; None: to be written."""
+
+    first: int
+    last: int
+    bytes: int
+    segment: Segment | None
+
+
+def plan(
+    segments: Sequence[Segment], serials: npt.NDArray[np.int64], next_serial: int, mean_bytes: float
+) -> list[Piece]:
+    """What the next save consists of, in ascending serials: segments that are linked and ranges that are written.
+
+    A segment with nothing alive is left out, one that is more dead than alive is written anew, and while there are
+    more than MAX_SMALL small ones the smallest two neighbours become one. A trajectory is so rewritten about
+    log2(pool / checkpoint) times in its life, and at most half of what lies on the disk is dead.
+
+    Args:
+        segments: those of the last save, ascending.
+        serials: [n], those alive, ascending.
+        next_serial: the first that is not given away yet.
+        mean_bytes: of a trajectory's tokens and log-probs.
+    """
+    start = segments[-1].last + 1 if segments else 0
+    pieces = []
+    for segment in segments:
+        alive = _count(serials, segment.first, segment.last)
+        keep = segment if 2 * alive >= segment.rows else None
+        if alive:
+            pieces.append(Piece(segment.first, segment.last, segment.bytes * alive // segment.rows, keep))
+    fresh = _count(serials, start, next_serial)
+    if fresh:
+        pieces.append(Piece(start, next_serial - 1, int(fresh * mean_bytes), None))
+    while (pair := _worth_merging(pieces)) is not None:
+        left, right = pieces[pair : pair + 2]
+        pieces[pair : pair + 2] = [Piece(left.first, right.last, left.bytes + right.bytes, None)]
+    return pieces
+
+
+def _count(serials: npt.NDArray[np.int64], first: int, last: int) -> int:
+    return int(np.searchsorted(serials, last, side="right")) - int(np.searchsorted(serials, first))
+
+
+def _worth_merging(pieces: Sequence[Piece]) -> int | None:
+    """The position of the pair of small neighbours to merge next, None if there is no need or none."""
+    small = [piece.bytes < SEGMENT_BYTES // 2 for piece in pieces]
+    pairs = [i for i in range(len(pieces) - 1) if small[i] and small[i + 1]]
+    if sum(small) <= MAX_SMALL:  # two that must be written anyway are one file
+        pairs = [i for i in pairs if pieces[i].segment is None and pieces[i + 1].segment is None]
+    return min(pairs, key=lambda i: pieces[i].bytes + pieces[i + 1].bytes, default=None)
+
+
+def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment]:
+    """Write the records of a piece, to as many segments as their size asks for; none if there are no records."""
+    segments: list[Segment] = []
+    source = iter(records)
+    first = piece.first
+    while head := list(itertools.islice(source, 1)):
+        path = folder / f"segment-{first:012d}.parquet"
+        rows, size, last = _write_file(path, itertools.chain(head, source))
+        segments.append(Segment(path.name, first, last, rows, size, durable.sha256(path)))
+        first = last + 1
+    return segments
+
+
+def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
+    """Rows, bytes and last serial of a file that ends with the source or with its share of it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {
+        "serial": pa.int64(),
+        "question": pa.string(),
+        "step": pa.int64(),
+        "entropy": pa.float64(),
+        "tokens": pa.list_(pa.int32()),
+        "log_probs": pa.list_(pa.float32()),
+    }
+    # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads them.
+    split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
+    options = {"compression": "zstd", "compression_level": 1, "column_encoding": split}
+    rows = size = last = 0
+    with pq.ParquetWriter(path, pa.schema(kinds), use_dictionary=["question"], **options) as writer:
+        while size < SEGMENT_BYTES and (batch := list(itertools.islice(source, _BATCH))):
+            writer.write_table(pa.Table.from_arrays(_columns(batch), names=list(kinds)))
+            rows, last = rows + len(batch), batch[-1][0]
+            size += sum(8 * len(trajectory) for _, _, trajectory in batch)
+    return rows, size, last
+
+
+def _columns(batch: Sequence[Record]) -> list[pa.Array]:
+    import pyarrow as pa
+
+    views = [trajectory for _, _, trajectory in batch]
+    ends = np.cumsum([0, *map(len, views)], dtype=np.int32)
+    absent = pa.array([not view.has_log_probs for view in views])
+    tokens, log_probs = (np.concatenate([getattr(view, name) for view in views]) for name in ("tokens", "log_probs"))
+    return [
+        pa.array([serial for serial, _, _ in batch], pa.int64()),
+        pa.array([question for _, question, _ in batch], pa.string()),
+        pa.array([view.step for view in views], pa.int64()),
+        pa.array([view.entropy for view in views], pa.float64()),
+        pa.ListArray.from_arrays(pa.array(ends), pa.array(tokens)),
+        pa.ListArray.from_arrays(pa.array(ends), pa.array(log_probs), mask=absent),
+    ]
+
+
+def read(content: bytes, alive: npt.NDArray[np.int64]) -> Iterator[Record]:
+    """The records of a segment whose serials are in `alive` ([n], ascending); `content` is the file's bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(pa.BufferReader(content)) as file:
+        for batch in file.iter_batches(batch_size=_BATCH):
+            serials = batch.column("serial").to_numpy()
+            at = np.searchsorted(alive, serials)
+            wanted = (at < len(alive)) & (alive[np.minimum(at, len(alive) - 1)] == serials) if len(alive) else at < 0
+            questions, steps, entropies = (batch.column(name).to_pylist() for name in ("question", "step", "entropy"))
+            tokens, log_probs = _rows(batch.column("tokens")), _rows(batch.column("log_probs"))
+            for row in np.flatnonzero(wanted).tolist():
+                tokens_T, log_probs_T = tokens[row], log_probs[row]
+                if len(log_probs_T) == 0:
+                    log_probs_T = np.full(len(tokens_T), np.nan, np.float32)
+                trajectory = Trajectory.view(tokens_T, log_probs_T, steps[row], entropies[row])
+                yield int(serials[row]), questions[row], trajectory
+
+
+def _rows(column: pa.ListArray) -> list[npt.NDArray[Any]]:
+    """A view of each row's values; of a null row an empty one."""
+    values, ends = column.values.to_numpy(), column.offsets.to_numpy()
+    empty = np.zeros(len(column), bool) if column.null_count == 0 else column.is_null().to_numpy(zero_copy_only=False)
+    starts, ends = ends[:-1].tolist(), np.where(empty, ends[:-1], ends[1:]).tolist()
+    return [values[start:end] for start, end in zip(starts, ends, strict=True)]

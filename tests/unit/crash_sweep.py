@@ -1,0 +1,224 @@
+"""Kills a training's checkpoint writer before every system call of it that changes the disk, and resumes each time.
+
+    python tests/unit/crash_sweep.py        one line a scenario and the total; fails at a state that is neither
+
+The writer is the real one, pool and all; verl's own part (weights, data.pt, marker in place, rotation) is played by
+`verl`. Each cut is a forked process that stops itself just before it saves; from there its system calls are followed
+with ptrace (x86-64 Linux), and it gets SIGKILL at the entry of the n-th that counts, n = 1, 2, ... until the save runs
+to its end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset
+import pyarrow.parquet  # noqa: F401  (what they import is imported before the forks)
+
+from exgrpo import checkpoints
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience import pool_segments
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+
+CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experience_start_sratio=0)
+IDENTITY = {"data_fingerprint": "f", "tokenizer": "t", "questions": 30}
+# write, pwrite64, writev, ftruncate, sendfile, copy_file_range, creat, mkdir(at), rename(at, at2), link(at), unlink(at)
+# and rmdir, fsync, fdatasync; openat if it may change something
+TOUCHES_DISK = {1, 18, 20, 77, 40, 326, 85, 83, 258, 82, 264, 316, 86, 265, 87, 263, 84, 74, 75}
+OPENAT, CHANGING = 257, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+TRACEME, PEEKUSER, SYSCALL, SETOPTIONS = 0, 3, 24, 0x4200
+ORIG_RAX, RDX, GOOD = 8 * 15, 8 * 12, 0x1  # PTRACE_O_TRACESYSGOOD
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.restype, ptrace.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+
+class Trainer:
+    """What the trainer does with checkpoints, a few questions a step."""
+
+    def __init__(self, root):
+        self.root = root
+
+        class Node(dict):
+            resume_mode, default_local_dir = "auto", str(root)
+
+        self.step, self.pool, self.state = checkpoints.open_experience(Node(), CONFIG, IDENTITY)
+        if self.step:
+            weights = (checkpoints.step_folder(root, self.step) / "actor" / "weights").read_text()
+            assert weights == str(self.step), f"pool of step {self.step} with weights of step {weights}"
+
+    def train(self):
+        """One step, the same whoever does it."""
+        self.step += 1
+        rng = np.random.default_rng(self.step)
+        self.pool.choose(3, self.state.rng)
+        for question in rng.permutation(30)[:12]:
+            solved = int(rng.integers(0, 9))
+            successes = [
+                Trajectory(rng.integers(0, 9, 5), -rng.random(5), self.step, rng.random()) for _ in range(solved)
+            ]
+            self.pool.observe(RolloutGroup(f"q{question}", 8, tuple(successes)))
+        self.pool.end_step(self.step, {"fresh_score": 0.5})
+
+    def save(self):
+        """As ExperienceMixPPOTrainer._save_checkpoint."""
+        folder = checkpoints.step_folder(self.root, self.step)
+        self.pool.save(folder / checkpoints.POOL, self.step, IDENTITY, self.state.to_json())
+        self.verl(folder)
+        checkpoints.drop_experience_without_weights(self.root)
+
+    def verl(self, folder):
+        """verl 0.9.1 with max_actor_ckpt_to_keep=2: room is made first, the marker is written in place."""
+        kept = sorted(self.root.glob("*/actor"), key=lambda path: int(path.parent.name.split("_")[-1]))
+        for old in [path for path in kept if path.parent != folder][:-1]:
+            shutil.rmtree(old)
+        (folder / "actor").mkdir(exist_ok=True)
+        (folder / "actor" / "weights").write_text(str(self.step))
+        (folder / "data.pt").write_text(str(self.step))
+        (self.root / checkpoints.MARKER).write_text(str(self.step))
+
+    def digest(self):
+        """Everything a resumed run goes by."""
+        snapshot = [list(self.pool._buckets.state()), self.pool._history, self.pool.metrics(), self.state.to_json()]
+        rows = [
+            (s, q, t.key, t.log_probs.tobytes(), t.step, t.entropy) for s, q, t in self.pool._store.records(0, 10**9)
+        ]
+        return self.step, hashlib.sha256(repr((snapshot, rows)).encode()).hexdigest()
+
+
+def forked(work):
+    """What `work` returns in a process of its own: threads that pyarrow starts there do not outlive it."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(reader)
+        try:
+            result = ("ok", work())
+        except BaseException as error:
+            result = ("failed", repr(error))
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(result, pipe)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        kind, value = pickle.loads(pipe.read())
+    os.waitpid(child, 0)
+    if kind == "failed":
+        raise AssertionError(value)
+    return value
+
+
+def killed_at(cut, work):
+    """Run `work` (prepare, then save) in a child; kill it before the cut-th call. True if there are fewer."""
+    prepare, save = work
+    if (child := os.fork()) == 0:
+        trainer = prepare()
+        if ptrace(TRACEME, 0, None, None) != 0:
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        save(trainer)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSTOPPED(status):
+        raise RuntimeError(f"the writer ended before it saved, status {status}; ptrace may be forbidden here")
+    ptrace(SETOPTIONS, child, None, GOOD)
+    seen, entering = 0, True
+    while True:
+        ptrace(SYSCALL, child, None, None)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0, "the save failed"
+            return True
+        if os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
+            if entering and touches_disk(child):
+                seen += 1
+                if seen == cut:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    return False
+            entering = not entering
+
+
+def touches_disk(child):
+    call = ptrace(PEEKUSER, child, ORIG_RAX, None)
+    return call in TOUCHES_DISK or (call == OPENAT and bool(ptrace(PEEKUSER, child, RDX, None) & CHANGING))
+
+
+def resumed(root):
+    return forked(lambda: Trainer(root).digest())
+
+
+def finished(root, until):
+    """Resume, train to the step, save: what comes of a run that goes on after the kill."""
+
+    def work():
+        trainer = Trainer(root)
+        while trainer.step < until:
+            trainer.train()
+            trainer.save()
+        return Trainer(root).digest()
+
+    return forked(work)
+
+
+def segments(root, step):
+    return len(list((checkpoints.step_folder(root, step) / checkpoints.POOL / "trajectories").iterdir()))
+
+
+def sweep(name, before, step, again, compacts=False):
+    """All cut points of the save of `step`; `again`: the second try at it, over what a killed one has left."""
+    with tempfile.TemporaryDirectory() as parent:
+        pristine, root = Path(parent) / "pristine", Path(parent) / "root"
+        pristine.mkdir()
+        old = finished(pristine, before)
+        if again:
+            shutil.copytree(pristine, root)
+            killed_at(40, (lambda: advance(root, step), Trainer.save))
+            shutil.rmtree(pristine)
+            root.rename(pristine)
+        shutil.copytree(pristine, root)
+        new = finished(root, step)
+        assert not compacts or segments(root, step) <= segments(root, before), "nothing was compacted"
+        cut, counts = 0, {old: 0, new: 0}
+        while True:
+            cut += 1
+            shutil.rmtree(root)
+            shutil.copytree(pristine, root)
+            if killed_at(cut, (lambda: advance(root, step), Trainer.save)):
+                break
+            state = resumed(root)
+            assert state in counts, f"{name}: after a kill at call {cut} step {state[0]} is neither neighbour"
+            counts[state] += 1
+            assert finished(root, step) == new, f"{name}: after a kill at call {cut} the run does not go on alike"
+        cuts = cut - 1
+        print(f"{name}: {cuts} of {cuts} cut points resume, {counts[old]} to the old state, {counts[new]} to the new")
+        return cuts
+
+
+def advance(root, step):
+    trainer = Trainer(root)
+    while trainer.step < step:
+        trainer.train()
+    return trainer
+
+
+def main():
+    pool_segments.SEGMENT_BYTES, pool_segments.MAX_SMALL = 1000, 3
+    logging.disable()
+    total = sweep("first checkpoint", 0, 1, again=False)
+    total += sweep("checkpoint with links", 2, 3, again=False)
+    total += sweep("checkpoint with compaction and rotation", 8, 9, again=False, compacts=True)
+    total += sweep("second try over a killed one", 8, 9, again=True, compacts=True)
+    print(f"{total} of {total} cut points resume to one of the two neighbouring checkpoints")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
