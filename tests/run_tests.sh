@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All tests: bash tests/run_tests.sh (--fast: without the real trainer). Makes .venv first where there is none.
 #
-# 1. tests/unit: under two minutes, no Ray.  2. tests/queue: a real TransferQueue.  3. tests/e2e: the real trainer on the
-# CPU - verl, Ray, vLLM, FSDP2 - killed, resumed, with and without replay; about ten minutes.
+# 1. tests/unit: five minutes, no Ray.  2. tests/queue: a real TransferQueue.  3. tests/e2e: the real trainer on the
+# CPU - verl, Ray, vLLM, FSDP2 - killed, resumed, with and without replay; about twenty minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash exp_scripts/setup_cpu.sh

@@ -7,7 +7,11 @@ import pandas as pd
 import pytest
 from conftest import ROOT, Run
 
-from exgrpo.experience.question_id import question_id
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fingerprint
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.train_files import read_question_ids
 
 ALWAYS = ["experience/fresh_score", "experience/replayed_groups", "experience/seconds", "actor/replayed_ess"]
 
@@ -26,7 +30,8 @@ def test_killed_and_resumed(settings, tmp_path):
 
     # it went on from step 4, with that step's pool, untouched by the resume
     assert sorted(resumed) == [5, 6, 7, 8]
-    assert filecmp.cmp(copy / "trajectories.parquet", saved / "trajectories.parquet", shallow=False)
+    names = [path.relative_to(copy) for path in copy.rglob("*") if path.is_file()]
+    assert filecmp.cmpfiles(copy, saved, names, shallow=False)[0] == names
     # the step that was lost is drawn again alike: the same questions in the same places, the same trajectories replayed
     (prompts, responses), (prompts_again, responses_again) = first.drawn(5), second.drawn(5)
     assert prompts == prompts_again and len(prompts) == 8
@@ -37,16 +42,21 @@ def test_killed_and_resumed(settings, tmp_path):
     check_steps(steps | resumed)
     check_pool(tmp_path, resumed[8])
     # verl keeps two checkpoints a process; the pools of those it deleted went with them, and no other
-    for kept in ("actor", "experience", "experience_state.json"):
+    for kept in ("actor", "experience"):
         left = sorted(int(path.parent.name.split("_")[-1]) for path in tmp_path.glob(f"checkpoints/*/{kept}"))
         assert left == [2, 4, 7, 8], kept
 
 
 def is_stored(saved, prompts, key, response):
     """Whether a group's last row is a success its question has in the pool, word for word: it was replayed."""
-    table = pd.read_parquet(saved / "trajectories.parquet")
+    table = read_pool(saved)
     tokens = table[table["question"] == question_id(prompts[key.split("_")[0]])]["tokens"]
     return response in load_tokenizer().batch_decode([list(t) for t in tokens], skip_special_tokens=True)
+
+
+def read_pool(folder):
+    """By the README's line."""
+    return pd.read_parquet(f"{folder}/trajectories").merge(pd.read_parquet(f"{folder}/live.parquet"))
 
 
 def load_tokenizer():
@@ -73,7 +83,7 @@ def check_steps(steps):
 def check_pool(folder, metrics):
     """What was saved is what the metrics say, readable by pandas, and holds nothing that was not sampled."""
     saved = folder / "checkpoints" / "global_step_8" / "experience"
-    table = pd.read_parquet(saved / "trajectories.parquet")
+    table = read_pool(saved)
     assert len(table) == metrics["experience/pool_trajectories"] > 0
     assert table["question"].nunique() == metrics["experience/pool_questions"]
     assert (table["tokens"].map(len) == table["log_probs"].map(len)).all()
@@ -91,14 +101,27 @@ def test_without_replay_it_is_grpo_through_the_same_program(settings, tmp_path):
     assert "actor/pg_clipfrac" in steps[2] and "actor/kl_loss" in steps[2]  # verl's own loss, with its reference model
 
 
-def test_an_update_above_the_bound_is_skipped(settings, tmp_path):
+def teacher(questions, folder):
+    """A pool of right answers to the training questions, by an author whose log-probs nobody knows."""
+    files, tokenizer = [str(questions / "train.parquet")], load_tokenizer()
+    pool = ExperiencePool(ExperienceConfig(rollout_n=4))
+    for prompt, answer in pd.read_parquet(files[0])[["prompt", "reward_model"]].itertuples(index=False):
+        tokens = tokenizer.encode(f"\\boxed{{{answer['ground_truth']}}}<|im_end|>")
+        pool.seed(question_id(prompt[-1]["content"]), 2, Trajectory.without_log_probs(tokens, step=0))
+    identity = {"data_fingerprint": fingerprint(read_question_ids(files, "prompt"))}
+    pool.save(folder, 0, identity | {"tokenizer": tokenizer_fingerprint(tokenizer)})
+    return folder
+
+
+def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skipped(settings, questions, tmp_path):
     arguments = ["exgrpo.main_mix_ppo", *settings, "trainer.total_training_steps=2", "trainer.save_freq=-1"]
     arguments += ["actor_rollout_ref.actor.optim.skip_grad_bound=1e-9", "trainer.experience_start_sratio=0"]
     arguments += ["trainer.exp_metric=random", "actor_rollout_ref.actor.entropy_coeff=0.001"]
+    arguments += [f"trainer.experience_import={teacher(questions, tmp_path / 'teacher')}"]
     steps = Run(tmp_path, arguments, "skip").wait()
+    assert steps[1]["experience/replayed_groups"] == 4 and steps[1]["experience/replay_age"] == 1
     assert steps[1]["actor/skipped_update"] == steps[2]["actor/skipped_update"] == 1
-    assert steps[2]["experience/replayed_groups"] > 0
-    # nothing was learned: the policy that wrote the replayed tokens is still the policy
+    # nothing was learned: what is weighed against this step's policy, or was written by it, has ratios of 1
     assert steps[2]["actor/replayed_ratio_max"] == pytest.approx(1, abs=1e-4)
 
 

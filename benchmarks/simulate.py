@@ -1,0 +1,210 @@
+"""A whole training's worth of replay without a model: the real pool, sampler and selector, simulated answers.
+
+    python benchmarks/simulate.py [--questions 46000] [--steps 700] [--pass_rates FILE.parquet] [--picture FILE.png]
+
+Each question has a chance of being solved, drawn from measured pass rates (extra_info.offline_pass_rate of FILE; or
+else from a Beta(0.4, 0.4)). As the model "learns" all chances rise, those of a question that is trained on a bit more.
+Each step draws 128 prompts as the trainer does, files what comes back, and is timed: what is measured is the driver's
+work on the pool, and what the rules make of buckets, ages and retirement; not whether replay helps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pool import machine, resident_bytes, spread
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory_selector import TrajectorySelector
+
+K, BATCH = 8, 128
+LEARNED, VISIT = 2.0, 0.1  # logits: what all questions gain in a run, and one for each visit
+PAPER_STEP_S = 155.4  # of on-policy GRPO at 7B, without replay (paper, cost table)
+
+
+def main() -> None:
+    """Simulate, print a table, draw a picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=46_000)
+    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--tokens", type=int, default=1000, help="of a response, on the average")
+    parser.add_argument("--ratio", type=float, default=0.5, help="experience_ratio")
+    parser.add_argument("--pass_rates", type=Path, help="parquet with extra_info.offline_pass_rate")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(arguments.seed)
+    world = World(pass_rates(arguments.pass_rates, arguments.questions, rng), arguments.tokens, rng)
+    before = resident_bytes()
+    pool = ExperiencePool(ExperienceConfig(rollout_n=K, experience_ratio=arguments.ratio))
+    run = simulate(pool, world, arguments.steps, int(arguments.ratio * BATCH))
+    memory = resident_bytes() - before
+    figures = summary(run, memory)
+    print(f"{arguments.questions:,} questions, {arguments.steps} steps of {BATCH} prompts; {machine()}")
+    for name, value in figures.items():
+        shown = f"{value[0]:,.3g} ({value[1]:,.3g} to {value[2]:,.3g})" if isinstance(value, list) else f"{value:,.4g}"
+        print(f"  {name:<52} {shown}")
+    if arguments.json:
+        report = {"machine": machine(), "arguments": vars(arguments), "figures": figures}
+        arguments.json.write_text(json.dumps(report, indent=1, default=str) + "\n")
+    if arguments.picture:
+        draw(run, arguments.picture, f"{arguments.questions:,} questions")
+
+
+def pass_rates(file: Path | None, count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """[count] chances of being solved, none of them 0 or 1: 64 samples cannot tell those from 1/128."""
+    if file is None:
+        rates = rng.beta(0.4, 0.4, count)
+    else:
+        import pyarrow.parquet as pq
+
+        extra = pq.read_table(file, columns=["extra_info"])["extra_info"].to_pylist()
+        rates = rng.choice([row["offline_pass_rate"] for row in extra], count)
+    return np.clip(rates, 1 / 128, 127 / 128)
+
+
+class World:
+    """Questions, their chances, and responses of random tokens."""
+
+    def __init__(self, rates: npt.NDArray[np.float64], tokens: int, rng: np.random.Generator) -> None:
+        self.logits = np.log(rates / (1 - rates))
+        self.names = [f"{number:032x}" for number in range(len(rates))]
+        self.row_of = {name: row for row, name in enumerate(self.names)}
+        self.rng = rng
+        self.tokens = tokens
+        self.stock = rng.integers(0, 150_000, 2_000_000).astype(np.int32)
+        self.log_probs = -rng.exponential(0.3, 2_000_000).astype(np.float32)
+        self.order = rng.permutation(len(rates))
+        self.next = 0
+
+    def fresh(self, count: int, taken: set[str]) -> list[str]:
+        """The next questions of the data that are not in the step already."""
+        found: list[str] = []
+        while len(found) < count:
+            name = self.names[self.order[self.next % len(self.order)]]
+            self.next += 1
+            if name not in taken:
+                taken.add(name)
+                found.append(name)
+        return found
+
+    def answer(self, question: str, step: int, progress: float, replayed: bool) -> RolloutGroup:
+        """What the rollouts of a question come to; the question is easier the next time."""
+        row, size = self.row_of[question], K - replayed
+        chance = 1 / (1 + np.exp(-self.logits[row] - LEARNED * progress))
+        self.logits[row] += VISIT
+        solved = int(self.rng.binomial(size, chance))
+        lengths = np.maximum(1, self.rng.lognormal(np.log(self.tokens) - 0.18, 0.6, solved)).astype(int)
+        starts = self.rng.integers(0, len(self.stock) - 20 * self.tokens, solved)
+        successes = tuple(
+            Trajectory(self.stock[a : a + n], self.log_probs[a : a + n], step, float(self.rng.gamma(4, 0.1)))
+            for a, n in zip(starts.tolist(), np.minimum(lengths, 20 * self.tokens).tolist(), strict=True)
+        )
+        return RolloutGroup(question, size, successes, replayed=int(replayed))
+
+
+@dataclass
+class Run:
+    """One entry a step."""
+
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    draw_ms: list[float] = field(default_factory=list)
+    select_ms: list[float] = field(default_factory=list)
+    file_ms: list[float] = field(default_factory=list)
+    ages: list[float] = field(default_factory=list)  # median of the replayed
+
+
+def simulate(pool: ExperiencePool, world: World, steps: int, replayed: int) -> Run:
+    """As the trainer does it, mixing from the first step on; a candidate's entropy now is its recorded one, shaken."""
+    run, rng, selector = Run(), np.random.default_rng(1), TrajectorySelector("ent", "argmin")
+    for step in range(1, steps + 1):
+        started = time.perf_counter()
+        drawn = pool.choose(replayed, rng)
+        drew = time.perf_counter()
+        chosen = []
+        for question in drawn:
+            found = pool.candidates(question)
+            now = [one.entropy for one in found] * world.rng.lognormal(0, 0.2, len(found))
+            chosen.append(found[selector.choose(now, rng)])
+        selected = time.perf_counter()
+        fresh = world.fresh(BATCH - len(drawn), set(drawn))
+        groups = [world.answer(name, step, step / steps, True) for name in drawn]
+        groups += [world.answer(name, step, step / steps, False) for name in fresh]
+        observing = time.perf_counter()
+        for group in groups:
+            pool.observe(group)
+        run.metrics.append(pool.end_step(step, {}))
+        filed = time.perf_counter()
+        run.draw_ms.append(1000 * (drew - started))
+        run.select_ms.append(1000 * (selected - drew))
+        run.file_ms.append(1000 * (filed - observing))
+        run.ages.append(float(np.median([step - one.step for one in chosen] or [0])))
+    return run
+
+
+def summary(run: Run, memory: int) -> dict[str, Any]:
+    """name -> figure, or [median, least, greatest] over the steps."""
+    last = run.metrics[-1]
+    total = [sum(parts) for parts in zip(run.draw_ms, run.select_ms, run.file_ms, strict=True)]
+    return {
+        "driver, ms a step: draw": spread(run.draw_ms),
+        "driver, ms a step: candidates and selection": spread(run.select_ms),
+        "driver, ms a step: filing 128 groups": spread(run.file_ms),
+        "driver, ms a step: all": spread(total),
+        f"all, % of the paper's {PAPER_STEP_S} s": float(np.median(total)) / 10 / PAPER_STEP_S,
+        "memory, GB": memory / 1e9,
+        "memory by the pool's own account, GB": last["pool_bytes"] / 1e9,
+        **{name: last[name] for name in ("pool_questions", "pool_trajectories", "retired_questions", "evicted")},
+        "median age of the replayed at the end, steps": run.ages[-1],
+        "95 % of the pool's ages at the end, steps": last["age_p95"],
+    }
+
+
+def draw(run: Run, picture: Path, title: str) -> None:
+    """Buckets, ages, what the pool holds, and the driver's time, over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    steps = range(1, len(run.metrics) + 1)
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), layout="constrained")
+    sizes = [[row[f"bucket_{bucket}"] for row in run.metrics] for bucket in range(K + 1)]
+    colors = pyplot.colormaps["viridis"](np.linspace(0, 1, K + 1))
+    axes[0, 0].stackplot(steps, sizes, labels=[f"{bucket} of {K}" for bucket in range(K + 1)], colors=colors)
+    axes[0, 0].legend(loc="upper left", fontsize=8, title="solved")
+    axes[0, 0].set_title("questions in the pool")
+    axes[0, 1].plot(steps, run.ages, label="replayed, median")
+    axes[0, 1].plot(steps, [row["age_median"] for row in run.metrics], label="pool, median")
+    axes[0, 1].plot(steps, [row["age_p95"] for row in run.metrics], label="pool, 95 %")
+    axes[0, 1].legend(loc="upper left", fontsize=8)
+    axes[0, 1].set_title("age of trajectories, steps")
+    axes[1, 0].plot(steps, [row["pool_trajectories"] for row in run.metrics], label="trajectories")
+    axes[1, 0].plot(steps, [row["retired_questions"] for row in run.metrics], label="retired questions")
+    axes[1, 0].plot(steps, [row["evicted"] for row in run.metrics], label="evicted, in all")
+    axes[1, 0].legend(loc="upper left", fontsize=8)
+    axes[1, 0].set_title("held and gone")
+    for name, values in (("draw", run.draw_ms), ("select", run.select_ms), ("file", run.file_ms)):
+        axes[1, 1].plot(steps, values, label=name, linewidth=0.7)
+    axes[1, 1].set_yscale("log")
+    axes[1, 1].legend(loc="upper left", fontsize=8)
+    axes[1, 1].set_title("driver, ms a step")
+    for axis in axes.flat:
+        axis.set_xlabel("step")
+        axis.grid(alpha=0.3)
+    figure.suptitle(f"simulated replay: {title}")
+    figure.savefig(picture, dpi=100)
+
+
+if __name__ == "__main__":
+    main()
