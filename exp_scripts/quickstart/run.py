@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-import report
+import learning_curves
 import tasks
 
 from exgrpo.checkpoints import marked_step
@@ -78,7 +78,7 @@ def main() -> None:
     if code:
         print(failure(output / "train.log"), file=sys.stderr)
         sys.exit(code)
-    report.show([output])
+    learning_curves.show([output])
 
 
 def total_steps(overrides: list[str]) -> int:
@@ -166,7 +166,7 @@ def show_steps(metrics: Path, shown: int, steps: int, started: float) -> int:
     lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
     for line in lines[shown:]:
         entry = json.loads(line)
-        print(f"[{time.monotonic() - started:5.0f} s] {report.progress(entry, steps)}", flush=True)
+        print(f"[{time.monotonic() - started:5.0f} s] {learning_curves.progress(entry, steps)}", flush=True)
     return len(lines)
 
 

@@ -316,3 +316,15 @@ def test_a_full_disk_leaves_the_old_state_and_no_rubbish(tmp_path):
     assert draws(load(tmp_path / "pool")) == draws(old)
     save(new, tmp_path / "pool")
     assert draws(load(tmp_path / "pool")) == draws(new)
+
+
+@pytest.mark.parametrize("half_way", [True, False])
+def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_completed(tmp_path, half_way):
+    old, new = lived(0), lived(1)
+    save(old, tmp_path / ".pool.previous")
+    if half_way:
+        save(new, tmp_path / ".pool.tmp")
+    else:
+        save(new, tmp_path / "pool")
+    assert draws(load(tmp_path / "pool")) == draws(old if half_way else new)
+    assert not (tmp_path / ".pool.previous").exists()

@@ -1,6 +1,6 @@
 """Table and picture of quickstart runs.
 
-    python exp_scripts/quickstart/report.py DIR [DIR ...]
+    python exp_scripts/quickstart/learning_curves.py DIR [DIR ...]
 
 One run: what it learned and replayed, and DIR/quickstart.png. Several: also mean and spread of each kind of run.
 """
