@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from exgrpo.config import ExperienceConfig
-from exgrpo.experience import pool_files
+from exgrpo.experience import pool_files, pool_writer
 from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager, success_bucket
+from exgrpo.experience.pool_writer import Snapshot
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
@@ -200,7 +201,7 @@ class ExperiencePool:
         Raises:
             OSError: the disk is full, the folder read-only, another process is writing; what was there is intact.
         """
-        snapshot = pool_files.Snapshot(
+        snapshot = Snapshot(
             state=self._buckets.state(),
             history=self._history,
             serials=self._store.serials(),
@@ -210,7 +211,7 @@ class ExperiencePool:
             records=self._store.records,
         )
         facts = {"rollout_n": self._config.rollout_n, "step": step, "identity": identity, "replay_state": replay_state}
-        self._saved = pool_files.save(Path(folder), snapshot, self._saved, facts)
+        self._saved = pool_writer.save(Path(folder), snapshot, self._saved, facts)
 
     @classmethod
     def load(

@@ -15,8 +15,12 @@ BYTES_PER_TOKEN = 8
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
     """One object instead of the dozen a Trajectory consists of."""
-    header = HEADER.pack(serial, trajectory.step, trajectory.entropy)
-    return b"".join((header, trajectory.tokens.data, trajectory.log_probs.data))
+    return join(serial, trajectory.step, trajectory.entropy, trajectory.tokens.data, trajectory.log_probs.data)
+
+
+def join(serial: int, step: int, entropy: float, tokens_T: memoryview, log_probs_T: memoryview) -> bytes:
+    """The same of what has been validated before: int32 tokens and as many float32 log-probs."""
+    return b"".join((HEADER.pack(serial, step, entropy), tokens_T, log_probs_T))
 
 
 def unpack(packed: bytes) -> Trajectory:

@@ -12,10 +12,12 @@ pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/l
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,8 @@ import numpy.typing as npt
 
 from exgrpo.experience import durable, pool_segments
 from exgrpo.experience.experience_bucket_manager import BucketState
-from exgrpo.experience.pool_segments import Record, Segment
+from exgrpo.experience.packing import unpack
+from exgrpo.experience.pool_segments import Segment
 from exgrpo.experience.trajectory import Trajectory
 
 FORMAT_VERSION = 2
@@ -34,24 +37,12 @@ TRAJECTORIES = "trajectories"
 LIVE = "live.parquet"
 QUESTIONS = "questions.parquet"
 HISTORY = "history.parquet"
-_TABLES = (LIVE, QUESTIONS, HISTORY)
+TABLES = (LIVE, QUESTIONS, HISTORY)
+_READERS = 4  # segments in memory at a time, at most, beside the pool
 
 
 class DamagedPool(ValueError):
     """A saved pool that is not what was written: a file is missing, cut off or changed."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A pool as it is written; `records` gives the trajectories of a range of serials, both ends included."""
-
-    state: BucketState
-    history: Sequence[Mapping[str, float]]
-    serials: npt.NDArray[np.int64]
-    next_serial: int
-    tokens: int
-    counters: Mapping[str, int]
-    records: Callable[[int, int], Iterator[Record]]
 
 
 @dataclass(frozen=True)
@@ -68,71 +59,6 @@ class OnDisk:
     def path(self, segment: Segment) -> Path:
         assert self.folder is not None  # nothing on disk has no segments
         return self.folder / TRAJECTORIES / segment.file
-
-
-def save(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> OnDisk:
-    """Put a pool in `folder`'s place as a whole. OSError, in one line, leaves what was there.
-
-    Args:
-        previous: segments that need not be written again; if any of them is gone, all are written.
-        facts: rollout_n, step, identity and replay_state of the manifest.
-    """
-    folder, written = folder.absolute(), list[Segment]()
-    previous = previous if previous.whole else OnDisk()
-    durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts)))
-    return OnDisk(folder, written)
-
-
-def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> list[Segment]:
-    (folder / TRAJECTORIES).mkdir()
-    count = len(snapshot.serials)
-    mean_bytes = 8 * snapshot.tokens / max(count, 1)
-    segments: list[Segment] = []
-    for piece in pool_segments.plan(previous.segments, snapshot.serials, snapshot.next_serial, mean_bytes):
-        if piece.segment is not None:
-            durable.link(previous.path(piece.segment), folder / TRAJECTORIES / piece.segment.file)
-            segments.append(piece.segment)
-        else:
-            segments += pool_segments.write(folder / TRAJECTORIES, piece, snapshot.records(piece.first, piece.last))
-    _write_tables(folder, snapshot, int(str(facts["rollout_n"])))
-    manifest = {
-        "format_version": FORMAT_VERSION,
-        **facts,
-        "counts": {
-            "questions": len(snapshot.state.questions),
-            "retired": len(snapshot.state.retired),
-            "trajectories": count,
-            "tokens": snapshot.tokens,
-        },
-        "counters": dict(snapshot.counters),
-        "next_serial": snapshot.next_serial,
-        "segments": [dataclasses.asdict(segment) for segment in segments],
-        "sha256": {name: durable.sha256(folder / name) for name in _TABLES},
-    }
-    manifest["checksum"] = _checksum(manifest)
-    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
-    return segments
-
-
-def _write_tables(folder: Path, snapshot: Snapshot, retired_bucket: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    delta: dict[str, Any] = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED"}
-    pq.write_table(pa.table({"serial": pa.array(snapshot.serials)}), folder / LIVE, **delta)
-    state = snapshot.state
-    kept, retired = len(state.questions), len(state.retired)
-    columns = {
-        "question": pa.array([*state.questions, *state.retired], pa.string()),
-        "bucket": pa.array([*state.buckets, *[retired_bucket] * retired], pa.int32()),
-        "position": pa.array([*state.positions, *[-1] * retired], pa.int64()),
-        "retired": pa.array([*[False] * kept, *[True] * retired], pa.bool_()),
-    }
-    pq.write_table(pa.table(columns), folder / QUESTIONS, compression="zstd", use_dictionary=False)
-    names = sorted({name for row in snapshot.history for name in row} | {"step"})
-    history = {name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names}
-    pq.write_table(pa.table(history), folder / HISTORY, compression="zstd")
 
 
 @dataclass(frozen=True)
@@ -156,21 +82,38 @@ class SavedPool:
     def on_disk(self) -> OnDisk:
         return OnDisk(self.folder, [Segment(**segment) for segment in self.manifest["segments"]])
 
-    def records(self) -> Iterator[Record]:
-        """All that count, in the order of recording. DamagedPool at the first segment that is not what was written."""
+    def records(self) -> Iterator[tuple[int, str, bytes]]:
+        """(serial, question, packed trajectory) of all that count, in the order of recording.
+
+        DamagedPool at the first segment that is not what was written.
+        """
         found = 0
         names = {question: question for question in self.state.questions}  # one string a question, not a trajectory
-        for segment in self.on_disk.segments:
-            content = _verified(self.on_disk.path(segment), segment.sha256)
-            for serial, question, trajectory in pool_segments.read(content, self._alive):
+        for batch in self._batches():
+            for serial, question, packed in pool_segments.packed_records(batch, self._alive):
                 found += 1
-                yield serial, names[question], trajectory
+                yield serial, names[question], packed
         if found != len(self._alive):
             raise DamagedPool(f"saved pool {self.folder}: its segments hold {found} of {len(self._alive)} trajectories")
 
+    def _batches(self) -> Iterator[Any]:
+        """Of all segments, in order; some are verified and decoded ahead, in threads, which needs no interpreter."""
+        workers = min(_READERS, len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(workers) as pool:
+            begun: deque[Future[list[Any]]] = deque()
+            for segment in self.on_disk.segments:
+                begun.append(pool.submit(self._read, segment))
+                if len(begun) > workers:
+                    yield from begun.popleft().result()
+            while begun:
+                yield from begun.popleft().result()
+
+    def _read(self, segment: Segment) -> list[Any]:
+        return list(pool_segments.batches(_verified(self.on_disk.path(segment), segment.sha256)))
+
     def trajectories(self) -> Iterator[tuple[str, Trajectory]]:
         """(question, trajectory), as `records`."""
-        return ((question, trajectory) for _, question, trajectory in self.records())
+        return ((question, unpack(packed)) for _, question, packed in self.records())
 
 
 def read_saved(folder: Path) -> SavedPool:
@@ -183,8 +126,8 @@ def read_saved(folder: Path) -> SavedPool:
     """
     durable.finish_replacement(folder)
     manifest = read_manifest(folder)
-    contents = {name: _verified(folder / name, manifest["sha256"][name]) for name in _TABLES}
-    live, questions, history = (_table(contents[name]) for name in _TABLES)
+    contents = {name: _verified(folder / name, manifest["sha256"][name]) for name in TABLES}
+    live, questions, history = (_table(contents[name]) for name in TABLES)
     names, buckets, positions = (questions[column].to_pylist() for column in ("question", "bucket", "position"))
     kept = len(names) - sum(questions["retired"].to_pylist())
     state = BucketState(names[:kept], buckets[:kept], positions[:kept], names[kept:])
@@ -206,8 +149,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DamagedPool(f"saved pool {folder}: {MANIFEST} cannot be read ({error})") from error
     if version != FORMAT_VERSION:
         raise ValueError(f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}")
-    if checksum != _checksum(manifest):
-        raise DamagedPool(f"saved pool {folder}: checksum of {MANIFEST} is {_checksum(manifest)}, expected {checksum}")
+    if checksum != checksum_of(manifest):
+        raise DamagedPool(
+            f"saved pool {folder}: checksum of {MANIFEST} is {checksum_of(manifest)}, expected {checksum}"
+        )
     return manifest
 
 
@@ -235,5 +180,5 @@ def _table(content: bytes) -> Any:
     return pq.ParquetFile(pa.BufferReader(content)).read()  # pq.read_table imports a fifth of a second of data sets
 
 
-def _checksum(manifest: Mapping[str, object]) -> str:
+def checksum_of(manifest: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

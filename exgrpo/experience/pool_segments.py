@@ -10,12 +10,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience import durable
+from exgrpo.experience.packing import join
 from exgrpo.experience.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -156,29 +157,34 @@ def _columns(batch: Sequence[Record]) -> list[pa.Array]:
     ]
 
 
-def read(content: bytes, alive: npt.NDArray[np.int64]) -> Iterator[Record]:
-    """The records of a segment whose serials are in `alive` ([n], ascending); `content` is the file's bytes."""
+def batches(content: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows of a segment, a thousand at a time; `content` is the file's bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(pa.BufferReader(content)) as file:
-        for batch in file.iter_batches(batch_size=_BATCH):
-            serials = batch.column("serial").to_numpy()
-            at = np.searchsorted(alive, serials)
-            wanted = (at < len(alive)) & (alive[np.minimum(at, len(alive) - 1)] == serials) if len(alive) else at < 0
-            questions, steps, entropies = (batch.column(name).to_pylist() for name in ("question", "step", "entropy"))
-            tokens, log_probs = _rows(batch.column("tokens")), _rows(batch.column("log_probs"))
-            for row in np.flatnonzero(wanted).tolist():
-                tokens_T, log_probs_T = tokens[row], log_probs[row]
-                if len(log_probs_T) == 0:
-                    log_probs_T = np.full(len(tokens_T), np.nan, np.float32)
-                trajectory = Trajectory.view(tokens_T, log_probs_T, steps[row], entropies[row])
-                yield int(serials[row]), questions[row], trajectory
+        yield from file.iter_batches(batch_size=_BATCH)
 
 
-def _rows(column: pa.ListArray) -> list[npt.NDArray[Any]]:
-    """A view of each row's values; of a null row an empty one."""
-    values, ends = column.values.to_numpy(), column.offsets.to_numpy()
-    empty = np.zeros(len(column), bool) if column.null_count == 0 else column.is_null().to_numpy(zero_copy_only=False)
-    starts, ends = ends[:-1].tolist(), np.where(empty, ends[:-1], ends[1:]).tolist()
-    return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Iterator[tuple[int, str, bytes]]:
+    """(serial, question, packed trajectory) of those of a batch whose serials are in `alive` ([n], ascending)."""
+    serials = batch.column("serial").to_numpy()
+    wanted = np.searchsorted(alive, serials, side="right") > np.searchsorted(alive, serials)
+    numbers, questions, steps, entropies = (
+        batch.column(name).to_pylist() for name in ("serial", "question", "step", "entropy")
+    )
+    (tokens, starts, ends), (log_probs, firsts, lasts) = (
+        _values(batch.column(name)) for name in ("tokens", "log_probs")
+    )
+    for row in np.flatnonzero(wanted).tolist():
+        chosen_T, likely_T = tokens[starts[row] : ends[row]], log_probs[firsts[row] : lasts[row]]
+        if len(likely_T) == 0:
+            likely_T = np.full(len(chosen_T), np.nan, np.float32).data
+        yield numbers[row], questions[row], join(numbers[row], steps[row], entropies[row], chosen_T, likely_T)
+
+
+def _values(column: pa.ListArray) -> tuple[memoryview, list[int], list[int]]:
+    """All values, and where each row's begin and end; a null row's end where they begin."""
+    ends = column.offsets.to_numpy()
+    empty = column.is_null().to_numpy(zero_copy_only=False)
+    return column.values.to_numpy().data, ends[:-1].tolist(), np.where(empty, ends[:-1], ends[1:]).tolist()

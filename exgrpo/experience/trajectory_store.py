@@ -149,16 +149,14 @@ class TrajectoryStore:
             self._drop(question, packed)
         return len(held)
 
-    def restore(
-        self, records: Iterable[tuple[int, str, Trajectory]], next_serial: int, counters: StoreCounters
-    ) -> None:
+    def restore(self, records: Iterable[tuple[int, str, bytes]], next_serial: int, counters: StoreCounters) -> None:
         """Fill an empty store, in ascending serials; the bounds are not applied."""
         self.counters = counters
-        for serial, question, trajectory in records:
+        for serial, question, packed in records:
             if not self._owner:
                 self._base = self._oldest = serial
             self._owner.extend([None] * (serial - self.next_serial))
-            self._append(question, pack(serial, trajectory))
+            self._append(question, packed)
         if not self._owner:
             self._base = self._oldest = next_serial
         self._owner.extend([None] * (next_serial - self.next_serial))

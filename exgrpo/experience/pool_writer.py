@@ -1,0 +1,99 @@
+"""Writes a pool to its folder, in the form that pool_files describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.experience import durable, pool_files, pool_segments
+from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.pool_files import OnDisk
+from exgrpo.experience.pool_segments import Record, Segment
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A pool as it is written; `records` gives the trajectories of a range of serials, both ends included."""
+
+    state: BucketState
+    history: Sequence[Mapping[str, float]]
+    serials: npt.NDArray[np.int64]
+    next_serial: int
+    tokens: int
+    counters: Mapping[str, int]
+    records: Callable[[int, int], Iterator[Record]]
+
+
+def save(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> OnDisk:
+    """Put a pool in `folder`'s place as a whole. OSError, in one line, leaves what was there.
+
+    Args:
+        previous: segments that need not be written again; if any of them is gone, all are written.
+        facts: rollout_n, step, identity and replay_state of the manifest.
+    """
+    folder, written = folder.absolute(), list[Segment]()
+    previous = previous if previous.whole else OnDisk()
+    durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts)))
+    return OnDisk(folder, written)
+
+
+def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> list[Segment]:
+    target = folder / pool_files.TRAJECTORIES
+    target.mkdir()
+    count = len(snapshot.serials)
+    mean_bytes = 8 * snapshot.tokens / max(count, 1)
+    segments: list[Segment] = []
+    for piece in pool_segments.plan(previous.segments, snapshot.serials, snapshot.next_serial, mean_bytes):
+        if piece.segment is not None:
+            durable.link(previous.path(piece.segment), target / piece.segment.file)
+            segments.append(piece.segment)
+        else:
+            segments += pool_segments.write(
+                folder / pool_files.TRAJECTORIES, piece, snapshot.records(piece.first, piece.last)
+            )
+    _write_tables(folder, snapshot, int(str(facts["rollout_n"])))
+    manifest = {
+        "format_version": pool_files.FORMAT_VERSION,
+        **facts,
+        "counts": {
+            "questions": len(snapshot.state.questions),
+            "retired": len(snapshot.state.retired),
+            "trajectories": count,
+            "tokens": snapshot.tokens,
+        },
+        "counters": dict(snapshot.counters),
+        "next_serial": snapshot.next_serial,
+        "segments": [dataclasses.asdict(segment) for segment in segments],
+        "sha256": {name: durable.sha256(folder / name) for name in pool_files.TABLES},
+    }
+    manifest["checksum"] = pool_files.checksum_of(manifest)
+    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    (folder / pool_files.MANIFEST).write_text(text, encoding="utf-8")
+    return segments
+
+
+def _write_tables(folder: Path, snapshot: Snapshot, retired_bucket: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    delta: dict[str, Any] = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED"}
+    pq.write_table(pa.table({"serial": pa.array(snapshot.serials)}), folder / pool_files.LIVE, **delta)
+    state = snapshot.state
+    kept, retired = len(state.questions), len(state.retired)
+    columns = {
+        "question": pa.array([*state.questions, *state.retired], pa.string()),
+        "bucket": pa.array([*state.buckets, *[retired_bucket] * retired], pa.int32()),
+        "position": pa.array([*state.positions, *[-1] * retired], pa.int64()),
+        "retired": pa.array([*[False] * kept, *[True] * retired], pa.bool_()),
+    }
+    pq.write_table(pa.table(columns), folder / pool_files.QUESTIONS, compression="zstd", use_dictionary=False)
+    names = sorted({name for row in snapshot.history for name in row} | {"step"})
+    history = {name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names}
+    pq.write_table(pa.table(history), folder / pool_files.HISTORY, compression="zstd")
