@@ -17,7 +17,16 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["exgrpo", "exgrpo.*"]),
-    package_data={"exgrpo": ["config/*.yaml", "config/stack/*.yaml", "py.typed"]},
+    package_data={
+        "exgrpo": [
+            "config/*.yaml",
+            "config/stack/*.yaml",
+            "inspect/*.html",
+            "inspect/*.css",
+            "inspect/*.js",
+            "py.typed",
+        ]
+    },
     install_requires=["numpy"],
     extras_require={
         "verl": ["verl[vllm,fsdp]==0.9.1", "math-verify==0.9.0", "pandas", "pyarrow", "hydra-core"],

@@ -16,19 +16,20 @@ import contextlib
 import json
 import logging
 import os
-import re
 import select
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
+
+from exgrpo.gold_answers import latex_forms
 
 THINK_END = "</think>"
 MAX_CHARACTERS = 20_000  # of an answer, counted from its end: where answers stand; parsing is not linear in the length
 ANSWERS_PER_PROCESS = 5_000
 START_TIMEOUT_S = 120.0  # importing SymPy on a busy machine
-_DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")  # of mathematics; not the \\[2pt] of a matrix, not \$
 _logger = logging.getLogger(__name__)
 
 
@@ -56,59 +57,71 @@ def compute_score(
         ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 where there was no verdict in time, or at all.
     """
     try:
-        answer = str(solution_str)
-        if require_think:
-            _before, closed, answer = answer.rpartition(THINK_END)
-            if not closed:
-                return _verdict(False)
-        gold = "" if ground_truth is None else _gold_latex(str(ground_truth))
-        if not gold or not answer.strip():
+        answer = judged_part(str(solution_str), require_think)
+        gold = () if ground_truth is None else latex_forms(str(ground_truth))
+        if not gold or not answer:
             return _verdict(False)
-        correct = _VERIFIER.verify(gold, answer[-MAX_CHARACTERS:], timeout_s)
-        return _verdict(bool(correct), timed_out=correct is None)
+        reply = _VERIFIER.judge(gold, answer, timeout_s, timeout_s)
+        return _verdict(reply is not None and reply["correct"], timed_out=reply is None)
     except Exception:  # a reward that raises ends the run
         _logger.exception("no verdict, counted as a wrong answer")
         return _verdict(False)
 
 
-def _gold_latex(gold: str) -> str:
-    """``gold`` between dollars, unless it marks its mathematics itself; empty where there is nothing in it."""
-    bare = re.sub(r"^\$+|(?<!\\)\$+$", "", gold.strip()).strip()
-    if not bare:
-        return ""
-    return gold if _DELIMITERS.search(bare) else f"${bare}$"
+def judged_part(response: str, require_think: bool) -> str:
+    """What of a response counts, at most MAX_CHARACTERS from its end; empty where nothing does."""
+    if require_think:
+        _before, closed, response = response.rpartition(THINK_END)
+        if not closed:
+            return ""
+    return response[-MAX_CHARACTERS:] if response.strip() else ""
 
 
 def _verdict(correct: bool, timed_out: bool = False) -> dict[str, float]:
     return {"score": float(correct), "acc": float(correct), "timed_out": float(timed_out)}
 
 
-class _Verifier:
-    """A Math-Verify process and the right to speak to it; one a process, for any number of threads."""
+class Verifier:
+    """A process that judges answers, started when needed, and the right to speak to it; for any number of threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "Math-Verify", worker: Sequence[str] = ("-m", "exgrpo.math_verify_worker")) -> None:
+        """Args: worker: the interpreter's arguments that start the process, see exgrpo.math_verify_worker.serve."""
+        self._name = name
+        self._worker = worker
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._answers = 0
 
-    def verify(self, gold: str, answer: str, timeout_s: float) -> bool | None:
-        """The verdict; None where the answer took longer than ``timeout_s``, or killed the process it was judged in."""
-        request = json.dumps({"gold": gold, "answer": answer, "limit_s": timeout_s}).encode() + b"\n"
+    def start(self) -> None:
+        """Start the process now; OSError if it does not start."""
+        with self._lock:
+            self._make_ready()
+
+    def judge(self, gold: Sequence[str], answer: str, timeout_s: float, cpu_s: float) -> dict[str, Any] | None:
+        """The process's reply; None where the answer took too long, or killed the process it was judged in.
+
+        Args:
+            gold: LaTeX of the right answer, in as many forms as there are.
+            timeout_s: seconds on the clock.
+            cpu_s: seconds of computing; the same whatever else the machine does.
+        """
+        request = {"gold": list(gold), "answer": answer, "limit_s": timeout_s, "cpu_s": cpu_s}
         with self._lock:
             reply = None
             try:
                 self._make_ready()
                 self._answers += 1
                 deadline = time.monotonic() + timeout_s
-                if self._send(request, deadline):
+                if self._send(json.dumps(request).encode() + b"\n", deadline):
                     reply = self._line(deadline)
             except (OSError, ValueError):  # it cannot be started, or has just died
-                _logger.exception("no Math-Verify process, the answer counts as wrong")
+                _logger.exception(f"no {self._name} process, the answer counts as wrong")
             if reply is None:
                 self.close()
                 return None
-        return bool(json.loads(reply)["correct"])
+        verdict: dict[str, Any] = json.loads(reply)
+        return verdict
 
     def _make_ready(self) -> None:
         """Start a process if there is none, if it died, or if it is due for renewal; OSError if it does not start."""
@@ -116,13 +129,13 @@ class _Verifier:
             self.close()
         if self._process is not None:
             return
-        command = [sys.executable, "-m", "exgrpo.math_verify_worker"]
+        command = [sys.executable, *self._worker]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self._owner, self._answers = os.getpid(), 0
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)  # a process that stopped reading must not stop us
         if self._line(time.monotonic() + START_TIMEOUT_S) is None:
-            raise OSError("the Math-Verify process did not start")
+            raise OSError(f"the {self._name} process did not start")
 
     def _send(self, request: bytes, deadline: float) -> bool:
         """Write ``request`` to the process; False if it does not take all of it in time."""
@@ -166,6 +179,6 @@ def _wait(descriptor: int, event: int, deadline: float) -> bool:
     return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1_000))
 
 
-_VERIFIER = _Verifier()
+_VERIFIER = Verifier()
 atexit.register(_VERIFIER.close)
 os.register_at_fork(after_in_child=_VERIFIER.forget)

@@ -216,8 +216,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.writer = contextlib.ExitStack()  # holds the folder as long as this process lives
         self.writer.enter_context(durable.exclusive(root, patience_s=30))  # a killed run takes a moment to be gone
         self.resumed_step, self.pool, self.state = checkpoints.open_experience(trainer, self.experience, self.identity)
-        if gone := self.pool.keep_only(self.row_of_question):  # of an imported pool
-            logger.warning("%d imported questions were filtered out of the data and are not used", gone)
+        if gone := self.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
+            logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
 
     def _load_checkpoint(self) -> None:
         """verl's checkpoint, which must be of the step whose pool was loaded."""

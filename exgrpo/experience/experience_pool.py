@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from exgrpo.config import ExperienceConfig
-from exgrpo.experience import pool_files, pool_writer
+from exgrpo.experience import durable, pool_files, pool_writer
 from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager, success_bucket
 from exgrpo.experience.pool_writer import Snapshot
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -80,11 +80,8 @@ class ExperiencePool:
         """File a question under `bucket` successes and keep a trajectory of another author, such as a teacher's.
 
         Raises:
-            ValueError: the question is retired, or the bucket is not one of those that are drawn.
+            ValueError: the question is retired, or the bucket is not in 0..K.
         """
-        low, high = self._config.eligible_buckets[0], self._config.eligible_buckets[-1]
-        if bucket not in self._config.eligible_buckets:
-            raise ValueError(f"successes={bucket} of question {question!r}: must be between {low} and {high}")
         self._buckets.put(question, bucket)
         self._record(question, [trajectory])
 
@@ -120,13 +117,14 @@ class ExperiencePool:
         """Number of questions that may be drawn, whatever exp_sample_range says."""
         return sum(len(self._buckets.members(bucket)) for bucket in self._config.eligible_buckets)
 
-    def keep_only(self, questions: Container[str]) -> int:
-        """Forget the questions that are not among these, all but their retirement. Returns how many went."""
-        unknown = [question for question in self._buckets if question not in questions]
-        for question in unknown:
+    def keep_only(self, questions: Container[str], longest: int) -> int:
+        """Drop trajectories of questions not among these, or of more than `longest` tokens; returns how many."""
+        before = len(self._store)
+        for question in [question for question in self._buckets if question not in questions]:
             self._store.discard(question)
             self._buckets.remove(question)
-        return len(unknown)
+        self._forget(self._store.drop_longer(longest))
+        return before - len(self._store)
 
     def choose(self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()) -> list[str]:
         """Up to `count` distinct eligible questions in random order; fewer if there are not enough.
@@ -228,6 +226,7 @@ class ExperiencePool:
             DamagedPool: naming the file.
             ValueError: format, rollout_n, step or identity differ; both sides are in the message.
         """
+        durable.finish_replacement(Path(folder))
         saved = pool_files.read_saved(Path(folder).absolute())
         pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n, "step": step})
         pool_files.compare(saved.folder, saved.manifest["identity"], identity)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience import durable, pool_segments
+from exgrpo.experience import pool_segments
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.packing import unpack
 from exgrpo.experience.pool_segments import Segment
@@ -117,14 +117,13 @@ class SavedPool:
 
 
 def read_saved(folder: Path) -> SavedPool:
-    """The pool that was saved to `folder`, whatever it belongs to.
+    """The pool that was saved to `folder`, whatever it belongs to. Nothing there is touched.
 
     Raises:
         FileNotFoundError: there is none.
         DamagedPool: naming the file that is missing or changed, or whose checksum differs.
         ValueError: another format version; both are in the message.
     """
-    durable.finish_replacement(folder)
     manifest = read_manifest(folder)
     contents = {name: _verified(folder / name, manifest["sha256"][name]) for name in TABLES}
     live, questions, history = (_table(contents[name]) for name in TABLES)

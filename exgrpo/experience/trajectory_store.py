@@ -142,6 +142,15 @@ class TrajectoryStore:
             self.counters.evicted_by_age += 1
         return emptied
 
+    def drop_longer(self, longest: int) -> list[str]:
+        """Drop what has more tokens than that; returns as `shrink`."""
+        tall = [
+            (name, packed) for name, all_ in self._held.items() for packed in all_ if packing.length(packed) > longest
+        ]
+        for name, packed in tall:
+            self._drop(name, packed)
+        return list(dict.fromkeys(name for name, _ in tall if name not in self._held))
+
     def discard(self, question: str) -> int:
         """Drop all that is stored of a question. Returns how many that were, which may be none."""
         held = tuple(self._held.get(question, ()))

@@ -260,8 +260,10 @@ def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool.seed("a", 4, Trajectory.without_log_probs([1], 0))
     pool.seed("a", 4, success(2))
     assert pool.metrics()["bucket_4"] == 1 and tokens_of(pool, "a") == [(1,), (2,)]
-    for bucket in (0, 8):
-        with pytest.raises(ValueError, match=f"successes={bucket} of question 'b': must be between 1 and 7"):
+    pool.seed("waits", 0, success(1))
+    assert pool.choose(9, np.random.default_rng(0)) == ["a"]
+    for bucket in (-1, 9):
+        with pytest.raises(ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"):
             pool.seed("b", bucket, success(1))
     pool.observe(group("b", 8, *map(success, range(8))))
     with pytest.raises(ValueError, match="question 'b' is retired"):
@@ -269,12 +271,13 @@ def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool.check_invariants()
 
 
-def test_only_known_questions_are_kept():
+def test_only_known_questions_and_short_trajectories_are_kept():
     pool = new_pool()
     for question in "abc":
-        pool.observe(group(question, 8, success(1)))
-    assert pool.keep_only({"b"}) == 2
-    assert pool.choose(9, np.random.default_rng(0)) == ["b"]
+        pool.observe(group(question, 8, success(1), success(1, 2, 3)))
+    pool.observe(group("long", 8, success(1, 2, 3)))
+    assert pool.keep_only({"b", "long"}, longest=2) == 6
+    assert pool.choose(9, np.random.default_rng(0)) == ["b"] and tokens_of(pool, "b") == [(1,)]
     assert pool.metrics()["retired_trajectories"] == 0
     pool.check_invariants()
 

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Checkpoint in, report out: sample the benchmarks' answers, judge them, write OUTPUT_DIR/responses.report.md, .json, .html.
+#
+#   bash eval/eval.sh CHECKPOINT OUTPUT_DIR [flags of eval/generate_vllm.py]
+#
+# CHECKPOINT: a model in the Hugging Face format (a folder, or its name on the hub), which is used as it is; or a
+# checkpoint of verl, global_step_N or its actor/, which verl's own merger writes to OUTPUT_DIR/merged first (in
+# bfloat16, as it does). Questions: DATA_DIR/valid.id.parquet and valid.ood.parquet (DATA_DIR: data), see
+# data/prepare_eval.py; or those of --input_file. The same command goes on with an interrupted run.
+set -euo pipefail
+fail() { echo "eval.sh: error: $1" >&2; exit 2; }
+[ $# -ge 2 ] || fail "must be given CHECKPOINT OUTPUT_DIR [flags]"
+checkpoint=${1%/} output=${2%/}
+shift 2
+here=$(cd "$(dirname "$0")" && pwd)
+data=${DATA_DIR:-$here/../data}
+python=${PYTHON:-$here/../.venv/bin/python}
+[ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
+
+[ -d "$checkpoint/actor" ] && checkpoint=$checkpoint/actor
+model=$checkpoint
+if [ -f "$checkpoint/fsdp_config.json" ]; then
+    model=$output/merged
+    mkdir -p "$output"
+    # what was merged: a run that is continued must not merge again, another checkpoint must
+    source=$(cd "$checkpoint" && stat -c "$PWD/%n %s %Y" model_world_size_*.pt) || fail "$checkpoint: has no model_world_size_*.pt"
+    if [ ! -d "$model" ] || [ "$(cat "$output/merged.from" 2>/dev/null)" != "$source" ]; then
+        rm -rf "$model" "$model.part" "$output/merged.from"
+        echo "merging $checkpoint"
+        "$python" -m verl.model_merger merge --backend fsdp --local_dir "$checkpoint" --target_dir "$model.part" \
+            > "$output/merge.log" 2>&1 || fail "$checkpoint: cannot be merged, see $output/merge.log"
+        mv "$model.part" "$model"
+        echo "$source" > "$output/merged.from"
+    fi
+fi
+exec "$python" "$here/generate_vllm.py" --model_path "$model" \
+    --input_file "$data/valid.id.parquet" "$data/valid.ood.parquet" --output_file "$output/responses.jsonl" "$@"

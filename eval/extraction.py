@@ -1,0 +1,57 @@
+r"""Where an answer stands in a response: \boxed{...}, and the letter of a multiple-choice question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+LETTERS, DIGITS = "A-J", "1-9"  # choices are lettered; some of ARC's are numbered
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACE = re.compile(r"(?<!\\)[{}]")
+_MARKUP = re.compile(r"\\(?:(?:text|math)(?:bf|it|rm|sf)?|bf|rm|left|right)(?![a-zA-Z])|\\[,;! ]|[{}$*_~]")
+_STATED = (
+    r"(?:answer|choice|option)\W{{0,6}}(?:is|:|=)\W{{0,3}}(?:(?:option|choice)\s*)?[(\[]?\s*(?P<letter>[{letters}])"
+)
+_CLOSED = re.compile(r"\s*[)\].:,;!]|\s*$|\s+(?:because|since|as)\b", re.IGNORECASE | re.MULTILINE)
+
+
+def boxed(text: str) -> Iterator[str]:
+    r"""What stands in each closed \boxed{...} of a text, from the last to the first."""
+    opened: list[int] = []
+    ends: dict[int, int] = {}
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            opened.append(brace.end())
+        elif opened:
+            ends[opened.pop()] = brace.start()
+    for box in reversed(list(_BOX.finditer(text))):
+        if box.end() in ends:
+            yield text[box.end() : ends[box.end()]].strip()
+
+
+def choice(text: str, letters: str = LETTERS) -> str | None:
+    r"""The letter a response settles on, in upper case; None where it names none.
+
+    The last \boxed{} that holds a letter counts, whatever marks it up or follows it ("\textbf{(c)}", "C. a fish");
+    else the last "ANSWER: C" or "answer is (C)"; else a response that is nothing but a letter, or one choice in one
+    line ("C) a fish"). A capital A or I that begins a phrase ("the answer is A planet") is no letter.
+
+    Args:
+        letters: the letters there are, LETTERS or DIGITS.
+    """
+    for content in boxed(text):
+        if letter := _alone(content, letters, r"[)\].:].*"):
+            return letter
+    plain = _MARKUP.sub("", text)
+    found = None
+    for stated in re.finditer(_STATED.format(letters=letters), plain, re.IGNORECASE):
+        if _CLOSED.match(plain, stated.end()):
+            found = stated["letter"].upper()
+    return found or _alone(text, letters, r"[)\].:]+|\)[^\n]*")
+
+
+def _alone(text: str, letters: str, rest: str) -> str | None:
+    """The letter that a text is: "C", "(c)", or followed by what `rest` matches."""
+    bare = _MARKUP.sub("", text).strip()
+    match = re.fullmatch(rf"[(\[]?\s*([{letters}])\s*(?:{rest})?", bare, re.IGNORECASE | re.DOTALL)
+    return match[1].upper() if match else None

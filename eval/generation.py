@@ -1,0 +1,83 @@
+"""What is to be generated: one request a sample, each with a seed of its own, and the row it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from question_files import Question
+
+Key = tuple[str, int, int]  # benchmark, question, sample
+
+
+@dataclass(frozen=True)
+class Request:
+    """Sample number `sample` of a question: what goes to the engine."""
+
+    question: Question
+    sample: int
+    seed: int
+    prompt: str
+    token_ids: tuple[int, ...]
+
+    @property
+    def key(self) -> Key:
+        """What the sample is known by, the same in every run on the same files."""
+        return (self.question.benchmark, self.question.index, self.sample)
+
+
+@dataclass(frozen=True)
+class Response:
+    """What came back for the request at place `place` of a list; `tokens` counts the end token too."""
+
+    place: int
+    text: str
+    tokens: int
+    finish_reason: str
+
+
+def sample_seed(seed: int, question_id: str, sample: int) -> int:
+    """Seed of one sample, below 2^48: a function of the run's seed, the question and the sample's number alone."""
+    digest = hashlib.sha256(f"{seed}:{question_id}:{sample}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def plan(
+    questions: Sequence[Question],
+    samples: Callable[[str, int], int],
+    seed: int,
+    encode: Callable[[Question], tuple[str, tuple[int, ...]]],
+) -> list[Request]:
+    """All requests, in the order of the final file.
+
+    Args:
+        samples: benchmark and repeats -> samples of each of its questions.
+        encode: question -> prompt, and its tokens.
+    """
+    requests = []
+    for question in questions:
+        prompt, token_ids = encode(question)
+        for sample in range(samples(question.benchmark, question.repeats)):
+            own = sample_seed(seed, question.question_id, sample)
+            requests.append(Request(question, sample, own, prompt, token_ids))
+    return requests
+
+
+def row(request: Request, response: Response) -> dict[str, Any]:
+    """The line of the output file for a finished sample, before it is judged."""
+    question = request.question
+    return {
+        "benchmark": question.benchmark,
+        "question": question.index,
+        "question_id": question.question_id,
+        "sample": request.sample,
+        "seed": request.seed,
+        "prompt": request.prompt,
+        "response": response.text,
+        "tokens": response.tokens,
+        "finish_reason": response.finish_reason,
+        "answer": question.answer,
+        "input_file": question.input_file,
+    }

@@ -1,0 +1,50 @@
+"""OUTPUT.jsonl of generate_vllm.py, read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+NEEDED = {
+    "benchmark": str,
+    "question": int,
+    "question_id": str,
+    "sample": int,
+    "response": str,
+    "tokens": int,
+    "finish_reason": str,
+    "answer": str,
+    "correct": bool,
+}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows, which have been graded.
+
+    Raises:
+        ValueError: naming the file, and the line where there is one.
+        OSError: there is no such file.
+    """
+    rows = []
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number}: must be JSON ({error})") from error
+            if fault := _fault(row):
+                raise ValueError(f"{path}: line {number}: {fault}")
+            rows.append({"extracted": None, "vote": None, "timed_out": False, **row})
+    if not rows:
+        raise ValueError(f"{path}: must hold at least one sample")
+    return rows
+
+
+def _fault(row: object) -> str | None:
+    if not isinstance(row, dict):
+        return "must be an object"
+    if "correct" not in row:
+        return "has no verdict; generate_vllm.py --force_generate False gives one"
+    wrong = [key for key, kind in NEEDED.items() if not isinstance(row.get(key), kind)]
+    return f"{wrong[0]}={row.get(wrong[0])!r}: must be of type {NEEDED[wrong[0]].__name__}" if wrong else None

@@ -1,0 +1,138 @@
+"""Questions of the input files: verl's parquet schema in, distinct questions of each benchmark out."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from exgrpo.experience.question_id import row_question_id
+
+COLUMNS = ("data_source", "prompt", "reward_model")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A distinct question of a benchmark: `index` is its number there, from 0, in the order of the files.
+
+    `repeats`: how often a file holds it; a file that asks for 32 samples by 32 equal rows has 32.
+    """
+
+    benchmark: str
+    index: int
+    question_id: str
+    messages: tuple[dict[str, str], ...]
+    answer: str
+    input_file: str
+    repeats: int
+
+
+def expand(patterns: Sequence[str]) -> list[Path]:
+    """The files that paths and globs stand for, each once, those of a glob in the order of their names.
+
+    Raises:
+        FileNotFoundError: naming the path or glob that stands for none.
+    """
+    files: dict[Path, None] = {}
+    for pattern in patterns:
+        found = [Path(pattern).expanduser()]
+        if not found[0].is_file():
+            found = [Path(name) for name in sorted(glob.glob(str(found[0]), recursive=True)) if Path(name).is_file()]
+        if not found:
+            raise FileNotFoundError(f"--input_file={pattern}: no such file")
+        files.update(dict.fromkeys(found))
+    return list(files)
+
+
+def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> list[Question]:
+    """The distinct questions of the files, benchmark by benchmark.
+
+    Questions are the same if messages and ground truth are; one that stands in several files is taken from the first.
+
+    Args:
+        remove_system: drop a leading system message where there is one.
+        limit: the first so many questions of each benchmark.
+
+    Raises:
+        ValueError: naming the file, and what it lacks.
+    """
+    found: dict[str, dict[str, Question]] = {}
+    for file in files:
+        rows = [_question(row, file, remove_system) for row in _rows(file)]
+        keys = [json.dumps([row.benchmark, row.messages, row.answer]) for row in rows]
+        repeats = Counter(keys)
+        for row, key in zip(rows, keys, strict=True):
+            questions = found.setdefault(row.benchmark, {})
+            if key not in questions:
+                questions[key] = replace(row, index=len(questions), repeats=repeats[key])
+    return [question for by_key in found.values() for question in _even(list(by_key.values()))[:limit]]
+
+
+def _even(questions: list[Question]) -> list[Question]:
+    """The questions with one number of repeats, the lowest: a row that slipped in twice asks for no sample."""
+    repeats = min(question.repeats for question in questions)
+    return [replace(question, repeats=repeats) for question in questions]
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = pq.read_schema(file).names
+        missing = [column for column in COLUMNS if column not in names]
+        if missing:
+            raise ValueError(f"no column {', '.join(missing)}; it has {', '.join(names)}")
+        columns = [*COLUMNS, *(["extra_info"] if "extra_info" in names else [])]
+        rows: list[dict[str, Any]] = pq.read_table(file, columns=columns).to_pylist()
+    except (pa.ArrowInvalid, OSError, ValueError) as error:
+        raise ValueError(f"--input_file={file}: {_first_line(error)}") from error
+    if not rows:
+        raise ValueError(f"--input_file={file}: no rows")
+    for number, row in enumerate(rows):
+        if fault := _fault(row):
+            raise ValueError(f"--input_file={file}: row {number}: {fault}")
+    return rows
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _fault(row: dict[str, Any]) -> str | None:
+    """What is wrong with a row; None where it can be asked and judged."""
+    prompt, reward = row["prompt"], row["reward_model"]
+    if not isinstance(row["data_source"], str) or not row["data_source"]:
+        return f"data_source={row['data_source']!r}: must be the name of a benchmark"
+    if not isinstance(prompt, list) or not all(
+        isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+        for turn in prompt
+    ):
+        return "prompt: must be a list of messages with role and content"
+    if not prompt or prompt[-1]["role"] != "user":
+        return "prompt: must end with a message of the user"
+    if not isinstance(reward, dict) or reward.get("ground_truth") in (None, ""):
+        return "reward_model: must have a ground_truth"
+    return None
+
+
+def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
+    messages = [{"role": turn["role"], "content": turn["content"]} for turn in row["prompt"]]
+    if remove_system and messages[0]["role"] == "system":
+        messages = messages[1:]
+    given = (row.get("extra_info") or {}).get("question_id")
+    ours = isinstance(given, str) and re.fullmatch("[0-9a-f]{32}", given)  # others number theirs by this name
+    return Question(
+        benchmark=row["data_source"],
+        index=0,
+        question_id=row_question_id({"question_id": given} if ours else None, messages),
+        messages=tuple(messages),
+        answer=str(row["reward_model"]["ground_truth"]),
+        input_file=str(file),
+        repeats=1,
+    )

@@ -1,0 +1,131 @@
+"""A run's report: OUTPUT.report.md, .report.json, and .report.html, one page that needs nothing else.
+
+    python eval/report.py OUTPUT.jsonl
+
+makes it again from the rows and OUTPUT.run.json, as generate_vllm.py does at its end. What the numbers are:
+eval/estimates.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import graded_file
+import numpy as np
+import report_page
+from estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
+from partial_file import write_whole
+from report_text import SIDES, markdown, markdown_table
+
+KEPT_DISAGREEMENTS = 500
+Row = Mapping[str, Any]
+
+
+def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> None:
+    """Write the three files beside `output`, each as a whole.
+
+    Args:
+        rows: graded, see grading.grade.
+        run: how they were made, the content of OUTPUT.run.json.
+    """
+    summary = summarise(rows, run)
+    page = report_page.render(summary, rows)
+    for suffix, text in (
+        (".report.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n"),
+        (".report.md", markdown(summary)),
+        (".report.html", page),
+    ):
+        write_whole(output.with_suffix(suffix), text)
+    print(f"{output.with_suffix('.report.md')}, .json and .html\n\n{markdown_table(summary)}")
+
+
+def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
+    """What the report says, as JSON values."""
+    scores = score(rows)
+    found = estimate(scores)
+    benchmarks = {}
+    for name, own in scores.items():
+        benchmarks[name] = {
+            "questions": len(own.questions),
+            "samples": own.samples,
+            "estimates": {metric: asdict(value) for metric, value in found[name].items()},
+            **_responses([row for row in rows if row["benchmark"] == name]),
+        }
+    differing = [row for row in rows if _disagree(row)]
+    return {
+        "benchmarks": benchmarks,
+        "overall": {
+            "estimates": {metric: asdict(value) for metric, value in found[OVERALL].items()},
+            **_responses(rows),
+        },
+        "interval": {"level": LEVEL, "resamples": RESAMPLES, "method": "percentile bootstrap over questions"},
+        "second_grader": any(row.get("oat_correct") is not None for row in rows),
+        "disagreements": len(differing),
+        "disagreements_listed": [_listed(row) for row in differing[:KEPT_DISAGREEMENTS]],
+        "run": dict(run),
+    }
+
+
+def _responses(rows: Sequence[Row]) -> dict[str, Any]:
+    """Lengths in tokens, and the shares of responses that were cut off, hold no answer, or could not be judged."""
+    tokens = np.array([row["tokens"] for row in rows])
+    lengths = {
+        name: _mean(tokens, [row["correct"] is right for row in rows])
+        for name, right in zip(SIDES, (True, False), strict=True)
+    }
+    return {
+        "responses": len(rows),
+        "tokens": {
+            "mean": float(tokens.mean()),
+            "median": float(np.median(tokens)),
+            "p95": float(np.percentile(tokens, 95)),
+            "max": int(tokens.max()),
+            **lengths,
+        },
+        "cut_off": _share(row["finish_reason"] == "length" for row in rows),
+        "no_answer": _share(row["vote"] is None and row["finish_reason"] != "length" for row in rows),
+        "timed_out": sum(row["timed_out"] for row in rows),
+    }
+
+
+def _mean(tokens: Any, chosen: list[bool]) -> float | None:
+    return float(tokens[chosen].mean()) if any(chosen) else None
+
+
+def _share(marks: Any) -> float:
+    return float(np.mean(list(marks)))
+
+
+def _disagree(row: Row) -> bool:
+    return row.get("oat_correct") is not None and row["oat_correct"] != row["math_verify_correct"]
+
+
+def _listed(row: Row) -> dict[str, Any]:
+    keys = ("benchmark", "question", "sample", "answer", "extracted", "math_verify_correct", "oat_correct")
+    return {key: row[key] for key in keys}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make the report of a finished run again."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "output_file", type=Path, help="OUTPUT.jsonl of generate_vllm.py, its OUTPUT.run.json beside it"
+    )
+    path = parser.parse_args(arguments).output_file
+    try:
+        rows = graded_file.read(path)
+        run = json.loads(path.with_suffix(".run.json").read_text(encoding="utf-8"))
+        write(rows, run, path)
+    except (ValueError, OSError) as error:
+        print(f"report.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

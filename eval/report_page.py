@@ -1,0 +1,114 @@
+"""The report as one HTML page: no request to anywhere, and nothing of what a model wrote is ever read as markup.
+
+Responses lie in the page as JSON and are put on it as text, twenty at a time, so that thousands stay readable. To keep
+the page small it holds at most RESPONSES_SHOWN of each benchmark and MAX_TEXT characters of each, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import report_plot
+import report_text
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+RESPONSES_SHOWN = 100  # of a benchmark: half of them right and half wrong, where there are as many
+MAX_TEXT = 20_000  # characters of a response or prompt
+OVERALL_NAME = "mean over benchmarks"
+Row = Mapping[str, Any]
+
+
+def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """The page.
+
+    Args:
+        summary: of report.summarise.
+        rows: graded, in any order.
+    """
+    here = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    benchmarks = list(summary["benchmarks"].items())
+    shown = [row for name, _ in benchmarks for row in chosen([row for row in rows if row["benchmark"] == name])]
+    return here.get_template("report.html.jinja").render(
+        summary=summary,
+        table=[*benchmarks, (OVERALL_NAME, summary["overall"])],
+        ks=sorted({metric for _, own in benchmarks for metric in own["estimates"] if "@" in metric}, key=_k),
+        intervals=report_plot.intervals([*benchmarks, (OVERALL_NAME, summary["overall"])]),
+        curves=report_plot.pass_at_k(benchmarks),
+        run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
+        facts=facts(summary["run"]),
+        cell=report_text.cell,
+        number=report_text.number,
+        data=embedded([entry(row) for row in shown]),
+        shown=len(shown),
+        total=len(rows),
+        limits={"responses": RESPONSES_SHOWN, "text": MAX_TEXT},
+    )
+
+
+def _k(metric: str) -> int:
+    return int(metric.partition("@")[2])
+
+
+def chosen(rows: Sequence[Row]) -> list[Row]:
+    """The responses of a benchmark to show, in their order: early samples of early questions, right and wrong alike."""
+    order = sorted(range(len(rows)), key=lambda i: (rows[i]["sample"], rows[i]["question"]))
+    right = [i for i in order if rows[i]["correct"]]
+    wrong = [i for i in order if not rows[i]["correct"]]
+    few = min(len(right), len(wrong), RESPONSES_SHOWN // 2)
+    taken = right[: max(few, RESPONSES_SHOWN - len(wrong))] + wrong[: max(few, RESPONSES_SHOWN - len(right))]
+    return [rows[i] for i in sorted(taken)]
+
+
+def entry(row: Row) -> dict[str, Any]:
+    """What the page has of a row."""
+    keys = ("benchmark", "question", "sample", "answer", "extracted", "correct", "tokens", "finish_reason", "timed_out")
+    second = {key: row[key] for key in ("oat_correct", "math_verify_correct") if key in row}
+    return {
+        **{key: row[key] for key in keys},
+        **second,
+        "prompt": shortened(row.get("prompt", "")),
+        "response": shortened(row["response"]),
+    }
+
+
+def shortened(text: str) -> str:
+    """The text, or its two ends with a remark between them."""
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]}\n\n[... {len(text) - 2 * half:,} characters are left out here ...]\n\n{text[-half:]}"
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand in a script element: without a character that HTML or a script reads in its own way."""
+    text = json.dumps(value)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What one wants to know of a run at a glance."""
+    machine, versions = run.get("machine", {}), run.get("versions", {})
+    gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
+    seconds, tokens = run.get("seconds", 0), run.get("generated_tokens", 0)
+    return [
+        ("model", str(run.get("model_path", ""))),
+        ("model sha256", str(run.get("model_sha256", ""))),
+        ("template", f"{run.get('template', '')} ({run.get('template_sha256', '')})"),
+        ("seed", str(run.get("seed", ""))),
+        ("started", str(run.get("started", ""))),
+        ("generated", f"{tokens:,} tokens in {seconds:,.0f} s"),
+        ("machine", f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        *((f"file {path}", str(digest)) for path, digest in run.get("files", {}).items()),
+    ]

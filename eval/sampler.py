@@ -1,0 +1,91 @@
+"""From requests to finished samples: what the machine holds, the engine's settings, progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import copies
+import generation
+import model_files
+import vllm_engine
+from arguments import Settings
+from generation import Request
+from partial_file import PartialFile
+from vllm_engine import EngineSettings, Job
+
+
+def generate_missing(settings: Settings, folder: Path, requests: Sequence[Request], partial: PartialFile) -> None:
+    """Generate the requests that the partial file does not hold, each added to it as soon as it is finished.
+
+    Raises:
+        ValueError: a prompt is too long for the model, or more GPUs are asked for than there are.
+    """
+    missing = [place for place, request in enumerate(requests) if request.key not in partial.rows]
+    done = len(requests) - len(missing)
+    if done:
+        print(f"going on after {done} of {len(requests)} samples", flush=True)
+    if not missing:
+        return
+    import torch
+    from tqdm import tqdm
+
+    gpus = torch.cuda.device_count()
+    vllm_engine.prepare(gpus, settings.data_parallel_size or 1, settings.debug)
+    tensor, data = _sizes(settings, folder, gpus)
+    engine = _engine_settings(settings, folder, requests, tensor)
+    jobs = [Job(place, requests[place].token_ids, requests[place].seed) for place in missing]
+    print(f"loading the model: {data} x {f'{tensor} GPU' if gpus else 'CPU'}", flush=True)
+    batches = copies.generate(engine, jobs, data, gpus)
+    next(batches)  # loaded: from here time counts
+    partial.begin()
+    tokens, refresh = 0, 0.5 if sys.stderr.isatty() else 30  # seconds; a log needs no film
+    with tqdm(total=len(requests), initial=done, unit="sample", mininterval=refresh, smoothing=0.05) as bar:
+        for responses in batches:
+            partial.add([generation.row(requests[response.place], response) for response in responses])
+            tokens += sum(response.tokens for response in responses)
+            bar.set_postfix_str(f"{tokens} tokens", refresh=False)
+            bar.update(len(responses))
+
+
+def _sizes(settings: Settings, folder: Path, gpus: int) -> tuple[int, int]:
+    """GPUs a copy of the model, and copies."""
+    from transformers import AutoConfig
+
+    memory = 0
+    if gpus:
+        from vllm.platforms import current_platform
+
+        memory = current_platform.get_device_total_memory()
+    return copies.sizes(
+        settings.tensor_parallel_size,
+        settings.data_parallel_size,
+        gpus=gpus,
+        gpu_bytes=memory,
+        weight_bytes=model_files.weight_bytes(folder),
+        heads=AutoConfig.from_pretrained(folder).get_text_config().num_attention_heads,
+    )
+
+
+def _engine_settings(settings: Settings, folder: Path, requests: Sequence[Request], tensor: int) -> EngineSettings:
+    """The engine's settings, the context no longer than prompts and responses need."""
+    context = vllm_engine.context_length(str(folder), settings.dtype)
+    longest = max(requests, key=lambda request: len(request.token_ids))
+    prompt = len(longest.token_ids)
+    if prompt >= context:
+        which = f"question {longest.question.index} of {longest.question.benchmark}"
+        raise ValueError(f"--model_path={folder}: takes {context} tokens; the prompt of {which} has {prompt}")
+    if prompt + settings.max_tokens > context:
+        print(f"--max_tokens={settings.max_tokens}: the model takes {context} tokens with the prompt", flush=True)
+    return EngineSettings(
+        model=str(folder),
+        dtype=settings.dtype,
+        max_model_len=min(context, prompt + settings.max_tokens),
+        max_num_seqs=settings.max_num_seqs,
+        tensor_parallel_size=tensor,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_tokens,
+    )

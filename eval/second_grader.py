@@ -1,0 +1,35 @@
+"""The process of the second grader: PRM800K's comparison, in the version that verl carries and maintains.
+
+It shares no code with Math-Verify: answers are compared as normalised text, and as SymPy expressions where few enough
+letters are in them to be evaluated. The graders that descend from it (Oat's, which the released script called, and
+others) are what many published numbers were made with. verl's `math_equal` beside it is not used: it evaluates what the
+model wrote as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from extraction import boxed
+
+from exgrpo.math_verify_worker import MAX_EXTRACTED, Judge, serve
+
+
+def load_prm800k() -> Judge:
+    """Import verl's copy; its judgement of the last box, else of what it finds itself behind "the answer is"."""
+    from verl.utils.reward_score import prime_math
+
+    # its limit is a process forked for each comparison, which would outlive us; our caller keeps the time
+    prime_math.are_equal_under_sympy = prime_math.are_equal_under_sympy.__wrapped__
+
+    def judge(gold: Sequence[str], answer: str) -> dict[str, Any]:
+        written = next(boxed(answer), "") or prime_math.match_answer(answer)[1]
+        correct = any(prime_math.grade_answer(written, form) for form in gold)
+        return {"correct": bool(correct), "extracted": written[:MAX_EXTRACTED], "vote": None}
+
+    return judge
+
+
+if __name__ == "__main__":
+    serve(load_prm800k)

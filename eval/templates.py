@@ -1,0 +1,89 @@
+"""The released prompt formats: what stands around a question when it is sent to the model.
+
+The wordings are those the models were trained or published with, so they are facts and kept to the letter, oddities
+included: ``simplerl`` has no space before \\boxed and doubled braces, as the released evaluation sent it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+QUESTION = "{question}"  # replaced as it stands: questions hold braces of their own
+_BOXED = "Present the answer in LaTex format: \\boxed{Your answer}"
+_CODE = "Write Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
+_CONVERSATION = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
+    "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., <think> "
+    "reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
+)
+_REPO = (
+    "You first think about the reasoning process as an internal monologue and then provide the user with the answer. "
+    "Respond in the following format: <think>\n...\n</think>\n<answer>\n...\n</answer><|endoftext|>\n\n"
+    "Question: {question}"
+)
+
+
+def _chatml(system: str, user: str) -> str:
+    turns = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n"
+    return turns + "<|im_start|>assistant\n"
+
+
+@dataclass(frozen=True)
+class Template:
+    """`text` holds QUESTION; with `chat` it is the last turn put into the model's chat template, else the prompt."""
+
+    text: str
+    chat: bool
+
+    @property
+    def keeps_system(self) -> bool:
+        """Whether a system message has a place; in a fixed wording it has none."""
+        return self.chat and self.text == QUESTION
+
+    def render(self, messages: Sequence[dict[str, str]], tokenizer: Any) -> str:
+        """The prompt of a question.
+
+        Args:
+            messages: turns that end with the user's; others than a system message only where `keeps_system`.
+            tokenizer: of transformers; used with `chat` alone.
+
+        Raises:
+            ValueError: there are turns that the wording has no place for.
+        """
+        if len(messages) > 1 and not self.keeps_system:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ValueError(f"the prompt has the turns {roles}: only --template own has a place for them")
+        text = self.text.replace(QUESTION, messages[-1]["content"])
+        if not self.chat:
+            return text
+        turns = [*messages[:-1], {"role": "user", "content": text}]
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def sha256(self, tokenizer: Any) -> str:
+        """Hash of the wording, and of the model's chat template where that is used."""
+        around = str(tokenizer.chat_template) if self.chat else ""
+        return hashlib.sha256(f"{self.text}\0{around}".encode()).hexdigest()
+
+
+TEMPLATES = {
+    "own": Template(QUESTION, chat=True),
+    "simplerl": Template(
+        _chatml(
+            "You are a helpful assistant.",
+            f"{QUESTION}\nPlease reason step by step, and put your final answer within\\boxed{{{{}}}}.",
+        ),
+        chat=False,
+    ),
+    "qwen": Template(
+        _chatml("Please reason step by step, and put your final answer within \\boxed{}.", QUESTION), chat=False
+    ),
+    "prime": Template(_CONVERSATION.replace(QUESTION, f"{QUESTION}\n\n{_BOXED}"), chat=False),
+    "prime_sft": Template(f"{QUESTION}\n\n{_BOXED}", chat=True),
+    "prime_code": Template(_CONVERSATION.replace(QUESTION, f"{QUESTION}\n\n{_CODE}"), chat=False),
+    "repo": Template(_REPO, chat=True),
+    "no": Template(QUESTION, chat=False),
+}

@@ -1,0 +1,140 @@
+"""vLLM as this evaluation uses it: token ids and a seed in, each response out as soon as it is finished.
+
+What a sample depends on: its prompt, its seed, the settings, vLLM's version and the machine, and, in the last bits of
+the logits, what it shared a batch with. With max_num_seqs=1 there is no batch. Prefix caching is off, since a prompt
+whose start was cached is computed in another shape; it would save little, as answers are far longer than prompts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from generation import Response
+
+CPU = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process less to start, and none that could outlive us
+    "TORCHDYNAMO_DISABLE": "1",  # compiling two sampling kernels costs 20 s and a C++ compiler
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How the model is loaded and sampled from; everything can be sent to another process."""
+
+    model: str
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int | None
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
+    temperature: float
+    top_p: float
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One response to generate, for the request at place `place` of a list."""
+
+    place: int
+    token_ids: tuple[int, ...]
+    seed: int
+
+
+def prepare(gpus: int, copies: int, debug: bool) -> None:
+    """Set what vLLM reads from the environment; before it is imported. What the caller has set stays.
+
+    Args:
+        gpus: 0 for a CPU, where a quarter of the free memory, 1 to 8 GiB a copy, holds keys and values.
+        copies: of the model, on this machine.
+    """
+    values = {"VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    values |= {} if debug else {"VLLM_LOGGING_LEVEL": "ERROR"}
+    if not gpus:
+        free = psutil.virtual_memory().available >> 30
+        cores = len(os.sched_getaffinity(0))
+        values |= CPU | {
+            "VLLM_CPU_KVCACHE_SPACE": str(min(8, max(1, free // 4 // copies))),
+            "OMP_NUM_THREADS": str(max(1, cores // copies)),
+        }
+    for name, value in values.items():
+        os.environ.setdefault(name, value)
+
+
+def context_length(model: str, dtype: str) -> int:
+    """Tokens of prompt and response that the model takes together, as vLLM reads it from its configuration."""
+    from vllm import EngineArgs
+
+    return int(EngineArgs(model=model, dtype=dtype).create_model_config().max_model_len)
+
+
+def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Response]]:
+    """Yield responses as they finish, those of one step of the engine together; first an empty list, when it is loaded.
+
+    Raises:
+        RuntimeError: vLLM gave up on a request.
+    """
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    engine = LLMEngine.from_engine_args(_engine_args(settings))
+    yield []
+    for job in jobs:
+        params = _sampling(settings, job.seed)
+        engine.add_request(str(job.place), {"prompt_token_ids": list(job.token_ids)}, params)
+    while engine.has_unfinished_requests():
+        done = [_response(output) for output in engine.step() if output.finished]
+        if done:
+            yield done
+
+
+def _engine_args(settings: EngineSettings) -> Any:
+    from vllm import EngineArgs
+    from vllm.platforms import current_platform
+
+    machine: dict[str, Any] = {"gpu_memory_utilization": settings.gpu_memory_utilization}
+    if current_platform.is_cpu():
+        machine = {
+            "enforce_eager": True,
+            "distributed_executor_backend": "uni",
+            # after a part of a prompt vLLM winds the request's generator back, which torch cannot do on a CPU
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(4096, settings.max_model_len, settings.max_num_seqs or 0),
+        }
+    if settings.max_num_seqs:
+        machine["max_num_seqs"] = settings.max_num_seqs
+    return EngineArgs(
+        model=settings.model,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        enable_prefix_caching=False,
+        disable_log_stats=True,
+        use_tqdm_on_load=False,
+        **machine,
+    )
+
+
+def _sampling(settings: EngineSettings, seed: int) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_tokens,
+        seed=seed,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _response(output: Any) -> Response:
+    (completion,) = output.outputs
+    if completion.finish_reason not in ("stop", "length"):
+        raise RuntimeError(f"vLLM ended request {output.request_id} by {completion.finish_reason!r}")
+    return Response(int(output.request_id), completion.text, len(completion.token_ids), completion.finish_reason)

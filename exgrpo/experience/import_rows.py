@@ -1,0 +1,161 @@
+"""Rows of another author, such as a teacher, become trajectories, or are refused with a reason."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from exgrpo.experience.question_id import question_id, row_question_id
+from exgrpo.experience.questions import Question, ids_by_text
+from exgrpo.experience.trajectory import Trajectory
+
+LogProbs = Literal["recorded", "none", "model"]
+_VERDICTS = ("correct", "is_correct", "acc", "reward", "score")
+_TOO_LONG = 200  # characters of a reason
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A row that was accepted: a trajectory and the question and bucket it is to be filed under."""
+
+    question: str
+    successes: int
+    trajectory: Trajectory
+
+
+class RowImporter:
+    """Checks rows one by one; it remembers what it has accepted, to know duplicates.
+
+    A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
+    without `log_probs`, or a `response`, which is tokenised and ended. `successes` and `entropy` are optional; a `step`
+    is not read: to the training that imports it, a trajectory is of step 0.
+    A row that says its answer is wrong (a field correct, is_correct, acc, reward or score) is refused.
+
+    Args:
+        questions: question id -> question, of the data the pool is for.
+        tokenizer: of the model that is to be trained.
+        rollout_n: K; successes must be 0 to K. A training draws from 1 to K - 1, the others wait to be solved again.
+        successes: of rows that do not say.
+        log_probs: `recorded` takes them where the row has them; else they are left out, whatever the row has.
+    """
+
+    def __init__(
+        self, questions: Mapping[str, Question], tokenizer: Any, rollout_n: int, successes: int, log_probs: LogProbs
+    ) -> None:
+        self._questions = questions
+        self._ids = ids_by_text(dict(questions))
+        self._tokenizer = tokenizer
+        self._vocab_size = len(tokenizer)
+        self._rollout_n = rollout_n
+        self._successes = successes
+        self._log_probs = log_probs
+        self._seen: set[bytes] = set()
+
+    def read(self, row: Mapping[str, Any]) -> Imported:
+        """ValueError, in one line, says why the row is refused."""
+        try:
+            _refuse_wrong(row)
+            question = self._question(row)
+            successes = _integer(row, "successes", self._successes)
+            if not 0 <= successes <= self._rollout_n:
+                raise ValueError(f"successes={successes}: must be between 0 and {self._rollout_n}")
+            trajectory = self._trajectory(row)
+            self._refuse_duplicate(question, trajectory)
+        except ValueError as error:
+            raise ValueError(" ".join(str(error).split())[:_TOO_LONG]) from error
+        return Imported(question, successes, trajectory)
+
+    def _question(self, row: Mapping[str, Any]) -> str:
+        field = next((name for name in ("question_id", "question", "prompt") if row.get(name) is not None), None)
+        if field is None:
+            raise ValueError("no question_id, question or prompt: must have one of them")
+        value = row[field]
+        if field == "question_id" and isinstance(value, str):
+            found = value if value in self._questions else None
+        elif isinstance(value, str):
+            found = self._ids.get(question_id(value))
+        elif field != "question_id" and _is_messages(value):
+            found = self._ids.get(row_question_id(None, value))
+        else:
+            messages = "" if field == "question_id" else " or messages"
+            raise ValueError(f"{field} is a {type(value).__name__}: must be a text{messages}")
+        if found is None:
+            raise ValueError(f"{field}={str(value)[:60]!r}: not a question of the data")
+        return found
+
+    def _trajectory(self, row: Mapping[str, Any]) -> Trajectory:
+        entropy = math.nan if row.get("entropy") is None else row["entropy"]
+        if isinstance(entropy, bool) or not isinstance(entropy, int | float):
+            raise ValueError(f"entropy={entropy!r}: must be a number")
+        given = row.get("log_probs") if self._log_probs == "recorded" else None
+        if row.get("tokens") is None and given is not None:
+            raise ValueError("log_probs without tokens: must come with the tokens they belong to")
+        tokens = self._tokens(row)
+        if given is None:
+            trajectory = Trajectory.without_log_probs(tokens, 0, entropy)
+        else:
+            trajectory = Trajectory(tokens, _floats(given), 0, entropy)
+        trajectory.check_vocabulary(self._vocab_size)
+        return trajectory
+
+    def _tokens(self, row: Mapping[str, Any]) -> np.ndarray:
+        if row.get("tokens") is not None:
+            if not isinstance(row["tokens"], list) or any(isinstance(token, bool) for token in row["tokens"]):
+                raise ValueError("tokens must be a list of integers")
+            return np.asarray(row["tokens"]) if row["tokens"] else np.empty(0, np.int64)
+        text = row.get("response")
+        if text is None:
+            raise ValueError("no tokens and no response: must have one of them")
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"response={str(text)[:60]!r}: must be a text that is not empty")
+        tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = self._tokenizer.eos_token_id
+        if end is None:
+            raise ValueError("response: the tokenizer has no end token to close it with; must be given as tokens")
+        return np.asarray(tokens if tokens and tokens[-1] == end else [*tokens, end], np.int64)
+
+    def _refuse_duplicate(self, question: str, trajectory: Trajectory) -> None:
+        digest = hashlib.blake2b(question.encode() + b"\n" + trajectory.key, digest_size=16).digest()
+        if digest in self._seen:
+            raise ValueError("duplicate: an earlier row has the same question and tokens")
+        self._seen.add(digest)
+
+
+def _refuse_wrong(row: Mapping[str, Any]) -> None:
+    for name in _VERDICTS:
+        value = row.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, bool | int | float):
+            raise ValueError(f"{name}={str(value)[:60]!r}: must be true or 1")
+        if value != 1:
+            raise ValueError(f"{name}={value}: must be true or 1, a right answer")
+
+
+def _integer(row: Mapping[str, Any], name: str, default: int) -> int:
+    value = default if row.get(name) is None else row[name]
+    if isinstance(value, float) and value.is_integer():  # as pandas writes a column with gaps
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name}={str(value)[:60]}: must be an integer of at least 0")
+    return value
+
+
+def _floats(values: Any) -> np.ndarray:
+    if not isinstance(values, list):
+        raise ValueError("log_probs must be a list of numbers")
+    array = np.asarray(values)
+    # JSON writes 0.0 as 0 as often as not
+    return array.astype(np.float64) if array.dtype.kind == "i" else array
+
+
+def _is_messages(value: Any) -> bool:
+    """Whether it is a list, not empty, of mappings with the texts role and content."""
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+        return False
+    return bool(value) and all(isinstance(message.get(key), str) for message in value for key in ("role", "content"))

@@ -1,0 +1,77 @@
+"""The questions of verl data files as a person or a model reads them: texts, messages and gold answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exgrpo.experience.question_id import question_id, row_question_id
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row of verl's schema.
+
+    Attributes:
+        messages: the prompt, before the chat template.
+        gold: the right answer; empty where the row has none.
+    """
+
+    messages: list[dict[str, Any]]
+    gold: str
+
+    @property
+    def text(self) -> str:
+        """The last user message, which is what a question's id is the hash of."""
+        users = [message["content"] for message in self.messages if message["role"] == "user"]
+        return str(users[-1] if users else self.messages[-1]["content"])
+
+
+def read_questions(files: Sequence[str]) -> dict[str, Question]:
+    """question id -> question, in the order of the files' rows.
+
+    Raises:
+        ValueError: a file without a column `prompt`, or that cannot be read.
+    """
+    return {name: question for path in files for name, question in _rows(Path(path).expanduser())}
+
+
+def ids_by_text(questions: dict[str, Question]) -> dict[str, str]:
+    """Hash of a question's text -> its id; they differ where a data file names its questions itself.
+
+    A text that stands under two ids is left out: nobody could tell which is meant.
+    """
+    found: dict[str, list[str]] = {}
+    for name, question in questions.items():
+        found.setdefault(question_id(question.text), []).append(name)
+    return {text: names[0] for text, names in found.items() if len(names) == 1}
+
+
+def _rows(path: Path) -> list[tuple[str, Question]]:
+    try:
+        table = _table(path)
+    except ValueError as error:  # pyarrow's are, too
+        raise ValueError(f"{path}: cannot be read ({error})") from error
+    if "prompt" not in table.column_names:
+        raise ValueError(f"{path}: must have a column prompt; it has {', '.join(table.column_names)}")
+    absent: list[Any] = [None] * table.num_rows
+    rewards, extras = (
+        table[name].to_pylist() if name in table.column_names else absent for name in ("reward_model", "extra_info")
+    )
+    rows = []
+    for messages, reward, extra in zip(table["prompt"].to_pylist(), rewards, extras, strict=True):
+        gold = (reward or {}).get("ground_truth")
+        rows.append((row_question_id(extra, messages), Question(messages, "" if gold is None else str(gold))))
+    return rows
+
+
+def _table(path: Path) -> Any:
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return pq.read_table(path)
+    import pyarrow.json
+
+    return pyarrow.json.read_json(path)

@@ -1,0 +1,125 @@
+"""What `python -m exgrpo.inspect CHECKPOINT` does: finds the pool, prints, draws the page, exports."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from exgrpo.checkpoints import POOL, marked_step, step_folder
+from exgrpo.experience.exchange import Row, replaced, to_row, write_rows
+from exgrpo.experience.pool_files import MANIFEST, SavedPool, read_saved
+from exgrpo.experience.question_id import tokenizer_fingerprint
+from exgrpo.experience.questions import Question, read_questions
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.inspect.summary import look_through, question_lines, summary
+from exgrpo.inspect.text import Decoder, load_tokenizer
+
+
+def look(options: argparse.Namespace) -> None:
+    """Do what the checked options ask for. ValueError or OSError, in one line, where that cannot be done."""
+    saved = read_saved(find_pool(options.checkpoint))
+    questions = _questions(saved, options.train_files)
+    tokenizer = _tokenizer(saved, options)
+    if options.question is not None:
+        _print_question(saved, options.question, questions, Decoder(tokenizer))
+    elif options.html is not None:
+        _write_page(saved, options, questions, tokenizer)
+    else:
+        print("\n".join(summary(look_through(saved, ()), questions)))
+    if options.export is not None:
+        decoder = None if tokenizer is None else Decoder(tokenizer)
+        written = write_rows(options.export, _rows(saved, questions, decoder))
+        print(f"{options.export}: {written:,} trajectories")
+
+
+def find_pool(given: Path) -> Path:
+    """The saved pool of a run's folder of checkpoints (the latest), of a checkpoint, or the folder itself.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    step = marked_step(given)
+    candidates = [given, given / POOL] + ([step_folder(given, step) / POOL] if step is not None else [])
+    found = next((folder for folder in candidates if (folder / MANIFEST).is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"CHECKPOINT={given}: no saved pool there, nor in {candidates[-1]}")
+    return found.absolute()
+
+
+def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]:
+    if files is None:
+        return {}
+    questions = read_questions(files)
+    if not any(name in questions for name in saved.state.questions):
+        raise ValueError(f"--train_files={' '.join(files)}: none of the pool's questions is in them")
+    return questions
+
+
+def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
+    """The tokenizer of the options or of the checkpoint; None where there is none and nothing needs it."""
+    if options.question is None and options.html is None and options.export is None:
+        return None
+    beside = saved.folder.parent / "actor" / "huggingface"  # where verl puts it
+    path = options.tokenizer or (str(beside) if beside.is_dir() else None)
+    if path is None:
+        if options.question is not None or options.html is not None:
+            raise ValueError(f"--tokenizer=: must be given, there is none in {beside}")
+        return None
+    tokenizer = load_tokenizer(path)
+    expected, found = saved.manifest["identity"].get("tokenizer"), tokenizer_fingerprint(tokenizer)
+    if expected is not None and found != expected:
+        raise ValueError(f"--tokenizer={path}: its fingerprint is {found[:12]}, that of the pool's is {expected[:12]}")
+    return tokenizer
+
+
+def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Question], decoder: Decoder) -> None:
+    if name not in saved.state.questions:
+        retired = "it is retired" if name in saved.state.retired else "must be the id of one of the pool"
+        raise ValueError(f"--question={name}: {retired}")
+    overview = look_through(saved, {name})
+    responses = [decoder.text(trajectory.tokens) for trajectory in overview.kept[name]]
+    print("\n".join(question_lines(overview, name, questions, responses)))
+
+
+def _write_page(
+    saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
+) -> None:
+    from exgrpo.inspect.page import build_page, draw_sample
+
+    sample = draw_sample(saved, options.sample, options.seed)
+    overview = look_through(saved, frozenset(sample.questions))
+    print("\n".join(summary(overview, questions)))
+    shown = sample.cut(overview.kept)
+    now = {} if options.model is None else _score(options.model, shown, questions, tokenizer)
+    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now)
+    with replaced(options.html) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    print(f"\n{options.html}: {sum(map(len, shown.values())):,} of {len(overview.lengths):,} trajectories")
+
+
+def _score(
+    model: str, shown: Mapping[str, list[Trajectory]], questions: Mapping[str, Question], tokenizer: Any
+) -> dict[str, list[npt.NDArray[np.float32]]]:
+    """Log-probs under the model, of the questions whose prompts are known."""
+    from exgrpo.experience.recompute import LogProbScorer, prompt_tokens
+
+    scorer, now = LogProbScorer(model, len(tokenizer)), {}
+    for name in tqdm([name for name in shown if name in questions], desc="scoring", unit="question", disable=None):
+        prompt = prompt_tokens(tokenizer, questions[name].messages)
+        now[name] = [scorer.score(prompt, trajectory.tokens)[0] for trajectory in shown[name]]
+    return now
+
+
+def _rows(saved: SavedPool, questions: Mapping[str, Question], decoder: Decoder | None) -> Iterator[Row]:
+    buckets = dict(zip(saved.state.questions, saved.state.buckets, strict=True))
+    total = saved.manifest["counts"]["trajectories"]
+    for name, trajectory in tqdm(saved.trajectories(), total=total, desc="export", unit="trajectory", disable=None):
+        text = questions[name].text if name in questions else None
+        response = None if decoder is None else decoder.text(trajectory.tokens)
+        yield to_row(name, buckets[name], trajectory, text, response)

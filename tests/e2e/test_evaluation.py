@@ -1,0 +1,169 @@
+"""eval/generate_vllm.py with a real vLLM on the CPU: killed and continued, with two copies, from verl's checkpoint."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
+LIMIT_S = 600
+QUESTIONS, SAMPLES = 24, 8
+
+
+@pytest.fixture(scope="module")
+def environment():
+    """Nothing of what a CPU needs is set by the user."""
+    ours = ("VLLM_", "VERL_", "OMP_", "TORCHDYNAMO_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+@pytest.fixture(scope="module")
+def test_file(questions):
+    """The quickstart's test questions, each twice, as the released file repeats its own."""
+    import pandas as pd
+
+    frame = pd.read_parquet(questions / "test.parquet").head(QUESTIONS)
+    path = questions / "twice.parquet"
+    pd.concat([frame, frame]).to_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def start(test_file, environment):
+    def start(output, *flags):
+        command = [sys.executable, str(ROOT / "eval" / "generate_vllm.py"), "--model_path", str(MODEL)]
+        command += ["--input_file", str(test_file), "--output_file", str(output), "--max_tokens", "40"]
+        command += ["--n", str(SAMPLES), "--temperature", "1", "--skip_scoring", *flags]
+        with output.with_suffix(".log").open("a") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def whole(start, tmp_path_factory):
+    """The bytes of a run that nobody interrupts, one response at a time."""
+    output = tmp_path_factory.mktemp("whole") / "out.jsonl"
+    finish(start(output, "--max_num_seqs", "1"), output)
+    return output.read_bytes()
+
+
+def finish(process, output):
+    try:
+        code = process.wait(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert code == 0, output.with_suffix(".log").read_text(errors="replace")[-4000:]
+
+
+def lines_in(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_run_is_what_was_asked_for(whole):
+    rows = [json.loads(line) for line in whole.decode().split("\n")[:-1]]
+    assert [(row["question"], row["sample"]) for row in rows] == [
+        (q, s) for q in range(QUESTIONS) for s in range(SAMPLES)
+    ]
+    assert len({row["seed"] for row in rows}) == len({(row["question_id"], row["sample"]) for row in rows}) == len(rows)
+    by_question = [{row["response"] for row in rows if row["question"] == number} for number in range(QUESTIONS)]
+    assert all(len(responses) > 1 for responses in by_question)  # samples, not copies
+    cut = [row for row in rows if row["finish_reason"] == "length"]
+    assert all(row["tokens"] <= 40 for row in rows) and all(row["tokens"] == 40 for row in cut)
+    assert {row["finish_reason"] for row in rows} <= {"stop", "length"} and len(cut) < len(rows)
+
+
+def test_killed_twice_and_continued_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
+    output, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    for reached in (30, 90):
+        process, deadline = start(output, "--max_num_seqs", "1"), time.monotonic() + LIMIT_S
+        while lines_in(partial) < reached:
+            assert process.poll() is None and time.monotonic() < deadline, output.with_suffix(".log").read_text()[
+                -4000:
+            ]
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not output.exists() and lines_in(partial) < QUESTIONS * SAMPLES
+    with partial.open("ab") as file:
+        file.write(b'{"row": {"benchmark": "su')  # a line that the kill cut
+    kept = partial.read_bytes()[: -len(b'{"row": {"benchmark": "su')]
+    held = os.open(partial, os.O_RDONLY)  # outlives the file's removal
+    finish(start(output, "--max_num_seqs", "1"), output)
+    assert output.read_bytes() == whole
+    journal = os.pread(held, 1 << 24, 0)
+    os.close(held)
+    assert journal.startswith(kept)
+    entries = [json.loads(line) for line in journal.decode().split("\n")[1:-1]]
+    assert len(entries) == QUESTIONS * SAMPLES == len({(e["row"]["question"], e["row"]["sample"]) for e in entries})
+    assert {entry["session"] for entry in entries} == {0, 1, 2}
+    assert not partial.exists() and json.loads((tmp_path / "out.run.json").read_text())["generated_tokens"] > 0
+
+
+def test_two_copies_of_the_model_share_the_work(start, whole, tmp_path):
+    output = tmp_path / "out.jsonl"
+    finish(start(output, "--max_num_seqs", "1", "--data_parallel_size", "2"), output)
+    assert output.read_bytes() == whole
+
+
+def test_prompts_of_more_tokens_than_a_step_takes(environment, tmp_path):
+    import pandas as pd
+
+    long = "+".join("12345" for _ in range(60))  # 360 tokens
+    rows = [
+        {
+            "data_source": "long",
+            "prompt": [{"role": "user", "content": long + str(n)}],
+            "reward_model": {"ground_truth": "1"},
+        }
+        for n in range(16)
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "long.parquet")
+    output = tmp_path / "out.jsonl"
+    command = [sys.executable, str(ROOT / "eval" / "generate_vllm.py"), "--model_path", str(MODEL), "--skip_scoring"]
+    command += ["--input_file", str(tmp_path / "*.parquet"), "--output_file", str(output), "--max_tokens", "4"]
+    with output.with_suffix(".log").open("a") as log:
+        finish(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment), output)
+    assert lines_in(output) == 16
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """The model as verl's FSDP workers save it, one of them."""
+    import torch
+    from safetensors.torch import load_file
+
+    actor = tmp_path / "global_step_7" / "actor"
+    kept = shutil.ignore_patterns("*.safetensors", "README.md")
+    shutil.copytree(MODEL, actor / "huggingface", ignore=kept)
+    torch.save(load_file(MODEL / "model.safetensors"), actor / "model_world_size_1_rank_0.pt")
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
+    return actor.parent
+
+
+def test_a_checkpoint_of_verl_is_merged_once(checkpoint, test_file, environment, tmp_path):
+    from safetensors.torch import load_file
+
+    def evaluate(*flags):
+        command = ["bash", str(ROOT / "eval" / "eval.sh"), str(checkpoint), str(tmp_path / "out")]
+        command += ["--input_file", str(test_file), "--limit", "4", "--max_tokens", "8", "--skip_scoring", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    assert "merging" in evaluate()
+    merged, original = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out" / "merged", MODEL))
+    assert {name: tensor.shape for name, tensor in merged.items()} == {n: t.shape for n, t in original.items()}
+    assert all((merged[name] == original[name].bfloat16()).all() for name in original)
+    responses = (tmp_path / "out" / "responses.jsonl").read_bytes()
+    assert responses.count(b"\n") == 8
+    again = evaluate("--force_generate", "False")
+    assert "merging" not in again and "loading the model" not in again
+    assert (tmp_path / "out" / "responses.jsonl").read_bytes() == responses

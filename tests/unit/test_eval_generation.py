@@ -1,0 +1,202 @@
+"""The generating half of eval/: seeds, what is kept over a kill, GPUs. The model itself is in tests/e2e."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "eval"))
+
+import arguments  # noqa: E402
+import copies  # noqa: E402
+import generate_vllm  # noqa: E402
+import generation  # noqa: E402
+import partial_file  # noqa: E402
+import vllm_engine  # noqa: E402
+from partial_file import PartialFile  # noqa: E402
+from question_files import Question  # noqa: E402
+
+from exgrpo.experience.question_id import question_id  # noqa: E402
+
+
+def settings(*flags):
+    return arguments.read(["--model_path", "m", "--input_file", "f", "--output_file", "o.jsonl", *flags], "")
+
+
+# the plan
+
+
+def plan(texts, seed=0, n=3):
+    def question(index, text):
+        return Question("math", index, question_id(text), ({"role": "user", "content": text},), "1", "in.parquet", 1)
+
+    questions = [question(index, text) for index, text in enumerate(texts)]
+    return generation.plan(questions, lambda *_: n, seed, lambda q: (q.messages[0]["content"], (1, 2)))
+
+
+def test_a_samples_seed_depends_on_run_question_and_number_alone():
+    def seeds(texts, **how):
+        return {(request.prompt, request.sample): request.seed for request in plan(texts, **how)}
+
+    whole = seeds("abcd")
+    assert len(set(whole.values())) == 12 and max(whole.values()) < 2**48
+    assert seeds("dxb", n=2).items() - whole.items() == seeds("x", n=2).items()
+    assert not set(whole.values()) & set(seeds("abcd", seed=1).values())
+
+
+def test_the_order_is_question_by_question():
+    assert [request.key for request in plan("ab", n=2)] == [
+        ("math", 0, 0),
+        ("math", 0, 1),
+        ("math", 1, 0),
+        ("math", 1, 1),
+    ]
+
+
+# the partial file
+
+
+def rows_of(texts="ab"):
+    done = generation.Response(0, "答え\u2028\\boxed{1}", 3, "stop")
+    return [generation.row(request, done) for request in plan(texts)]
+
+
+def test_wherever_it_is_cut_the_whole_lines_are_kept(tmp_path):
+    path, rows = tmp_path / "p", rows_of()
+    with PartialFile(path, {"seed": 0}) as partial:
+        partial.add(rows[:2])
+        partial.add(rows[2:])
+        started = partial.started
+    whole = path.read_bytes()
+    for cut in range(0, len(whole) + 1, 7):
+        path.write_bytes(whole[:cut])
+        held = max(0, whole[:cut].count(b"\n") - 1)
+        with PartialFile(path, {"seed": 0}) as partial:
+            assert list(partial.rows.values()) == rows[:held]
+            assert partial.started == started or not held
+            partial.add(rows[held:])
+        with PartialFile(path, {"seed": 0}) as partial:
+            assert list(partial.rows.values()) == rows
+
+
+def test_what_follows_a_damaged_line_is_generated_again(tmp_path):
+    path, rows = tmp_path / "p", rows_of()
+    with PartialFile(path, {}) as partial:
+        partial.add(rows)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"\0" * len(lines[3]), b"\n", *lines[4:]]))
+    with PartialFile(path, {}) as partial:
+        assert list(partial.rows.values()) == rows[:2]
+
+
+def test_a_run_with_other_settings_is_refused_by_name(tmp_path):
+    path, rows = tmp_path / "p", rows_of()
+    files = {"files": {"a.parquet": "12"}}
+    with PartialFile(path, {"seed": 0, "n": "4", **files}) as partial:
+        partial.add(rows)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"\(seed=1, was 0; a\.parquet=13, was 12\); --restart discards it$"):
+        PartialFile(path, {"seed": 1, "n": "4", "files": {"a.parquet": "13"}})
+    assert path.read_bytes() == before
+    with PartialFile(path, {"seed": 1}, restart=True) as partial:
+        assert not partial.rows
+    with PartialFile(path, {"seed": 2}) as partial:  # one without a sample stands in nobody's way
+        assert not partial.rows
+
+
+def test_one_run_at_a_time(tmp_path):
+    with PartialFile(tmp_path / "p", {}), pytest.raises(OSError, match="another run is writing it"):
+        PartialFile(tmp_path / "p", {}, restart=True)
+
+
+def test_seconds_are_those_of_all_sessions(tmp_path, monkeypatch):
+    clock = iter([0, 100, 102, 107, 0, 1000, 1003])
+    monkeypatch.setattr(partial_file.time, "monotonic", lambda: next(clock))
+    rows = rows_of()
+    with PartialFile(tmp_path / "p", {}) as partial:
+        partial.begin()
+        partial.add(rows[:1])
+        partial.add(rows[1:2])
+        assert partial.seconds == 7
+    with PartialFile(tmp_path / "p", {}) as partial:
+        partial.begin()
+        partial.add(rows[2:])
+        assert partial.seconds == 10
+
+
+def test_a_file_is_written_as_a_whole(tmp_path, monkeypatch):
+    partial_file.write_whole(tmp_path / "f", "old \ud800")
+    assert (tmp_path / "f").read_text() == "old ?"
+    monkeypatch.setattr(partial_file.os, "fsync", lambda _: os.stat("/nonexistent"))
+    with pytest.raises(FileNotFoundError):
+        partial_file.write_whole(tmp_path / "f", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old ?"
+
+
+# an output that is there already
+
+
+def finished(tmp_path, *flags, identity=None):
+    found = replace(settings(*flags), output_file=tmp_path / "o.jsonl")
+    return generate_vllm.finished_run(found, identity or {"seed": 0})
+
+
+def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_path):
+    assert finished(tmp_path) is None
+    rows = rows_of()
+    partial_file.write_whole(tmp_path / "o.jsonl", "".join(json.dumps(e, ensure_ascii=False) + "\n" for e in rows))
+    with pytest.raises(ValueError, match=r"exists, without .*; --restart overwrites it"):
+        finished(tmp_path)
+    (tmp_path / "o.run.json").write_text(json.dumps({"identity": {"seed": 0}}))
+    assert finished(tmp_path) == (rows, {"identity": {"seed": 0}})
+    with pytest.raises(ValueError, match=r"other settings \(seed=1, was 0\); --restart overwrites it"):
+        finished(tmp_path, identity={"seed": 1})
+    assert finished(tmp_path, "--restart", identity={"seed": 1}) is None
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    ("gpus", "weights_gb", "heads", "given", "chosen"),
+    [
+        (0, 1, 12, (None, None), (1, 1)),
+        (0, 1, 12, (None, 2), (1, 2)),
+        (1, 15, 28, (None, None), (1, 1)),
+        (8, 15, 28, (None, None), (1, 8)),
+        (8, 64, 40, (None, None), (2, 4)),
+        (8, 140, 64, (None, None), (4, 2)),
+        (8, 64, 7, (None, None), (1, 8)),  # seven heads cannot be shared
+        (8, 15, 28, (4, None), (4, 2)),
+        (8, 15, 28, (None, 1), (1, 1)),
+        (2, 900, 64, (None, None), (2, 1)),  # too large: vLLM says so
+    ],
+)
+def test_copies_of_the_model(gpus, weights_gb, heads, given, chosen):
+    size = {"gpus": gpus, "gpu_bytes": 80 * 10**9, "weight_bytes": weights_gb * 10**9, "heads": heads}
+    assert copies.sizes(*given, **size) == chosen
+
+
+@pytest.mark.parametrize(("gpus", "given"), [(0, (2, None)), (4, (2, 4)), (1, (None, 2))])
+def test_more_gpus_than_there_are(gpus, given):
+    with pytest.raises(ValueError, match=f"GPUs, there are {gpus}"):
+        copies.sizes(*given, gpus=gpus, gpu_bytes=80, weight_bytes=1, heads=8)
+
+
+def test_each_copy_sees_its_part_of_the_callers_gpus(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [copies._visible(number, 2) for number in range(2)] == ["0,1", "2,3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [copies._visible(number, 2) for number in range(2)] == ["4,5", "6,7"]
+
+
+def test_what_the_caller_has_set_for_vllm_stays(monkeypatch):
+    monkeypatch.setattr(vllm_engine.os, "environ", {"OMP_NUM_THREADS": "7"})
+    vllm_engine.prepare(gpus=0, copies=1, debug=False)
+    environment = vllm_engine.os.environ
+    assert environment["OMP_NUM_THREADS"] == "7" and environment["TORCHDYNAMO_DISABLE"] == "1"
+    assert 1 <= int(environment["VLLM_CPU_KVCACHE_SPACE"]) <= 8

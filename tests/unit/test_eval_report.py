@@ -1,0 +1,246 @@
+"""Report and comparison: what is in them, what a hostile response can do to them, and what is refused."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
+
+import compare
+import graded_file
+import report
+import report_page
+from report_text import markdown, number
+
+EVAL = Path(report.__file__).parent
+HOSTILE = (
+    '</script><script>alert(1)</script><img src="https://example.org/x" onerror=alert(2)> {{ 7*7 }} | `a` \x00 \ud800'
+)
+RUN = {
+    "model_path": "models/<b>tiny</b>",
+    "seed": 7,
+    "files": {"x.parquet": "ab" * 32},
+    "template": "own",
+    "template_sha256": "cd" * 32,
+    "model_sha256": "ef" * 32,
+    "versions": {"vllm": "0.28.0"},
+    "machine": {"cpu": "a cpu", "cores": 2, "gpus": []},
+    "started": "2026-01-01T00:00:00+00:00",
+    "generated_tokens": 1234,
+    "seconds": 5.0,
+}
+
+
+def row(benchmark, question, sample, correct, **more):
+    extracted = None if more.get("finish_reason") == "length" else f"{question if correct else 'no'}"
+    return {
+        "benchmark": benchmark,
+        "question": question,
+        "question_id": f"{question:032x}",
+        "sample": sample,
+        "prompt": "What is it?",
+        "response": HOSTILE,
+        "tokens": 100 + question,
+        "finish_reason": "stop",
+        "answer": str(question),
+        "correct": correct,
+        "extracted": extracted,
+        "vote": extracted,
+        "timed_out": False,
+        **more,
+    }
+
+
+@pytest.fixture
+def rows():
+    mixed = [row("aime", q, s, (q + s) % 2 == 0) for q in range(4) for s in range(4)]
+    mixed[1] |= {"finish_reason": "length", "extracted": None, "vote": None, "tokens": 400}
+    return mixed + [row(HOSTILE[:40], q, 0, q < 3) for q in range(6)]
+
+
+class Elements(HTMLParser):
+    """Tags and attributes of a page, and the text of its scripts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.scripts = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1] == "script":
+            self.scripts.append(data)
+
+
+def test_the_numbers_of_a_small_run(rows):
+    found = report.summarise(rows, RUN)
+    aime = found["benchmarks"]["aime"]
+    assert (aime["questions"], aime["samples"], aime["responses"]) == (4, 4, 16)
+    assert aime["estimates"]["mean"]["value"] == 0.5 and aime["estimates"]["best"]["value"] == 1
+    assert aime["estimates"]["pass@2"]["value"] == pytest.approx(1 - 1 / 6)
+    assert aime["cut_off"] == 1 / 16 and aime["tokens"]["max"] == 400
+    assert found["overall"]["estimates"]["mean"]["value"] == 0.5
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_three_files_appear_and_are_made_again(rows, tmp_path, capsys):
+    output = tmp_path / "out.jsonl"
+    report.write(rows, RUN, output)
+    names = [f"out.report.{suffix}" for suffix in ("html", "json", "md")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "out.run.json").write_text(json.dumps(RUN))
+    report.main([str(output)])
+    assert {name: (tmp_path / name).read_bytes() for name in names} == before
+    assert "| aime | 4 | 4 | .500" in capsys.readouterr().out
+
+
+def test_a_response_cannot_leave_the_page_it_is_in(rows, tmp_path):
+    rows[0] |= {"math_verify_correct": True, "oat_correct": False, "extracted": HOSTILE, "answer": HOSTILE}
+    rows[1] |= {"math_verify_correct": False, "oat_correct": False, "answer": HOSTILE}
+    rows = [{**r, "answer": HOSTILE} if r["question"] == 0 and r["benchmark"] == "aime" else r for r in rows]
+    report.write(rows, RUN, tmp_path / "out.jsonl")
+    page = (tmp_path / "out.report.html").read_text()
+    elements = Elements(page)
+    assert elements.tags.count("script") == 2 and "img" not in elements.tags and "b" not in elements.tags
+    names = {name for name, _ in elements.attributes}
+    assert not {"src", "href", "onerror", "onclick"} & names
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", page.replace("https://example.org/x", ""))
+    data = json.loads(elements.scripts[0])
+    assert data[0]["response"] == HOSTILE and "<" not in elements.scripts[0]
+    text = (tmp_path / "out.report.md").read_text()
+    assert "<script>" not in re.sub(r"`[^`]*`|```json.*?```", "", text, flags=re.DOTALL)
+
+
+def test_the_page_holds_few_of_many_and_says_so(tmp_path):
+    many = [row("math", q, 0, q % 10 == 0, response="x" * 30_000) for q in range(1_000)]
+    shown = report_page.chosen(many)
+    assert len(shown) == report_page.RESPONSES_SHOWN and [r["question"] for r in shown] == sorted(
+        r["question"] for r in shown
+    )
+    assert sum(r["correct"] for r in shown) == report_page.RESPONSES_SHOWN // 2
+    assert len(report_page.chosen([r for r in many if not r["correct"]])) == report_page.RESPONSES_SHOWN
+    mostly_right = [r | {"correct": not r["correct"]} for r in many[:200]]
+    assert len(report_page.chosen(mostly_right)) == report_page.RESPONSES_SHOWN
+    assert sum(r["correct"] for r in report_page.chosen(mostly_right)) == report_page.RESPONSES_SHOWN - 20
+    assert len(report_page.chosen(many[:7])) == 7
+    report.write(many, RUN, tmp_path / "out.jsonl")
+    page = (tmp_path / "out.report.html").read_text()
+    assert "100 of 1,000 responses are in this page" in page and "10,000 characters are left out here" in page
+    assert len(page) < report_page.RESPONSES_SHOWN * (report_page.MAX_TEXT + 1_000) + 50_000
+
+
+def test_disagreements_are_listed(rows):
+    rows = [{**r, "math_verify_correct": r["correct"], "oat_correct": r["correct"]} for r in rows]
+    rows[5]["oat_correct"] = not rows[5]["oat_correct"]
+    rows[6]["oat_correct"] = None  # multiple choice: not asked
+    found = report.summarise(rows, RUN)
+    assert found["disagreements"] == 1
+    assert [found["disagreements_listed"][0][key] for key in ("question", "sample")] == [1, 1]
+    assert "1 responses, the first 1" in markdown(found)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.4123, ".412"), (1.0, "1.000"), (0.0, ".000"), (None, "-")])
+def test_numbers(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "must hold at least one sample"),
+        ("{\n", "line 1: must be JSON"),
+        ("[]\n", "line 1: must be an object"),
+        ('{"benchmark": "x"}\n', "line 1: has no verdict"),
+        ('{"benchmark": 3, "correct": true}\n', "line 1: benchmark=3: must be of type str"),
+    ],
+)
+def test_what_is_no_graded_file_gets_one_line(content, complaint, tmp_path, capsys):
+    path = tmp_path / "out.jsonl"
+    path.write_text(content)
+    with pytest.raises(SystemExit) as stopped:
+        report.main([str(path)])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and complaint in error and error.count("\n") == 1
+
+
+def save(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_run_compared_with_itself_differs_in_nothing(rows, tmp_path):
+    path = save(tmp_path / "a.jsonl", rows)
+    first, other = compare.align([compare.load(path), compare.load(path)], shared_only=False)
+    zero = {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert all(found == zero for own in compare.differences(first, other).values() for found in own.values())
+    assert compare.flips(first, other, "aime") == ([], [])
+
+
+def test_differences_are_paired(tmp_path):
+    """Each question is one sample of eight better: unpaired intervals overlap widely, the paired one is a point."""
+    a = [row("math", q, s, s < q % 8) for q in range(64) for s in range(8)]
+    b = [row("math", q, s, s < q % 8 + 1) for q in range(64) for s in range(8)]
+    runs = [compare.load(save(tmp_path / f"{name}.jsonl", rows)) for name, rows in (("a", a), ("b", b))]
+    found = compare.differences(*compare.align(runs, shared_only=False))["math"]["mean"]
+    assert found == pytest.approx({"value": 1 / 8, "low": 1 / 8, "high": 1 / 8})
+
+
+def test_flips_and_their_list(tmp_path):
+    a = [row("math", q, 0, q < 3) for q in range(6)]
+    b = [row("math", q, 0, q in (1, 2, 5)) for q in reversed(range(6))]  # another order of the same questions
+    runs = [compare.load(save(tmp_path / f"{name}.jsonl", rows)) for name, rows in (("a", a), ("b", b))]
+    first, other = compare.align(runs, shared_only=False)
+    assert compare.flips(first, other, "math") == ([5], [0])
+    text = compare.markdown([first, other])
+    assert f"math, became right (1):\n\n- {5:032x} (Mean@n .000 to 1.000)" in text
+    assert f"math, became wrong (1):\n\n- {0:032x} (Mean@n 1.000 to .000)" in text
+    assert "| math | 6 | .500" in text
+
+
+def test_other_questions_are_refused_unless_the_shared_are_asked_for(tmp_path, capsys):
+    a = save(tmp_path / "a.jsonl", [row("math", q, 0, True) for q in range(6)])
+    b = save(tmp_path / "b.jsonl", [row("math", q, 0, q > 3) for q in range(2, 9)] + [row("amc", 0, 0, True)])
+    with pytest.raises(SystemExit) as stopped:
+        compare.main([str(a), str(b)])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and error.count("\n") == 1
+    assert "benchmark=math: must have the same questions in all files (a 6, b 7; in common 4)" in error
+    compare.main([str(a), str(b), "--shared_only"])
+    assert "| math | 4 | 1.000 (1.000 to 1.000) | 1 | .500" in capsys.readouterr().out
+    c = save(tmp_path / "c.jsonl", [row("gpqa", 0, 0, True)])
+    with pytest.raises(SystemExit):
+        compare.main([str(a), str(c), "--shared_only"])
+    assert "no question in common" in capsys.readouterr().err
+
+
+def test_runs_with_other_numbers_of_samples_share_what_can_be_compared(tmp_path):
+    a = save(tmp_path / "a.jsonl", [row("math", q, s, s == 0) for q in range(6) for s in range(4)])
+    b = save(tmp_path / "b.jsonl", [row("math", q, s, s == 0) for q in range(6) for s in range(2)])
+    found = compare.differences(*compare.align([compare.load(a), compare.load(b)], shared_only=False))
+    assert set(found["math"]) == {"mean", "pass@1", "pass@2"} == set(found["overall"])
+    assert found["math"]["mean"]["value"] == 0.25 and found["math"]["pass@2"]["value"] == 0.5
+
+
+def test_scripts_say_what_they_do_without_anything_heavy():
+    for script in ("report.py", "compare.py"):
+        done = subprocess.run(
+            [sys.executable, str(EVAL / script), "--help"], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0 and "OUTPUT.jsonl" in done.stdout
+
+
+def test_a_file_without_votes_can_be_read(tmp_path):
+    bare = row("math", 0, 0, True)
+    for key in ("vote", "timed_out", "extracted"):
+        del bare[key]
+    assert graded_file.read(save(tmp_path / "a.jsonl", [bare]))[0]["vote"] is None

@@ -1,0 +1,288 @@
+"""Trajectories that leave a pool and enter one: the values to the bit, and every refused row with its reason."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pandas
+import pytest
+
+from exgrpo.config import ExperienceConfig
+from exgrpo.experience.exchange import read_rows, to_row, write_rows
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.import_rows import RowImporter
+from exgrpo.experience.pool_files import read_saved
+from exgrpo.experience.question_id import fingerprint, question_id
+from exgrpo.experience.questions import Question, ids_by_text, read_questions
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.inspect import __main__ as inspect
+
+VOCABULARY = ["<end>", *"abcdefgh"]
+
+
+class Letters:
+    """A tokenizer of letters: a is 1, b is 2, and 0 ends a response."""
+
+    eos_token_id = 0
+
+    def __len__(self):
+        return len(VOCABULARY)
+
+    def get_vocab(self):
+        return {token: number for number, token in enumerate(VOCABULARY)}
+
+    def __call__(self, text, add_special_tokens=True):
+        assert not add_special_tokens
+        return {"input_ids": [VOCABULARY.index(token) for token in re.findall("<end>|.", text)]}
+
+    def decode(self, tokens, skip_special_tokens, clean_up_tokenization_spaces):
+        return "".join(VOCABULARY[token] for token in tokens)
+
+
+def question(text):
+    turns = [("system", "Think."), ("user", "Hello."), ("assistant", "Hello."), ("user", text)]
+    return {"prompt": [{"role": role, "content": content} for role, content in turns]}
+
+
+@pytest.fixture
+def train_file(tmp_path):
+    """Two questions known by their text, one that the file names itself."""
+    rows = [question("How many?"), question("What is\n1 + 1?"), question("Why?")]
+    for number, row in enumerate(rows):
+        name = {"question_id": "why" if number == 2 else None}
+        row |= {"reward_model": {"ground_truth": str(number), "style": "rule"}, "extra_info": name}
+    pandas.DataFrame(rows).to_parquet(tmp_path / "train.parquet")
+    return tmp_path / "train.parquet"
+
+
+@pytest.fixture
+def importer(train_file):
+    return RowImporter(read_questions([str(train_file)]), Letters(), 8, 4, "recorded")
+
+
+def random_trajectories(count, seed=0):
+    """Log-probs of every magnitude a float32 has, entropies of every kind, a third without log-probs."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        tokens = rng.integers(0, 9, rng.integers(1, 9))
+        log_probs = -np.exp(rng.uniform(-90, 5, len(tokens))).astype(np.float32) * (rng.random(len(tokens)) < 0.9)
+        entropy = float("nan") if rng.random() < 0.2 else float(rng.random())
+        if number % 3:
+            yield Trajectory(tokens, log_probs, number, entropy)
+        else:
+            yield Trajectory.without_log_probs(tokens, number, entropy)
+
+
+def bits(trajectory):
+    """All of a trajectory; of NaN entropies there is one."""
+    return trajectory.key, trajectory.log_probs.tobytes(), repr(trajectory.entropy)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_a_round_trip_keeps_every_bit(tmp_path, importer, suffix):
+    unique = {trajectory.key: trajectory for trajectory in random_trajectories(200)}.values()
+    rows = [to_row("why", 1 + i % 7, trajectory, "Why?", None) for i, trajectory in enumerate(unique)]
+    assert write_rows(tmp_path / f"rows{suffix}", rows) == len(unique) > 100
+    numbers, read = zip(*read_rows(tmp_path / f"rows{suffix}"), strict=True)
+    imported = [importer.read(row) for row in read]
+    assert numbers == tuple(range(1, len(unique) + 1))
+    assert [bits(row.trajectory) for row in imported] == [bits(trajectory) for trajectory in unique]
+    assert [row.successes for row in imported] == [row["successes"] for row in rows]
+    assert {row.question for row in imported} == {"why"}
+    assert any(not trajectory.has_log_probs for trajectory in unique)
+
+
+def test_a_file_reads_back_in_pandas_and_the_old_one_stays_until_the_new_is_whole(tmp_path):
+    path = tmp_path / "rows.parquet"
+    write_rows(path, [to_row("q", 2, Trajectory([1, 2], [-1.0, -0.5], 7), "Why?", "ab")])
+    row = pandas.read_parquet(path).iloc[0]
+    assert (row.question_id, row.question, row.successes, row.step, row.response) == ("q", "Why?", 2, 7, "ab")
+    assert row.tokens.tolist() == [1, 2] and row.log_probs.tolist() == [-1.0, -0.5] and np.isnan(row.entropy)
+
+    def broken():
+        yield to_row("q", 2, Trajectory([1], [-1.0], 0), None, None)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_rows(path, broken())
+    assert len(pandas.read_parquet(path)) == 1 and [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+TOKENS = {"question": "Why?", "tokens": [1, 2, 0], "log_probs": [-1.0, -0.5, -0.1]}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"question_id": "why"},
+        {"question": "  Why?\n"},
+        {"prompt": "Why?"},
+        {"prompt": [{"role": "user", "content": "No."}, {"role": "user", "content": "Why?"}]},
+        {"question_id": "why", "question": "something else"},
+    ],
+)
+def test_a_question_is_found_by_id_text_or_messages(importer, named):
+    assert importer.read({"tokens": [1], **named}).question == "why"
+
+
+def test_the_id_of_a_question_without_a_name_is_that_of_its_text(importer):
+    assert importer.read({"question": "What is 1  + 1?", "tokens": [1]}).question == question_id("What is 1 + 1?")
+
+
+def test_a_text_under_two_ids_is_no_name():
+    twice = {
+        name: Question([{"role": "user", "content": text}], "") for name, text in (("a", "x"), ("b", "x"), ("c", "y"))
+    }
+    assert ids_by_text(twice) == {question_id("y"): "c"}
+
+
+def test_a_response_is_tokenised_and_ended_once(importer):
+    first = importer.read({"question": "Why?", "response": "abc", "correct": True})
+    again = importer.read({"question": "How many?", "response": "abc<end>", "reward": 1.0})
+    assert first.trajectory.tokens.tolist() == again.trajectory.tokens.tolist() == [1, 2, 3, 0]
+    assert not first.trajectory.has_log_probs and first.successes == 4 and first.trajectory.step == 0
+
+
+def test_tokens_count_where_there_are_both_and_gaps_of_pandas_are_no_answer(importer):
+    row = importer.read({**TOKENS, "response": "hhh", "successes": 3.0, "step": 2, "correct": None, "entropy": 1})
+    assert row.trajectory.tokens.tolist() == [1, 2, 0] and (row.successes, row.trajectory.step) == (3, 0)
+    assert row.trajectory.entropy == 1.0
+
+
+def test_json_writes_certainty_as_an_integer(importer):
+    row = importer.read({"question": "Why?", "tokens": [1, 2], "log_probs": [0, 0]})
+    assert row.trajectory.log_probs.tolist() == [0.0, 0.0] and row.trajectory.has_log_probs
+
+
+@pytest.mark.parametrize("mode", ["none", "model"])
+def test_log_probs_are_left_out_where_they_are_not_asked_for(train_file, mode):
+    importer = RowImporter(read_questions([str(train_file)]), Letters(), 8, 4, mode)
+    assert not importer.read({**TOKENS, "log_probs": [1.0, "x"]}).trajectory.has_log_probs
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"question": "Who?"}, "question='Who?': not a question of the data"),
+        ({"question_id": "who"}, "question_id='who': not a question of the data"),
+        ({"question": None}, "no question_id, question or prompt"),
+        ({"question": 7}, "question is a int: must be a text or messages"),
+        ({"question_id": ["why"]}, "question_id is a list: must be a text"),
+        ({"prompt": [{"role": "user"}], "question": None}, "prompt is a list: must be a text or messages"),
+        ({"prompt": [], "question": None}, "prompt is a list: must be a text or messages"),
+        ({"log_probs": [-1.0]}, "log_probs has 1 entries for 3 tokens"),
+        ({"log_probs": []}, "log_probs has shape (0,)"),
+        ({"log_probs": [-1.0, float("nan"), -1.0]}, "log_probs[1]=nan: must be finite"),
+        ({"log_probs": [-1.0, -1.0, float("-inf")]}, "log_probs[2]=-inf: must be finite"),
+        ({"log_probs": [0.5, -1.0, -1.0]}, "log_probs[0]=0.5: must be finite and not above 0"),
+        ({"log_probs": [-1e39, -1.0, -1.0]}, "must be finite"),
+        ({"log_probs": ["-1", "-1", "-1"]}, "log_probs has type <U2"),
+        ({"log_probs": [-1.0, None, -1.0]}, "log_probs has type object"),
+        ({"log_probs": "none"}, "log_probs must be a list of numbers"),
+        ({"tokens": [1, 2, 9]}, "tokens holds 9: must be below 9, the size of the vocabulary"),
+        ({"tokens": [1, 2, -1]}, "tokens holds -1: must be between 0"),
+        ({"tokens": [1, 2, 2**40]}, "tokens holds 1099511627776"),
+        ({"tokens": [1, 2, 2**80]}, "tokens has type object"),
+        ({"tokens": []}, "tokens has shape (0,): must be 1-D and not empty"),
+        ({"tokens": [[1], [2], [3]]}, "tokens has shape (3, 1)"),
+        ({"tokens": [[1], [2, 3]]}, "inhomogeneous"),
+        ({"tokens": [1.0, 2.0, 0.0]}, "tokens has type float64: must be an integer type"),
+        ({"tokens": [True, 1, 2]}, "tokens must be a list of integers"),
+        ({"tokens": "abc"}, "tokens must be a list of integers"),
+        ({"tokens": None}, "log_probs without tokens"),
+        ({"tokens": None, "log_probs": None}, "no tokens and no response"),
+        ({"tokens": None, "log_probs": None, "response": " "}, "response=' ': must be a text that is not empty"),
+        ({"tokens": None, "log_probs": None, "response": 5}, "response='5': must be a text"),
+        ({"correct": False}, "correct=False: must be true or 1, a right answer"),
+        ({"is_correct": 0}, "is_correct=0: must be"),
+        ({"reward": 0.5}, "reward=0.5: must be"),
+        ({"score": float("nan")}, "score=nan: must be"),
+        ({"acc": "yes"}, "acc='yes': must be true or 1"),
+        ({"successes": 9}, "successes=9: must be between 0 and 8"),
+        ({"successes": -1}, "successes=-1: must be an integer of at least 0"),
+        ({"successes": 2.5}, "successes=2.5: must be an integer"),
+        ({"successes": True}, "successes=True: must be an integer"),
+        ({"entropy": -0.5}, "entropy=-0.5: must be a mean entropy"),
+        ({"entropy": "low"}, "entropy='low': must be a number"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_its_reason(importer, change, reason):
+    with pytest.raises(ValueError) as error:
+        importer.read({**TOKENS, **change})
+    assert reason in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) <= 200
+    importer.read(TOKENS)  # what was refused is not remembered as a duplicate
+
+
+def test_a_duplicate_is_one_of_the_same_question_alone(importer):
+    importer.read(TOKENS)
+    importer.read({**TOKENS, "question": "How many?"})
+    with pytest.raises(ValueError, match="duplicate"):
+        importer.read({**TOKENS, "log_probs": [-2.0, -2.0, -2.0]})
+
+
+def test_lines_that_are_no_rows_are_reported_by_their_numbers(tmp_path):
+    lines = [b'{"tokens": [1]}', b"", b"{", b"[1]", b'"\xff"', b"[" * 100_000, b'{"a": 1}']
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines))
+    found = dict(read_rows(tmp_path / "rows.jsonl"))
+    assert found[1] == {"tokens": [1]} and found[7] == {"a": 1} and sorted(found) == [1, 3, 4, 5, 6, 7]
+    assert found[3].startswith("not JSON") and found[5].startswith("not JSON") and found[6].startswith("not JSON")
+    assert found[4] == "is a list: must be a JSON object"
+
+
+@pytest.fixture
+def letters(monkeypatch):
+    """Whatever tokenizer a command names is Letters."""
+    for module in ("exgrpo.inspect.look", "exgrpo.inspect.importing"):
+        __import__(module)
+        monkeypatch.setattr(sys.modules[module], "load_tokenizer", lambda path: Letters())
+
+
+def import_command(rows, output, train_file, *more):
+    files = ["--import", str(rows), "--output", str(output), "--train_files", str(train_file)]
+    inspect.main([*files, "--tokenizer", "letters", *more])
+
+
+def test_an_imported_pool_is_one_a_training_loads(tmp_path, train_file, letters, capsys):
+    rows = [TOKENS, {"question": "Who?", "tokens": [1]}, {"question": "Why?", "response": "h", "successes": 7}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
+    import_command(tmp_path / "rows.jsonl", tmp_path / "pool", train_file, "--successes", "2")
+    identity = {"data_fingerprint": fingerprint(read_questions([str(train_file)]))}
+    pool = ExperiencePool.load(tmp_path / "pool", ExperienceConfig(rollout_n=8), 0, identity)
+    assert [trajectory.tokens.tolist() for trajectory in pool.candidates("why")] == [[1, 2, 0], [8, 0]]
+    assert read_saved(tmp_path / "pool").state.buckets == [7]  # the latest row's
+    refused = [json.loads(line) for line in (tmp_path / "pool.rejected.jsonl").read_text().splitlines()]
+    assert [row["row"] for row in refused] == [2, 4]
+    output = capsys.readouterr()
+    assert "row 2: question='Who?'" in output.err and "2 trajectories of 1 questions, 1 with log-probs" in output.out
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_a_pool_that_was_exported_and_imported_holds_the_same(tmp_path, train_file, letters, capsys, suffix):
+    pool = ExperiencePool(ExperienceConfig(rollout_n=8, experience_max_per_question=1000))
+    names = list(read_questions([str(train_file)]))
+    for number, trajectory in enumerate(random_trajectories(60)):
+        pool.seed(names[number % 3], 1 + number % 3, trajectory)
+    pool.save(tmp_path / "pool", 90, {})
+    export = tmp_path / f"rows{suffix}"
+    inspect.main(
+        [str(tmp_path / "pool"), "--export", str(export), "--train_files", str(train_file), "--tokenizer", "x"]
+    )
+    import_command(export, tmp_path / "again", train_file)
+    assert not (tmp_path / "again.rejected.jsonl").read_text()
+    first, second = read_saved(tmp_path / "pool"), read_saved(tmp_path / "again")
+    same = [[(name, *bits(trajectory)) for name, trajectory in saved.trajectories()] for saved in (first, second)]
+    assert same[0] == same[1] and first.state.buckets == second.state.buckets
+    row = next(row for _, row in read_rows(export))
+    assert row["question"] == "How many?" and row["response"] == Letters().decode(row["tokens"], False, False)
+
+
+def test_many_refused_rows_are_counted_on_the_terminal_and_whole_in_the_file(tmp_path, train_file, letters, capsys):
+    (tmp_path / "rows.jsonl").write_text('{"question": "Who?", "tokens": [1]}\n' * 30)
+    with pytest.raises(SystemExit) as left:
+        import_command(tmp_path / "rows.jsonl", tmp_path / "pool", train_file)
+    assert left.value.code == 2 and not (tmp_path / "pool").exists()
+    output = capsys.readouterr()
+    assert output.err.count("row ") == 21 and "no row was accepted" in output.err  # 20 and the last line
+    assert "30 rows refused, 10 of them not shown" in output.out
+    assert len((tmp_path / "pool.rejected.jsonl").read_text().splitlines()) == 30
