@@ -10,8 +10,6 @@ work on the pool, and what the rules make of buckets, ages and retirement; not w
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pool import machine, resident_bytes, spread
+from common import at_least, machine, parser, report, resident_bytes, spread
 
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
@@ -33,30 +31,24 @@ PAPER_STEP_S = 155.4  # of on-policy GRPO at 7B, without replay (paper, cost tab
 
 def main() -> None:
     """Simulate, print a table, draw a picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=int, default=46_000)
-    parser.add_argument("--steps", type=int, default=700)
-    parser.add_argument("--tokens", type=int, default=1000, help="of a response, on the average")
-    parser.add_argument("--ratio", type=float, default=0.5, help="experience_ratio")
-    parser.add_argument("--pass_rates", type=Path, help="parquet with extra_info.offline_pass_rate")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    arguments = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--questions", type=at_least(BATCH), default=46_000)
+    made.add_argument("--steps", type=at_least(1), default=700)
+    made.add_argument("--tokens", type=at_least(1), default=1000, help="of a response, on the average")
+    made.add_argument("--ratio", type=float, default=0.5, help="experience_ratio")
+    made.add_argument("--pass_rates", type=Path, help="parquet with extra_info.offline_pass_rate")
+    made.add_argument("--seed", type=at_least(0), default=0)
+    made.add_argument("--picture", type=Path)
+    arguments = made.parse_args()
+    facts = machine("numpy")
     rng = np.random.default_rng(arguments.seed)
     world = World(pass_rates(arguments.pass_rates, arguments.questions, rng), arguments.tokens, rng)
     before = resident_bytes()
     pool = ExperiencePool(ExperienceConfig(rollout_n=K, experience_ratio=arguments.ratio))
     run = simulate(pool, world, arguments.steps, int(arguments.ratio * BATCH))
     memory = resident_bytes() - before
-    figures = summary(run, memory)
-    print(f"{arguments.questions:,} questions, {arguments.steps} steps of {BATCH} prompts; {machine()}")
-    for name, value in figures.items():
-        shown = f"{value[0]:,.3g} ({value[1]:,.3g} to {value[2]:,.3g})" if isinstance(value, list) else f"{value:,.4g}"
-        print(f"  {name:<52} {shown}")
-    if arguments.json:
-        report = {"machine": machine(), "arguments": vars(arguments), "figures": figures}
-        arguments.json.write_text(json.dumps(report, indent=1, default=str) + "\n")
+    title = f"{arguments.questions:,} questions, {arguments.steps} steps of {BATCH} prompts"
+    report(title, summary(run, memory), facts, arguments)
     if arguments.picture:
         draw(run, arguments.picture, f"{arguments.questions:,} questions")
 

@@ -17,35 +17,61 @@ if TYPE_CHECKING:
     from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
     from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler, bucket_weights
     from exgrpo.mix_core_alg import mixed_policy_loss
+    from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
+    from exgrpo.replay.records import ReplayBatch
+    from exgrpo.replay.selective_replay import SelectiveReplay
+    from exgrpo.replay.tensors import (
+        compute_entropy,
+        compute_grpo_loss,
+        compute_importance_weights,
+        group_advantages,
+    )
+    from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "DifficultyBucketer": "exgrpo.replay.difficulty_bucketer",
     "ExperienceBucketManager": "exgrpo.experience.experience_bucket_manager",
     "ExperienceConfig": "exgrpo.config",
     "ExperiencePool": "exgrpo.experience.experience_pool",
     "Outcome": "exgrpo.experience.experience_pool",
+    "ReplayBatch": "exgrpo.replay.records",
     "RolloutGroup": "exgrpo.experience.trajectory",
+    "SelectiveReplay": "exgrpo.replay.selective_replay",
     "Trajectory": "exgrpo.experience.trajectory",
+    "TrajectoryBuffer": "exgrpo.replay.trajectory_buffer",
     "TrajectorySelector": "exgrpo.experience.trajectory_selector",
     "WeightedBucketSampler": "exgrpo.experience.weighted_bucket_sampler",
     "bucket_weights": "exgrpo.experience.weighted_bucket_sampler",
+    "compute_entropy": "exgrpo.replay.tensors",
+    "compute_grpo_loss": "exgrpo.replay.tensors",
+    "compute_importance_weights": "exgrpo.replay.tensors",
+    "group_advantages": "exgrpo.replay.tensors",
     "mean_entropy": "exgrpo.experience.trajectory_selector",
     "mixed_policy_loss": "exgrpo.mix_core_alg",
     "perplexity": "exgrpo.experience.trajectory_selector",
 }
 
 __all__ = [
+    "DifficultyBucketer",
     "ExperienceBucketManager",
     "ExperienceConfig",
     "ExperiencePool",
     "Outcome",
+    "ReplayBatch",
     "RolloutGroup",
+    "SelectiveReplay",
     "Trajectory",
+    "TrajectoryBuffer",
     "TrajectorySelector",
     "WeightedBucketSampler",
     "__version__",
     "bucket_weights",
+    "compute_entropy",
+    "compute_grpo_loss",
+    "compute_importance_weights",
+    "group_advantages",
     "mean_entropy",
     "mixed_policy_loss",
     "perplexity",

@@ -46,6 +46,9 @@ class ExperienceConfig:
         exp_seed: seed of the generators of replay.
         exp_min_ess: a candidate is passed over if the effective sample size of its importance ratios, as a share of its
             tokens, is below this; 0: none is.
+        exp_max_candidates: of a question's candidates only so many are scored under the current policy: those with the
+            lowest recorded value of the metric (with `argmax` the highest; unknown ones before any). 1: the recorded
+            value decides and no model is asked; None: all are scored. What exp_min_ess passes over is among them.
         exp_missing_log_probs: what a trajectory without recorded log-probs is weighed against: `current`, this step's
             policy, or `one`, an author who was certain of each token (LUFFY).
         experience_import: a pool made by `python -m exgrpo.inspect --import`, which a new run starts with; or None.
@@ -72,6 +75,7 @@ class ExperienceConfig:
     exp_bucket_sigma: float = 1.0
     exp_seed: int = 0
     exp_min_ess: float = 0.0
+    exp_max_candidates: int | None = None
     exp_missing_log_probs: MissingLogProbs = "current"
     experience_import: str | None = None
     experience_max_per_question: int = 8
@@ -211,6 +215,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "exp_bucket_sigma": _positive,
     "exp_seed": _integer(0),
     "exp_min_ess": _fraction,
+    "exp_max_candidates": _optional_integer(1),
     "exp_missing_log_probs": _one_of("current", "one"),
     "experience_import": _optional_path,
     "experience_max_per_question": _integer(1),

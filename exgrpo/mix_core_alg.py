@@ -7,7 +7,9 @@ log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is computed as sigm
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,10 +62,31 @@ class LossSettings:
             if not getattr(self, key) >= 0:
                 raise ValueError(f"{key}={getattr(self, key)}: must be a number of 0 or more")
 
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> LossSettings:
+        """Settings by name; values may be strings, as a command line gives them.
+
+        Raises:
+            ValueError: no such setting, or a value that is not allowed.
+        """
+        kinds = {field.name: type(field.default) for field in fields(cls)}
+        return cls(**{name: _typed(name, value, kinds) for name, value in settings.items()})
+
     @property
     def reads_log_prob(self) -> bool:
         """Whether a reshape needs log pi, not only the log-ratio."""
         return self.off_policy_reshape in ("logp", "p_logp") or self.on_policy_reshape.startswith(_P_DIV_P)
+
+
+def _typed(name: str, value: Any, kinds: Mapping[str, type]) -> Any:
+    if name not in kinds:
+        raise ValueError(f"policy_loss.{name}={value}: no such key; known keys are {', '.join(kinds)}")
+    words = {"true": True, "false": False}
+    try:
+        return words[str(value).lower()] if kinds[name] is bool else kinds[name](value)
+    except (KeyError, ValueError):
+        allowed = "true or false" if kinds[name] is bool else "a number"
+        raise ValueError(f"policy_loss.{name}={value}: must be {allowed}") from None
 
 
 def _beta(name: str, key: str) -> float | None:

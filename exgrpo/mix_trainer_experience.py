@@ -5,9 +5,9 @@ One step, by the methods below:
 1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh.
 2. ``_balance_batch``: generation is done; the candidates of the replayed questions are scored under the very weights
    that generated, and the best one of each joins its group as a row.
-3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs.
-4. ``_compute_advantage``: GRPO over whole groups; then each token is marked fresh or replayed for the loss.
-5. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
+3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs, and each
+   token is marked fresh or replayed for the loss. The advantage is verl's, the replayed reward being in its group.
+4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -127,9 +125,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             return super()._balance_batch(batch, metrics, **kwargs)
         started = time.perf_counter()
         batch = ops.in_order(batch)
-        siblings = ops.first_siblings(batch, list(self.replayed_questions))
+        siblings = ops.first_siblings(batch, self.replayed_questions)
         candidates = {uid: self.pool.candidates(self.replayed_questions[uid]) for uid in siblings}
-        scored = self._score(batch, siblings, candidates)
+        scored = self._score(siblings, candidates)
         self.replayed, positions = choose_trajectories(scored, self.selector, self.state.rng)
         session = self.config.actor_rollout_ref.rollout.n - 1
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
@@ -137,12 +135,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    def _score(self, batch: KVBatchMeta, siblings: dict[str, int], candidates: dict[str, tuple]) -> Scored:
-        prompts: dict[str, torch.Tensor] = {}
-        if siblings:
-            keys = [batch.keys[position] for position in siblings.values()]
-            data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["prompts"])
-            prompts = dict(zip(siblings, data["prompts"].unbind(), strict=True))
+    def _score(self, siblings: dict[str, ops.Sibling], candidates: dict[str, tuple]) -> Scored:
+        prompts = {uid: sibling.row["prompts"] for uid, sibling in siblings.items()}
         rollout = self.config.actor_rollout_ref.rollout
         micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
         compute, multiple = self.actor_rollout_wg.compute_log_prob, micro * self._data_parallel_size()
@@ -162,16 +156,18 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
-        groups = ops.observed_groups(batch, self.replayed, self.global_steps, len(self.tokenizer))
-        self._observe(groups, metrics)
-        metrics.update(ratio_metrics(ops.log_ratios(batch, self.replayed)))
+        compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
+        rows = ops.scored_rows(batch, rollout_log_probs=compare)
+        self._observe(ops.observed_groups(batch, rows, self.replayed, self.global_steps, len(self.tokenizer)), metrics)
+        metrics.update(ratio_metrics(ops.log_ratios(batch, rows, self.replayed)))
         noted = {name.removeprefix("experience/"): value for name, value in metrics.items() if "experience/" in name}
         pool = self.pool.end_step(self.global_steps, noted)
         metrics.update({f"experience/{name}": value for name, value in pool.items()})
-        if self.replayed and self.config.actor_rollout_ref.rollout.calculate_log_probs:
-            metrics.update(ops.fresh_debug_metrics(batch))
+        if compare:
+            metrics.update(ops.fresh_debug_metrics(batch, rows))
         if self.experience.exp_is_correct:
             ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
+        batch = ops.put_phase(batch, rows, FRESH if metrics["experience/mixing"] else ON_POLICY, REPLAYED)
         metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
         return batch
 
@@ -190,17 +186,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         metrics["experience/mixing"] = float(was_mixing)
         metrics["experience/refused"] = float(sum(group.refused for group in groups))
 
-    # -- 4. advantage ---------------------------------------------------------------------------------------------
-
-    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """GRPO over the whole mixed group, the replayed reward included; then the marks the loss goes by."""
-        batch = super()._compute_advantage(batch, metrics)
-        if not self.experience.experience:
-            return batch
-        fresh = FRESH if metrics["experience/mixing"] else ON_POLICY
-        return ops.put_phase(batch, fresh=fresh, replayed=REPLAYED)
-
-    # -- 5. checkpoints -------------------------------------------------------------------------------------------
+    # -- 4. checkpoints -------------------------------------------------------------------------------------------
 
     def _init_experience(self) -> None:
         """Pool and state, of the checkpoint to go on from if there is one: a wrong one is refused before any worker."""

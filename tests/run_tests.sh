@@ -9,4 +9,7 @@ bash exp_scripts/setup_cpu.sh
 export HF_HUB_OFFLINE=1
 folders=(tests/unit tests/queue tests/e2e)
 [ "${1:-}" = "--fast" ] && folders=(tests/unit)
-exec .venv/bin/python -m pytest "${folders[@]}" --durations=10
+.venv/bin/python -m pytest "${folders[@]}" --durations=10
+[ "${1:-}" = "--fast" ] && exit
+bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt # last, so that everything else is seen to work without TRL
+.venv/bin/python -m pytest tests/e2e/test_trl_replay.py

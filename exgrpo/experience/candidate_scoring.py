@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,17 +33,19 @@ class Scored:
     """The candidates of the step's replayed questions and how the current policy sees them.
 
     Attributes:
-        trajectories: uid -> its question's candidates, in the pool's order, but for those the guard passes over; a uid
-            with none left is absent.
+        trajectories: uid -> its question's candidates, in the pool's order, but for those the pre-filter or the guard
+            passes over; a uid with none left is absent.
         scores: uid -> [C] mean entropy in nats or perplexity; empty where there was nothing to compare.
         rows: how many candidates went through the model.
         guarded: how many the guard passed over (``exp_min_ess``).
+        prefiltered: how many the pre-filter passed over (``exp_max_candidates``).
     """
 
     trajectories: dict[str, tuple[Trajectory, ...]]
     scores: dict[str, npt.NDArray[np.float64]]
     rows: int = 0
     guarded: int = 0
+    prefiltered: int = 0
 
 
 def score_candidates(
@@ -55,8 +58,8 @@ def score_candidates(
 ) -> Scored:
     """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step).
 
-    A question with one candidate is not scored, its choice is made; unless ``exp_min_ess`` asks for the importance
-    ratios of every candidate.
+    Of each question the most promising go through it, ``exp_max_candidates`` of them. A question that has one left is
+    not scored, its choice is made; unless ``exp_min_ess`` asks for the importance ratios of each.
 
     Args:
         candidates: uid -> candidates.
@@ -64,30 +67,45 @@ def score_candidates(
         compute_log_prob: the actor's; fills ``entropy`` and ``log_probs`` of the rows it is given.
         multiple: the number of rows must be a multiple of it (ranks x micro-batch); the first row is repeated.
     """
-    guards = config.exp_min_ess > 0
     compares = config.exp_metric != "random"
-    asked = [uid for uid, found in candidates.items() if guards or (compares and len(found) > 1)]
-    scores: dict[str, npt.NDArray[np.float64]] = {uid: np.empty(0) for uid in candidates}
+    left = {uid: promising(found, config) for uid, found in candidates.items()}
+    prefiltered = sum(map(len, candidates.values())) - sum(map(len, left.values()))
+    asked = [uid for uid, found in left.items() if config.exp_min_ess > 0 or (compares and len(found) > 1)]
+    scores: dict[str, npt.NDArray[np.float64]] = {uid: np.empty(0) for uid in left}
     if not asked:
-        return Scored(dict(candidates), scores)
-    rows = [(prompts[uid], trajectory) for uid in asked for trajectory in candidates[uid]]
-    now = _through_the_model(rows, compute_log_prob, multiple, temperature)
-    kept, start = dict(candidates), 0
+        return Scored(left, scores, prefiltered=prefiltered)
+    rows = [(prompts[uid], trajectory) for uid in asked for trajectory in left[uid]]
+    passes = iter(_through_the_model(rows, compute_log_prob, multiple, temperature))
     for uid in asked:
-        found = candidates[uid]
-        passes = now[start : start + len(found)]
-        keep = [
-            not guards or _ess(one, log_probs_T) >= config.exp_min_ess
-            for one, (_, log_probs_T) in zip(found, passes, strict=True)
-        ]
-        kept[uid] = tuple(trajectory for trajectory, good in zip(found, keep, strict=True) if good)
-        if compares and len(kept[uid]) > 1:
-            scores[uid] = np.array(
-                [_score(config.exp_metric, *one) for one, good in zip(passes, keep, strict=True) if good]
-            )
-        start += len(found)
-    guarded = len(rows) - sum(len(kept[uid]) for uid in asked)
-    return Scored({uid: found for uid, found in kept.items() if found}, scores, len(rows), guarded)
+        seen = [(trajectory, *next(passes)) for trajectory in left[uid]]
+        kept = [one for one in seen if not config.exp_min_ess or _ess(one[0], one[2]) >= config.exp_min_ess]
+        left[uid] = tuple(trajectory for trajectory, _, _ in kept)
+        if compares and len(kept) > 1:
+            scores[uid] = np.array([_score(config.exp_metric, *now) for _, *now in kept])
+    guarded = len(rows) - sum(len(left[uid]) for uid in asked)
+    return Scored({uid: found for uid, found in left.items() if found}, scores, len(rows), guarded, prefiltered)
+
+
+def promising(found: tuple[Trajectory, ...], config: ExperienceConfig) -> tuple[Trajectory, ...]:
+    """The ``exp_max_candidates`` that looked best when they were recorded, in their order; unknown ones look best.
+
+    What was recorded is the metric's value under the policy that wrote the trajectory: it costs nothing, and it is off
+    by what the policy has learnt since.
+    """
+    limit = config.exp_max_candidates
+    if limit is None or len(found) <= limit or config.exp_metric == "random":
+        return found
+    sign = 1 if config.exp_select_mode == "argmin" else -1
+    recorded = sign * np.array([_recorded(config.exp_metric, trajectory) for trajectory in found])
+    best = np.argsort(np.where(np.isnan(recorded), -np.inf, recorded), kind="stable")[:limit]
+    return tuple(found[position] for position in sorted(best.tolist()))
+
+
+def _recorded(metric: Metric, trajectory: Trajectory) -> float:
+    """The metric's value under the policy that wrote the trajectory; NaN if unknown."""
+    if metric == "ent":
+        return trajectory.entropy
+    return perplexity(trajectory.log_probs) if trajectory.has_log_probs else math.nan
 
 
 def choose_trajectories(

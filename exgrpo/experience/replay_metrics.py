@@ -22,13 +22,14 @@ def replay_metrics(
     ages: list[float] = [step - trajectory.step for trajectory in replayed.values()]
     chosen = [float(scored.scores[uid][at]) for uid, at in positions.items() if len(scored.scores[uid])]
     passed = [np.delete(scored.scores[uid], at) for uid, at in positions.items() if len(scored.scores[uid])]
+    passed_over = scored.guarded + scored.prefiltered
     others = np.concatenate(passed) if passed else np.zeros(1)
     return {
         "experience/replayed_groups": float(len(replayed)),
         "experience/replayed_response_length": float(np.mean([len(t.tokens) for t in replayed.values()] or [0])),
         "experience/replay_age": float(np.mean(ages or [0])),
         "experience/replay_age_p95": float(np.quantile(ages or [0], 0.95)),
-        "experience/candidates": float(sum(len(found) for found in scored.trajectories.values()) + scored.guarded),
+        "experience/candidates": float(sum(map(len, scored.trajectories.values())) + passed_over),
         "experience/candidates_scored": float(scored.rows),
         "experience/candidates_guarded": float(scored.guarded),
         "experience/chosen_score": float(np.mean(chosen or [0])),

@@ -14,6 +14,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience import experience_trainer_ops as ops
 from exgrpo.experience.candidate_scoring import SCRATCH, choose_trajectories, score_candidates
+from exgrpo.experience.replay_metrics import replay_metrics
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 
@@ -119,7 +120,10 @@ def test_order_is_that_of_prompts_and_sessions(partition):
 
 def test_a_uid_without_rollouts_has_no_sibling(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0))
-    assert ops.first_siblings(batch, ["b", "gone"]) == {"b": 2}
+    (name, sibling), *others = ops.first_siblings(batch, ["b", "gone"]).items()
+    assert (name, others) == ("b", []) and ops.first_siblings(batch, ["gone"]) == {}
+    assert sibling.row["responses"].tolist() == [11, 11] and sibling.tag is batch.tags[2]
+    assert ops.first_siblings(batch, ["a"])["a"].tag is batch.tags[0]
 
 
 @pytest.mark.parametrize("metric", ["ent", "ppl"])
@@ -141,6 +145,26 @@ def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric
     assert positions == {"a": 1, "b": 0, "c": 1}
     assert chosen["a"].tokens.tolist() == [3, 4, 5]
     assert not (tq.kv_list(SCRATCH) or {}).get(SCRATCH)
+
+
+def test_only_the_most_promising_candidates_go_through_the_model(partition):
+    """Recorded entropies say 3, 1, 2; the model says 5, 8, 6: with two of them left, the third is the best."""
+    found = tuple(
+        Trajectory([now], [-2.0], step=2, entropy=recorded) for now, recorded in [(5, 3.0), (8, 1.0), (6, 2.0)]
+    )
+    prompts = {"a": torch.tensor([7, 8, 9]), "b": torch.tensor([7])}
+    candidates, model = {"a": found, "b": found[:1]}, Model()
+    config = ExperienceConfig(rollout_n=4, exp_max_candidates=2)
+    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, 1, 1.0)
+    assert model.calls == [[[7, 8, 9, 8], [7, 8, 9, 6]]]
+    assert scored.trajectories == {"a": found[1:], "b": found[:1]} and scored.scores["a"].tolist() == [8.0, 6.0]
+    assert (scored.rows, scored.prefiltered, scored.guarded) == (2, 1, 0)
+    chosen, positions = choose_trajectories(scored, TrajectorySelector("ent", "argmin"), np.random.default_rng(0))
+    assert chosen["a"] is found[2]
+    metrics = replay_metrics(scored, positions, chosen, step=5)
+    assert metrics["experience/candidates"] == 4 and metrics["experience/candidates_scored"] == 2
+    lone = ExperienceConfig(rollout_n=4, exp_max_candidates=1)
+    assert score_candidates(candidates, prompts, lone, None, 1, 1.0).trajectories["a"] == (found[1],)
 
 
 def test_random_selection_asks_no_model(partition):
@@ -185,12 +209,16 @@ def test_an_injected_row_completes_its_group(partition):
     assert len(list(whole["question_id"])) == 6 and set(whole.keys()) >= {"uid", "raw_prompt", "rm_scores"}
 
 
+def observed(batch, replayed, vocab_size):
+    return ops.observed_groups(batch, ops.scored_rows(batch, False), replayed, step=5, vocab_size=vocab_size)
+
+
 def test_groups_are_of_fresh_rows_alone(partition):
     batch = put(partition, group("a", 1, 0, 1) + group("b", 0, 1))
     batch = ops.inject(batch, ops.first_siblings(batch, ["b"]), {"b": trajectory(1, 2)}, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     assert len(batch) == 8  # with verl's padding rows
-    groups = {found.question: found for found in ops.observed_groups(batch, {"b": trajectory(1, 2)}, 5, 100)}
+    groups = {found.question: found for found in observed(batch, {"b": trajectory(1, 2)}, 100)}
     assert {name: (found.size, len(found.successes), found.replayed) for name, found in groups.items()} == {
         "question of a": (3, 2, 0),
         "question of b": (2, 1, 1),
@@ -203,7 +231,7 @@ def test_groups_are_of_fresh_rows_alone(partition):
 def test_a_success_that_cannot_be_kept_still_counts_for_difficulty(partition, caplog):
     rows = group("a", 1, 1, 1)
     rows[1]["old_log_probs"][0] = float("nan")
-    groups = ops.observed_groups(put(partition, rows), {}, step=5, vocab_size=13)  # the third's tokens are 13
+    groups = observed(put(partition, rows), {}, vocab_size=13)  # the third's tokens are 13
     assert [(found.solved, found.refused, len(found.successes)) for found in groups] == [(3, 2, 1)]
     assert "log_probs[0]=nan: must be finite" in caplog.text
     assert "tokens holds 13: must be below 13, the size of the vocabulary" in caplog.text
@@ -223,9 +251,8 @@ def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, exp
     replayed = {"a": Trajectory.without_log_probs([5, 6], step=0)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
-    now = torch.nested.as_nested_tensor([torch.full((2,), -0.25)], layout=torch.jagged)
-    tq.kv_batch_put(keys=["a_2_0"], partition_id=partition, fields=TensorDict({"old_log_probs": now}, 1))
-    assert ops.log_ratios(batch, replayed).size == 0
+    replace_log_probs(batch, "a_2_0", torch.full((2,), -0.25))
+    assert ops.log_ratios(batch, ops.scored_rows(batch, False), replayed).size == 0
     ops.put_recorded_log_probs(batch, replayed, missing)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
@@ -236,7 +263,13 @@ def test_importance_ratios_are_of_replayed_tokens_alone(partition):
     batch = ops.inject(batch, ops.first_siblings(batch, ["a", "b"]), replayed, session=2)
     now = torch.nested.as_nested_tensor([torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([-3.0])], layout=torch.jagged)
     tq.kv_batch_put(keys=["a_2_0", "b_2_0"], partition_id=partition, fields=TensorDict({"old_log_probs": now}, 2))
-    assert sorted(ops.log_ratios(batch, replayed).tolist()) == [-2.0, -2.0, 0.0, 1.0]
+    assert sorted(ops.log_ratios(batch, ops.scored_rows(batch, False), replayed).tolist()) == [-2.0, -2.0, 0.0, 1.0]
+
+
+def replace_log_probs(batch, key, values):
+    """As verl writes the actor's log-probs of one row."""
+    fields = {"old_log_probs": torch.nested.as_nested_tensor([values], layout=torch.jagged)}
+    tq.kv_batch_put(keys=[key], partition_id=batch.partition_id, fields=TensorDict(fields, 1))
 
 
 def old_log_probs(batch):
@@ -244,11 +277,22 @@ def old_log_probs(batch):
     return [row.tolist() for row in data["old_log_probs"].unbind()]
 
 
-def test_every_row_carries_its_phase_padding_included(partition):
+def test_rollout_and_actor_are_compared_in_fresh_rows_alone(partition):
+    """They differ by 0.25 and 0 in the fresh rows' log-probs; by much more in the replayed row and in padding."""
     batch = put(partition, group("a", 1, 0))
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), {"a": trajectory(5, 6, 7)}, session=2)
+    alone = ops.fresh_debug_metrics(batch, ops.scored_rows(batch, True))
+    assert alone["training/rollout_probs_diff_max"] == pytest.approx(np.exp(-0.25) - np.exp(-0.5))
+    padded = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
+    assert ops.fresh_debug_metrics(padded, ops.scored_rows(padded, True)) == pytest.approx(alone, nan_ok=True)
+
+
+def test_every_row_carries_its_phase_padding_included(partition):
+    batch = put(partition, group("a", 1, 0))
+    replayed = {"a": trajectory(5, 6, 7)}
+    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    batch = ops.put_phase(batch, fresh=1.0, replayed=2.0)
+    batch = ops.put_phase(batch, ops.scored_rows(batch, False), fresh=1.0, replayed=2.0)
     data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
     assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

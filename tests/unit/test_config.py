@@ -48,6 +48,11 @@ def test_rbound_defaults_to_all_but_the_retired(value):
     assert list(config.eligible_buckets) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("value", "count"), [(None, None), ("null", None), ("3", 3), (1, 1)])
+def test_so_many_candidates_are_scored_or_all(value, count):
+    assert ExperienceConfig.from_mapping({"exp_max_candidates": value}, 8).exp_max_candidates == count
+
+
 def test_bounds_are_exclusive_below_and_inclusive_above():
     config = ExperienceConfig(rollout_n=8, experience_lbound=2, experience_rbound=5)
     assert list(config.eligible_buckets) == [3, 4, 5]
@@ -107,6 +112,8 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
         ("exp_bucket_sigma", 0, "a finite number above 0"),
         ("exp_bucket_sigma", "inf", "a finite number above 0"),
         ("exp_seed", -1, "an integer of at least 0"),
+        ("exp_max_candidates", 0, "an integer of at least 1"),
+        ("exp_max_candidates", "few", "an integer of at least 1"),
         ("experience_max_per_question", 0, "an integer of at least 1"),
         ("experience_max_trajectories", "many", "an integer of at least 1"),
     ],

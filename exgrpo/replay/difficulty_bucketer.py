@@ -1,0 +1,112 @@
+"""How difficult a question is, as a level between 0 and 1 that follows its recent trajectories."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Measure = Callable[[Mapping[str, Any]], float]
+
+# The length that counts as a level of one half; lengths differ by orders of magnitude, and x / (x + half) takes any.
+HALF_QUESTION, HALF_TOKENS = 200, 500  # characters; tokens
+_CODE = re.compile(r"```|^\s*(def |class |import |from \w+ import |#include|public |function |SELECT )", re.MULTILINE)
+
+
+def _correctness_rate(trajectory: Mapping[str, Any]) -> float:
+    return float(trajectory["is_correct"])
+
+
+def _question_length(trajectory: Mapping[str, Any]) -> float:
+    length = len(trajectory["prompt"])
+    return length / (length + HALF_QUESTION)
+
+
+def _token_count(trajectory: Mapping[str, Any]) -> float:
+    tokens = trajectory.get("tokens")
+    count = len(trajectory["rollout"].split() if tokens is None else tokens)
+    return count / (count + HALF_TOKENS)
+
+
+def _has_code(trajectory: Mapping[str, Any]) -> float:
+    return float(_CODE.search(trajectory["prompt"]) is not None)
+
+
+METRICS: dict[str, Measure] = {
+    "correctness_rate": _correctness_rate,
+    "question_length": _question_length,
+    "token_count": _token_count,
+    "has_code": _has_code,
+}
+
+
+class DifficultyBucketer:
+    """The mean of a measure over each question's last `window_size` trajectories, right and wrong ones alike.
+
+    correctness_rate  share of correct ones: 0 is a question that is never solved, 1 one that always is (section 3.1)
+    question_length   c / (c + 200), c the question's characters
+    token_count       t / (t + 500), t the rollout's tokens, or its words where no tokens are given
+    has_code          1 for a question with a fenced block or a line that opens like code, else 0
+
+    Keeps one window for each question it has seen, whether or not anything of it is stored elsewhere.
+
+    Args:
+        metric: a name above, or a function of the trajectory (the mapping TrajectoryBuffer.add takes) to 0..1.
+        window_size: trajectories of a question that count; its latest.
+
+    Raises:
+        ValueError: one line with the name, the value and what is allowed.
+    """
+
+    def __init__(self, metric: str | Measure = "correctness_rate", window_size: int = 100) -> None:
+        if not callable(metric) and metric not in METRICS:
+            raise ValueError(f"metric={metric!r}: must be one of {', '.join(METRICS)}, or a function")
+        if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 1:
+            raise ValueError(f"window_size={window_size!r}: must be an integer of at least 1")
+        self.metric = metric
+        self.window_size = window_size
+        self._measure: Measure = metric if callable(metric) else METRICS[metric]
+        self._windows: dict[str, deque[float]] = {}
+
+    def __len__(self) -> int:
+        """Questions seen."""
+        return len(self._windows)
+
+    def __contains__(self, prompt: object) -> bool:
+        return prompt in self._windows
+
+    def observe(self, trajectory: Mapping[str, Any]) -> float:
+        """Take a trajectory into its question's window; returns the question's level now.
+
+        Raises:
+            ValueError: the measure is no number between 0 and 1; nothing has changed.
+        """
+        value = float(self._measure(trajectory))
+        if not 0 <= value <= 1:
+            raise ValueError(f"metric of question {trajectory['prompt']!r} is {value}: must be between 0 and 1")
+        window = self._windows.setdefault(trajectory["prompt"], deque(maxlen=self.window_size))
+        window.append(value)
+        return self.level(trajectory["prompt"])
+
+    def level(self, prompt: str) -> float:
+        """The question's mean measure. KeyError if nothing of it was observed."""
+        window = self._windows[prompt]
+        return math.fsum(window) / len(window)  # exact, so that a restored window gives the same bits
+
+    def tier(self, prompt: str, tiers: int) -> int:
+        """Which of `tiers` equal ranges of 0..1 the level falls in: 0..tiers-1, a boundary in the higher one."""
+        return min(int(self.level(prompt) * tiers), tiers - 1)
+
+    def clear(self) -> None:
+        """Forget every question."""
+        self._windows.clear()
+
+    def windows(self) -> dict[str, list[float]]:
+        """Question -> its measures, oldest first: what `restore` takes."""
+        return {prompt: list(window) for prompt, window in self._windows.items()}
+
+    def restore(self, windows: Mapping[str, list[float]]) -> None:
+        """Put what `windows` gave in the place of everything."""
+        self._windows = {prompt: deque(window, self.window_size) for prompt, window in windows.items()}

@@ -1,0 +1,167 @@
+"""What a loop of its own needs on tensors: entropies, importance weights, advantages and the loss. Needs torch alone.
+
+B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are bool or 0/1 [B, T].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from exgrpo.mix_core_alg import LossSettings, mixed_token_losses
+
+GROUP_EPSILON = 1e-6  # added to a group's standard deviation, as verl does
+_ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")
+
+
+def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tensor:
+    """Entropy of the distribution at each position, or its mean over each row's response (section 3.2).
+
+    Args:
+        logits: float[..., V]; minus infinity stands for a token that cannot come.
+        response_mask: [B, T] for logits [B, T, V]; what it leaves out may hold anything, NaN included.
+
+    Returns:
+        float[...] without a mask; with one, float[B]: H(o) of each row.
+
+    Raises:
+        ValueError: shapes do not fit, or a row has no response token.
+    """
+    entropies = torch.special.entr(torch.softmax(logits, dim=-1)).sum(dim=-1)
+    if response_mask is None:
+        return entropies
+    if entropies.dim() != 2 or response_mask.shape != entropies.shape:
+        shapes = f"{tuple(response_mask.shape)} for logits {tuple(logits.shape)}"
+        raise ValueError(f"response_mask has shape {shapes}: must be [B, T] for [B, T, V]")
+    mask = response_mask.bool()
+    counts = mask.sum(dim=1)
+    if not bool(counts.all()):
+        raise ValueError(f"response_mask leaves no token of row {int(counts.argmin())}: must leave one")
+    return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
+
+
+def compute_importance_weights(
+    log_prob: Tensor,
+    past_log_prob: Tensor,
+    response_mask: Tensor | None = None,
+    settings: LossSettings | None = None,
+) -> Tensor:
+    """f(w*) of replayed tokens, w* = pi_now / pi_past: w / (w + 0.1) by default (equation 4).
+
+    The same numbers and gradients as inside the trainer's loss, which bounds log w at 20.
+
+    Args:
+        log_prob: float[B, T] under the policy of now; gradients flow to it.
+        past_log_prob: float[B, T] under the policy that wrote the tokens.
+        response_mask: [B, T]; default: every token.
+        settings: `LossSettings(off_policy_reshape="no_reshape")` gives w itself.
+
+    Returns:
+        float[B, T], 0 where masked.
+    """
+    rows = torch.ones(len(log_prob), dtype=torch.bool, device=log_prob.device)
+    mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
+    # With A = -1 the loss of a replayed token, -f(w*) A, is the weight.
+    minus_one = torch.full_like(log_prob, -1.0).detach()
+    return mixed_token_losses(log_prob, past_log_prob, minus_one, rows, mask, settings or LossSettings())[0]
+
+
+def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_std: bool = False) -> Tensor:
+    """GRPO's A_i = r_i - mean of its group, the replayed row included (Dr. GRPO, as the paper has it).
+
+    Args:
+        rewards: [B].
+        group: [B], equal for the rows of one question: a tensor or any hashable values.
+        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as GRPO does at first.
+
+    Returns:
+        float[B]; 0 for a row that is alone, from which nothing can be told (verl gives it its reward).
+
+    Raises:
+        ValueError: lengths differ, or a reward is not finite.
+    """
+    keys = group.tolist() if isinstance(group, Tensor) else list(group)
+    if rewards.dim() != 1 or len(keys) != len(rewards):
+        raise ValueError(f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}: must be as many")
+    rewards = rewards if rewards.is_floating_point() else rewards.float()
+    if not bool(rewards.isfinite().all()):
+        raise ValueError(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: must be a finite number")
+    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    index = torch.tensor([number[key] for key in keys], dtype=torch.long, device=rewards.device)
+
+    def total(values: Tensor) -> Tensor:
+        return values.new_zeros(len(number)).index_add_(0, index, values)
+
+    counts = total(torch.ones_like(rewards))
+    advantages = rewards - (total(rewards) / counts)[index]
+    if not use_std:
+        return advantages
+    deviation = (total(advantages.square()) / (counts - 1).clamp(min=1)).sqrt()
+    return advantages / (deviation[index] + GROUP_EPSILON)
+
+
+def compute_grpo_loss(
+    rollouts: Mapping[str, Any],
+    rewards: Tensor,
+    importance_weights: Tensor | None = None,
+    *,
+    use_std: bool = False,
+    length: int | None = None,
+    settings: LossSettings | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The mixed-policy loss of equation 4 for a batch of whole groups, as the trainer aggregates it.
+
+    Token losses are summed and divided by `length` and by the rows (verl's seq-mean-token-sum-norm).
+
+    Args:
+        rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy that wrote each row's
+            tokens; response_mask, [B, T]; group, as of `group_advantages`; optionally is_replayed, bool[B].
+        rewards: [B].
+        importance_weights: float[B, T] in the place of f(w*) of the replayed rows, with a gradient; what
+            `compute_importance_weights` gives is what stands there without. Other rows' entries are not read.
+        use_std: as of `group_advantages`.
+        length: constant in the place of T, such as the longest response allowed, so that padding plays no part.
+        settings: variant of the loss; default the paper's, which does not clip.
+
+    Returns:
+        The loss, and the metrics of `mixed_token_losses` (of which `replayed_*` describe the weights by `settings`).
+
+    Raises:
+        ValueError: one line with the key and what is allowed.
+    """
+    given = _checked(rollouts, rewards)
+    log_prob, mask = given["log_prob"], given["response_mask"]
+    advantages = group_advantages(rewards, given["group"], use_std).to(log_prob.dtype)[:, None].expand_as(log_prob)
+    losses, metrics = mixed_token_losses(
+        log_prob, given["old_log_prob"], advantages, given["is_replayed"], mask, settings or LossSettings()
+    )
+    if importance_weights is not None:
+        _check_weights(importance_weights, log_prob)
+        replayed = given["is_replayed"][:, None] & mask.bool()
+        losses = torch.where(replayed, -advantages * torch.where(replayed, importance_weights, 0.0), losses)
+    return losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])), metrics
+
+
+def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
+    """The rollouts with `is_replayed`; ValueError unless keys and lengths are right (the loss checks shapes)."""
+    for key in _ROLLOUT_KEYS[:-1]:
+        if key not in rollouts:
+            raise ValueError(f"rollouts without {key!r}: must have {', '.join(_ROLLOUT_KEYS[:-1])}")
+    unknown = [key for key in rollouts if key not in _ROLLOUT_KEYS]
+    if unknown:
+        raise ValueError(f"rollouts[{unknown[0]!r}]: must be one of {', '.join(_ROLLOUT_KEYS)}")
+    if len(rewards) != len(rollouts["log_prob"]):
+        raise ValueError(f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows: must be as many")
+    none = torch.zeros(len(rewards), dtype=torch.bool, device=rollouts["log_prob"].device)
+    return {"is_replayed": none, **rollouts}
+
+
+def _check_weights(weights: Tensor, log_prob: Tensor) -> None:
+    if weights.shape != log_prob.shape:
+        shapes = f"{tuple(weights.shape)}: must be that of log_prob, {tuple(log_prob.shape)}"
+        raise ValueError(f"importance_weights has shape {shapes}")
+    if log_prob.requires_grad and not weights.requires_grad:
+        raise ValueError("importance_weights has no gradient: must have one, or replayed rows would teach nothing")
