@@ -31,7 +31,7 @@ setup(
     extras_require={
         "verl": ["verl[vllm,fsdp]==0.9.1", "math-verify==0.9.0", "pandas", "pyarrow", "hydra-core"],
         "torch": ["torch"],
-        "trl": ["trl==1.12.0", "torch"],
+        "trl": ["trl==1.10.0", "torch"],
     },
     entry_points={
         "verl.plugins": ["exgrpo = exgrpo.plugin"],

@@ -132,7 +132,8 @@ def main() -> None:
 
     for study, named in runs.items():
         curves = {
-            name: [json.loads(run.file(arguments.output).read_text()) for run in each] for name, each in named.items()
+            name: [json.loads(run.file(arguments.output).read_text())["curve"] for run in each]
+            for name, each in named.items()
         }
         print(compare(study, arguments.task, curves, arguments.output))
 

@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Replay:
 
     @torch.no_grad()
     def generate(self, model: Any, asked: list[str]) -> list[dict[str, Any]]:
-        """A sampled response to each. No log-probs for TRL: fresh rows are this step's, which it calls unavailable."""
+        """A sampled response to each. NaN for log-probs marks a fresh row: it is this step's own."""
         ids, mask = padded(self.tokenizer(asked)["input_ids"], "left")
         sampled = model.generate(
             input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, top_p=1.0, max_new_tokens=LONGEST
@@ -134,7 +135,7 @@ class Replay:
         for row, prompt in enumerate(asked):
             tokens, past = sampled[row, kept[row].bool()].tolist(), log_probs[row, kept[row].bool()].tolist()
             recorded = {"tokens": tokens, "log_probs": past, "entropy": entropies[row]}
-            rows.append({"asked": prompt, "tokens": tokens, "logprobs": [None] * len(tokens), "recorded": recorded})
+            rows.append({"asked": prompt, "tokens": tokens, "logprobs": [nan] * len(tokens), "recorded": recorded})
         return rows
 
     @torch.no_grad()

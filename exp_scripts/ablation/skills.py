@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
 
-from make_base import build_tokenizer  # noqa: E402
+from make_base import build_model, build_tokenizer  # noqa: E402
 from minimal_policy import Policy, Task  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
 
 TRAIN, TEST, HELD_BACK = 256, 512, 4608
 BASES = Path(__file__).resolve().parent / "bases"
@@ -147,7 +147,7 @@ def make(skill: Skill, folder: Path, seed: int = 0) -> None:
     rng = random.Random(seed)
     barred = set(skill.held_back())
     tokenizer = build_tokenizer(folder)
-    model = _model(skill, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id)
+    model = build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, skill.layers, skill.width)
     for phase in skill.phases:
         _teach(model, tokenizer, skill, phase, barred, rng)
     model.save_pretrained(folder)
@@ -183,25 +183,6 @@ def _teach(
         schedule.step()
         if update % 100 == 0:
             print(f"{skill.name}: update {update} of {phase.updates}, loss {loss.item():.3f}", flush=True)
-
-
-def _model(skill: Skill, vocabulary: int, eos: int, pad: int) -> Qwen2ForCausalLM:
-    config = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=skill.width,
-        intermediate_size=4 * skill.width,
-        num_hidden_layers=skill.layers,
-        num_attention_heads=skill.width // 32,
-        num_key_value_heads=skill.width // 32,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-        eos_token_id=eos,
-        pad_token_id=pad,
-        bos_token_id=None,
-    )
-    model = Qwen2ForCausalLM(config)
-    model.generation_config.update(eos_token_id=eos, pad_token_id=pad)
-    return model
 
 
 def load(name: str) -> tuple[Policy, Task]:

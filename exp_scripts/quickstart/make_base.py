@@ -59,15 +59,15 @@ def careless(question: str, rng: random.Random) -> str:
     return f"\\boxed{{{guess}}}"
 
 
-def build_model(vocabulary: int, eos: int, pad: int) -> Qwen2ForCausalLM:
-    """4 layers of 128; heads of 32, since vLLM's CPU attention refuses 16."""
+def build_model(vocabulary: int, eos: int, pad: int, layers: int = 4, width: int = 128) -> Qwen2ForCausalLM:
+    """A small Qwen2; heads of 32, since vLLM's CPU attention refuses 16."""
     config = Qwen2Config(
         vocab_size=vocabulary,
-        hidden_size=128,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 32,
+        num_key_value_heads=width // 32,
         max_position_embeddings=512,
         tie_word_embeddings=True,
         eos_token_id=eos,
