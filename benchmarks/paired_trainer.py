@@ -10,13 +10,13 @@ added is the switch and the stopwatches.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import hydra
+import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
@@ -26,9 +26,9 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo.experience.candidate_scoring import SCRATCH
-from exgrpo.main_mix_ppo import task_runner_class
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.preflight import resolve, verify
+from exgrpo.task_runner import MixTaskRunner
 
 NAME = "exgrpo_paired"
 
@@ -109,16 +109,10 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         self.noted.clear()
 
 
-def paired_runner() -> Any:
+class PairedRunner(MixTaskRunner):
     """exgrpo's task runner, which finds the trainer above."""
-    import ray
 
-    class PairedRunner(task_runner_class().__ray_metadata__.modified_class):  # type: ignore[misc]
-        def run(self, config: DictConfig) -> None:
-            importlib.import_module("benchmarks.paired_trainer")  # registers it; PYTHONPATH leads the workers to it
-            super().run(config)
-
-    return ray.remote(PairedRunner)
+    trainers = "benchmarks.paired_trainer"  # PYTHONPATH leads the worker to it
 
 
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
@@ -130,7 +124,7 @@ def main(config: DictConfig) -> None:
     resolve(config)
     with open_dict(config):
         OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
-    run_ppo(config, task_runner_class=paired_runner())
+    run_ppo(config, task_runner_class=ray.remote(PairedRunner))
 
 
 if __name__ == "__main__":

@@ -80,9 +80,11 @@ def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Res
     Raises:
         RuntimeError: vLLM gave up on a request.
     """
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    engine = LLMEngine.from_engine_args(_engine_args(settings))
+    # as LLM.generate: for another context vLLM's defaults are those of a server, 128 responses at a time
+    engine = LLMEngine.from_engine_args(_engine_args(settings), usage_context=UsageContext.LLM_CLASS)
     yield []
     for job in jobs:
         params = _sampling(settings, job.seed)

@@ -7,12 +7,12 @@ with it is said in one line before Ray starts. ``stack=cpu`` is the same program
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import hydra
 from omegaconf import DictConfig
 
 from exgrpo.preflight import resolve, verify
+from exgrpo.task_runner import MixTaskRunner, collect_rarely
 
 
 @hydra.main(config_path="config", config_name="exgrpo_trainer", version_base=None)
@@ -28,29 +28,14 @@ def main(config: DictConfig) -> None:
 
 def train(config: DictConfig) -> None:
     """verl's own driver, with a task runner that knows our trainer."""
+    collect_rarely()
+    import ray
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    run_ppo(config, task_runner_class=task_runner_class())
-
-
-def task_runner_class() -> Any:
-    """verl's V1 task runner as a Ray actor class, importing our trainer where it runs.
-
-    TaskRunnerV1 is an actor class already, so the subclass is of the plain class underneath it.
-    """
-    import ray
-    from verl.trainer.main_ppo import TaskRunnerV1
-
-    class MixTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
-        def run(self, config: DictConfig) -> None:
-            import exgrpo.mix_trainer_experience  # noqa: F401  (registers the trainer "exgrpo")
-
-            super().run(config)
-
-    return ray.remote(MixTaskRunner)
+    run_ppo(config, task_runner_class=ray.remote(MixTaskRunner))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,6 @@ STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
 
 # Study 9 raises the learning rate until the on-policy run collapses from some seeds on.
 LOOPS: dict[str, tuple[str, ...]] = {
-    "9-weak-base": ("loop.lr=0.003",),
+    "9-weak-base": ("loop.lr=0.0007",),
     "11-proposal-at-twice-the-rate": ("loop.lr=0.0002",),
 }
