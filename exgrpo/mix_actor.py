@@ -36,9 +36,10 @@ class MixPolicyLossConfig(PolicyLossConfig):
     off_policy_min_clip: float = -1.0
     all_max_clip: float = -1.0
     loss_remove_clip: bool = True
+    clip_upper_bound: float = 1.0
 
 
-# the settings of LossSettings that this configuration carries; the others are PPO's, or keep their default
+# the settings of LossSettings that this configuration carries; the others are PPO's
 _SHARED = {field.name for field in fields(MixPolicyLossConfig)} & {field.name for field in fields(LossSettings)}
 
 

@@ -73,3 +73,14 @@ def test_the_entry_point_loads_and_leaves_plain_verl_as_it_was():
 
 def test_the_entry_point_brings_the_cpu_platform_where_it_is_asked_for():
     assert fresh(REPORT, VERL_PLATFORM="cpu") == "True False True False"
+
+
+def test_every_setting_of_the_loss_is_a_key():
+    from dataclasses import fields
+
+    from exgrpo.mix_actor import MixPolicyLossConfig
+    from exgrpo.mix_core_alg import LossSettings
+
+    keys = {field.name: field.default for field in fields(MixPolicyLossConfig)}
+    ours = {field.name: field.default for field in fields(LossSettings) if not field.name.startswith("cliprange_")}
+    assert {name: keys.get(name) for name in ours} == ours
