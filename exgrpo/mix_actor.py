@@ -18,13 +18,14 @@ from verl.workers.config import FSDPOptimizerConfig, PolicyLossConfig
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 
-from exgrpo.mix_core_alg import LossSettings, mixed_token_losses
+from exgrpo.loss_settings import LossSettings
+from exgrpo.mix_core_alg import mixed_token_losses
 from exgrpo.phase import ON_POLICY, REPLAYED
 
 
 @dataclass
 class MixPolicyLossConfig(PolicyLossConfig):
-    """verl's policy-loss settings and those of :class:`exgrpo.mix_core_alg.LossSettings`, by the same names."""
+    """verl's policy-loss settings and those of :class:`exgrpo.loss_settings.LossSettings`, by the same names."""
 
     off_policy_reshape: str = "p_div_p_0.1"
     off_policy_reshape_weight: float = 1.0

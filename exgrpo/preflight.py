@@ -15,7 +15,7 @@ from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
 from exgrpo.experience.question_id import fingerprint
-from exgrpo.mix_core_alg import LossSettings
+from exgrpo.loss_settings import LossSettings
 from exgrpo.train_files import is_local, read_question_ids
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent_loops.yaml"

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory, TrajectorySelector, compute_grpo_loss
 from exgrpo.config import Metric
-from exgrpo.mix_core_alg import LossSettings
+from exgrpo.loss_settings import LossSettings
 
 
 class Rows(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exgrpo import ExperienceConfig
-from exgrpo.mix_core_alg import LossSettings
+from exgrpo.loss_settings import LossSettings
 
 
 @dataclass(frozen=True)

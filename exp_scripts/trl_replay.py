@@ -60,7 +60,8 @@ from transformers.utils import logging  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from exgrpo import DifficultyBucketer, ReplayBatch, SelectiveReplay, TrajectoryBuffer, compute_entropy  # noqa: E402
-from exgrpo.mix_core_alg import LossSettings, mixed_token_losses  # noqa: E402
+from exgrpo.loss_settings import LossSettings  # noqa: E402
+from exgrpo.mix_core_alg import mixed_token_losses  # noqa: E402
 
 
 def logits_and_log_probs(model: Any, prompts: Any, responses: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exgrpo.mix_core_alg import LossSettings, mixed_token_losses
+from exgrpo.loss_settings import LossSettings
+from exgrpo.mix_core_alg import mixed_token_losses
 
 GROUP_EPSILON = 1e-6  # added to a group's standard deviation, as verl does
 _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from exgrpo import ExperienceConfig, ExperiencePool, Outcome, RolloutGroup, Trajectory, TrajectorySelector
 from exgrpo.experience.question_id import question_id
-from exgrpo.mix_core_alg import LossSettings, mixed_token_losses
+from exgrpo.loss_settings import LossSettings
+from exgrpo.mix_core_alg import mixed_token_losses
 
 LONGEST = 16  # characters of a question of these tasks
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from exgrpo.mix_core_alg import LossSettings, mixed_policy_loss, mixed_token_losses, off_policy_ratio
+from exgrpo.loss_settings import LossSettings
+from exgrpo.mix_core_alg import mixed_policy_loss, mixed_token_losses, off_policy_ratio
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "loss_reference_cases.json").read_text())["cases"]
 F64 = torch.float64

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exgrpo import compute_entropy, compute_grpo_loss, compute_importance_weights, group_advantages, mean_entropy
-from exgrpo.mix_core_alg import LossSettings, mixed_policy_loss
+from exgrpo.loss_settings import LossSettings
+from exgrpo.mix_core_alg import mixed_policy_loss
 
 F64 = torch.float64
 

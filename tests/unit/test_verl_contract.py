@@ -78,8 +78,8 @@ def test_the_entry_point_brings_the_cpu_platform_where_it_is_asked_for():
 def test_every_setting_of_the_loss_is_a_key():
     from dataclasses import fields
 
+    from exgrpo.loss_settings import LossSettings
     from exgrpo.mix_actor import MixPolicyLossConfig
-    from exgrpo.mix_core_alg import LossSettings
 
     keys = {field.name: field.default for field in fields(MixPolicyLossConfig)}
     ours = {field.name: field.default for field in fields(LossSettings) if not field.name.startswith("cliprange_")}
