@@ -12,7 +12,7 @@ import hydra
 from omegaconf import DictConfig
 
 from exgrpo.preflight import resolve, verify
-from exgrpo.task_runner import MixTaskRunner, collect_rarely
+from exgrpo.task_runner import MixTaskRunner
 
 
 @hydra.main(config_path="config", config_name="exgrpo_trainer", version_base=None)
@@ -28,7 +28,6 @@ def main(config: DictConfig) -> None:
 
 def train(config: DictConfig) -> None:
     """verl's own driver, with a task runner that knows our trainer."""
-    collect_rarely()
     import ray
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 from concurrent.futures import ThreadPoolExecutor
 
 from omegaconf import DictConfig, OmegaConf
-
-
-def collect_rarely() -> None:
-    """Look for cyclic garbage every 100,000 new objects and not every 700; in the driver, and as Ray's setup hook.
-
-    A fifth of the time it takes to import verl or vLLM goes into looking through objects that stay.
-    """
-    gc.set_threshold(100_000)
 
 
 class MixTaskRunner:
