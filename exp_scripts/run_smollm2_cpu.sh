@@ -10,7 +10,7 @@
 # stack carries a real model; they are too few to teach it much.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bash exp_scripts/setup_cpu.sh requirements-cpu-smollm2.txt
+bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
 python=$PWD/.venv/bin/python
 output=$(realpath -m "${OUTPUT:-outputs/smollm2}")
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1

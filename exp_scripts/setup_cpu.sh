@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv with the pinned CPU stack and this checkout in it; does nothing when that has been done.
-#   bash exp_scripts/setup_cpu.sh [requirements file ...]     beside requirements-cpu.txt, such as requirements-cpu-smollm2.txt
+#   bash exp_scripts/setup_cpu.sh [requirements file ...]     beside requirements-cpu.txt, such as requirements-smollm2.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

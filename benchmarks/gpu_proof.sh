@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Proves the GPU path on a machine with one GPU, in ten minutes: see benchmarks/gpu_proof.py.
+#
+#   bash benchmarks/gpu_proof.sh                         in the environment exp_scripts/setup_gpu.sh made
+#   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     installs from the folder first (exp_scripts/wheelhouse.sh)
+#   bash benchmarks/gpu_proof.sh --cpu                   the same on the CPU stack, in the quickstart's environment
+#
+# PYTHON chooses another interpreter. Everything else is handed on: --output, --stages, --pairs, --overrides.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rest=() python=${PYTHON:-.venv-gpu/bin/python}
+while [ $# -gt 0 ]; do
+    case $1 in
+        --wheelhouse)
+            [ -d "${2:-}" ] || { echo "gpu_proof: --wheelhouse ${2:-}: no such folder" >&2; exit 2; }
+            bash exp_scripts/setup_gpu.sh --wheelhouse "$2"
+            shift ;;
+        --cpu)
+            bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
+            python=${PYTHON:-.venv/bin/python}
+            rest+=("$1") ;;
+        *) rest+=("$1") ;;
+    esac
+    shift
+done
+command -v "$python" >/dev/null || { echo "gpu_proof: $python: no such interpreter; bash exp_scripts/setup_gpu.sh makes it" >&2; exit 2; }
+exec "$python" benchmarks/gpu_proof.py ${rest[@]+"${rest[@]}"}

@@ -1,0 +1,56 @@
+"""The page of benchmarks/gpu_proof.py: its JSON as markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TITLES = {
+    "facts": "Machine and versions",
+    "resume": "Killed and resumed",
+    "step": "A step with replay and without: the quickstart's model, 1.1 M parameters",
+    "smollm2": "A step with replay and without: SmolLM2-135M",
+    "evaluation": "Evaluation",
+}
+
+
+def page(found: dict[str, dict[str, Any]]) -> str:
+    """Markdown of every stage that was run, in their order."""
+    where = found.get("facts", {}).get("gpu", "the CPU stack")
+    seconds = sum(stage["seconds"] for stage in found.values())
+    lines = [f"# exgrpo on {where}", ""]
+    lines += [
+        f"By `bash benchmarks/gpu_proof.sh`, {seconds / 60:.1f} minutes. Figures are median (least to greatest).",
+        "",
+    ]
+    for name, title in TITLES.items():
+        if name in found:
+            lines += [f"## {title}", "", *_stage(found[name]), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _stage(facts: dict[str, Any]) -> list[str]:
+    if "failed" in facts:
+        return [f"**Failed** after {facts['seconds']} s:", "", "```", facts["failed"], "```"]
+    if "left out" in facts:
+        return [f"Left out: {facts['left out']}"]
+    rows = [("seconds in all", facts["seconds"])]
+    for name, value in facts.items():
+        if name in ("figures", "training"):
+            rows += value.items()
+        elif name != "seconds":
+            rows.append((name, value))
+    return ["| | |", "| --- | --- |", *(f"| {name} | {_shown(value)} |" for name, value in rows)]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "**no**"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{_shown(part)} (step {name})" for name, part in value.items())
+    if isinstance(value, list) and len(value) == 3 and all(isinstance(part, float) for part in value):
+        return f"{value[0]:.4g} ({value[1]:.4g} to {value[2]:.4g})"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
