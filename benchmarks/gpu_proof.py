@@ -8,7 +8,8 @@ facts        versions, GPU, driver, whether flash-attn is there
 resume       the quickstart: learns, is killed by SIGKILL, goes on; the lost steps are drawn again alike
 step         its steps with replay and without, in pairs (benchmarks/step.py)
 smollm2      the same with SmolLM2-135M; left out where the packages of requirements-smollm2.txt are missing
-evaluation   eval/generate_vllm.py against vLLM's own LLM.generate (benchmarks/evaluation.py)
+evaluation   the last checkpoint of the stage resume, by eval/eval.sh; then eval/generate_vllm.py against vLLM's own
+             LLM.generate (benchmarks/evaluation.py)
 
 DIR (default outputs/gpu_proof) gets proof.json, proof.md and the logs of each stage. With --cpu the same runs on the
 CPU stack, shorter. ``--overrides key=value ...`` are handed to every training.
@@ -17,12 +18,9 @@ CPU stack, shorter. ``--overrides key=value ...`` are handed to every training.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -33,7 +31,8 @@ from typing import Any
 
 import proof_page
 import runs
-from common import ROOT, environment_of, machine
+from common import ROOT, machine
+from proof_runs import Training, accuracies, agreement, contents, finished, gpu_used_mib, wait_for_gpu
 
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
 LIMITS_S = {"facts": 60, "resume": 300, "step": 200, "smollm2": 240, "evaluation": 150}
@@ -43,6 +42,10 @@ FLASH_ATTN = [
     "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2",
 ]
 Facts = dict[str, Any]
+
+
+class LeftOut(Exception):
+    """What a stage needs is not there; that is no failure."""
 
 
 def main() -> None:
@@ -114,17 +117,18 @@ def resume(given: argparse.Namespace) -> Facts:
     folder = given.output / "resume"
     shutil.rmtree(folder, ignore_errors=True)
     ends = time.monotonic() + limit("resume", given)
-    first = Training(given, folder, "first")
-    first.until(KILL_AFTER, ends)
-    used = gpu_used_mib() if not given.cpu else 0
-    first.kill()
-    freed_s = wait_for_gpu(used, ends) if not given.cpu else 0.0
+    settings = ["trainer.rollout_seeded=True", "trainer.test_freq=8", f"trainer.save_freq={SAVE_EVERY}"]
+    settings += [f"trainer.total_training_steps={STEPS}", *given.overrides]
+    with Training(given.stack, folder, "first", settings) as first:
+        first.until(KILL_AFTER, ends)
+        used = 0 if given.cpu else gpu_used_mib()
+    freed_s = 0.0 if given.cpu else wait_for_gpu(used, ends)
     lost = first.metrics()
     pool = folder / "checkpoints" / f"global_step_{SAVE_EVERY}" / "experience"
     before = contents(pool)
-    second = Training(given, folder, "second")
-    second.until(STEPS, ends)
-    code = second.end(ends)
+    with Training(given.stack, folder, "second", ["trainer.val_before_train=False", *settings]) as second:
+        second.until(STEPS, ends)
+        code = second.end(ends)
     resumed = second.metrics()
     again = [step for step in lost if step > SAVE_EVERY]
     drawn = {step: (first.drawn(step), second.drawn(step)) for step in again}
@@ -163,8 +167,8 @@ def smollm2(given: argparse.Namespace) -> Facts:
             raise LeftOut(f"the package {package.replace('_', '-')} is not installed (requirements-smollm2.txt)")
     model = folder / "model"
     if not (model / "config.json").is_file():
-        make = [str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(model)]
-        finished(given, make, folder, limit("smollm2", given))
+        make = [sys.executable, str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(model)]
+        finished(given.stack, make, folder, limit("smollm2", given))
     large = ["data.train_batch_size=32", "actor_rollout_ref.rollout.n=8", "data.max_response_length=256"]
     large += [
         "actor_rollout_ref.actor.ppo_mini_batch_size=16",
@@ -188,23 +192,32 @@ def paired(given: argparse.Namespace, name: str, arguments: list[str], overrides
         *arguments,
     ]
     command += ["--limit_s", f"{left:.0f}", "--json", str(folder / "step.json")]
-    finished(given, [*command, *(overrides or []), *given.overrides], folder, left + 60)
+    finished(given.stack, [sys.executable, *command, *(overrides or []), *given.overrides], folder, left + 60)
     figures: Facts = json.loads((folder / "step.json").read_text())["figures"]
     return {"figures": figures, "training": agreement(dict(enumerate(runs.steps(folder / "run" / "metrics.jsonl"))))}
 
 
 def evaluation(given: argparse.Namespace) -> Facts:
-    """The figures of benchmarks/evaluation.py."""
-    folder = given.output / "evaluation"
+    """A trained checkpoint's accuracy, and the figures of benchmarks/evaluation.py."""
+    folder, ends = given.output / "evaluation", time.monotonic() + limit("evaluation", given)
+    shutil.rmtree(folder, ignore_errors=True)
+    trained = given.output / "resume"
+    found: Facts = {}
+    if (trained / "checkpoints" / f"global_step_{STEPS}").is_dir():
+        sampling = ["--n", "2", "--max_tokens", "48", "--temperature", "1.0"]
+        command = ["bash", str(ROOT / "eval" / "eval.sh"), str(trained / "checkpoints" / f"global_step_{STEPS}")]
+        command += [str(folder / "checkpoint"), "--input_file", str(trained / "data" / "test.parquet"), *sampling]
+        finished(given.stack, command, folder, ends - time.monotonic())
+        report = json.loads((folder / "checkpoint" / "responses.report.json").read_text())
+        mean = report["overall"]["estimates"]["mean"]
+        found[f"Mean@2 of step {STEPS}'s checkpoint, 95 % interval"] = [mean["value"], mean["low"], mean["high"]]
     command = [str(ROOT / "benchmarks" / "evaluation.py"), "--stack", given.stack, "--runs", "1"]
     command += ["--output", str(folder / "run"), "--json", str(folder / "evaluation.json")]
-    if given.cpu:
-        command += ["--questions", "16", "--samples", "2"]
-    elif (given.output / "smollm2" / "model" / "config.json").is_file():
+    if not given.cpu and (given.output / "smollm2" / "model" / "config.json").is_file():
         model = ["--model", str(given.output / "smollm2" / "model"), "--max_tokens", "512"]
         command += [*model, "--questions", "256", "--samples", "16"]
-    finished(given, command, folder, limit("evaluation", given))
-    return {"figures": json.loads((folder / "evaluation.json").read_text())["figures"]}
+    finished(given.stack, [sys.executable, *command], folder, ends - time.monotonic())
+    return found | {"figures": json.loads((folder / "evaluation.json").read_text())["figures"]}
 
 
 STAGES: dict[str, Callable[[argparse.Namespace], Facts]] = {
@@ -214,148 +227,6 @@ STAGES: dict[str, Callable[[argparse.Namespace], Facts]] = {
     "smollm2": smollm2,
     "evaluation": evaluation,
 }
-
-
-# -- what the stages share ----------------------------------------------------------------------------------------
-
-
-def environment(given: argparse.Namespace) -> dict[str, str]:
-    """Of everything that is started here."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    # vLLM takes FlashInfer for its sampler to be there on a GPU, and fails at the first request where it is not
-    sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-    return {**os.environ, **environment_of(given.stack), **sampler, "PYTHONPATH": path}
-
-
-def finished(given: argparse.Namespace, command: list[str], folder: Path, limit_s: float) -> None:
-    """Run ``python COMMAND``, its output in ``folder/output.log``; RuntimeError with the end of that if it fails."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "output.log", "w") as log:
-        process = subprocess.Popen(
-            [sys.executable, *command], stdout=log, stderr=subprocess.STDOUT, env=environment(given)
-        )
-        try:
-            code = process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # it ends what it has started
-            process.wait()
-            raise RuntimeError(f"{limit_s:.0f} s were not enough; {folder}/output.log") from None
-    if code:
-        raise RuntimeError("\n".join((folder / "output.log").read_text(errors="replace").splitlines()[-12:]))
-
-
-class LeftOut(Exception):
-    """What a stage needs is not there; that is no failure."""
-
-
-class Training:
-    """A run of the quickstart, in a process group of its own that can be killed as a whole."""
-
-    def __init__(self, given: argparse.Namespace, folder: Path, name: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file, self.dump, self.log = folder / f"{name}.jsonl", folder / f"dump-{name}", folder / f"{name}.log"
-        arguments = [
-            *runs.quickstart(folder, given.stack),
-            "trainer.test_freq=8",
-            f"trainer.save_freq={SAVE_EVERY}",
-            f"trainer.total_training_steps={STEPS}",
-            f"trainer.val_before_train={name == 'first'}",
-            "trainer.rollout_seeded=True",
-            f"trainer.rollout_data_dir={self.dump}",
-            *given.overrides,
-        ]
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "exgrpo.main_mix_ppo", *arguments],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment(given) | {"VERL_FILE_LOGGER_PATH": str(self.file)},
-                start_new_session=True,
-            )
-
-    def until(self, step: int, ends: float) -> None:
-        """Return when the step is logged; RuntimeError if the run ends before or time runs out."""
-        while max([0, *self.metrics()]) < step:
-            if self.process.poll() is not None or time.monotonic() > ends:
-                self.kill()
-                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
-                raise RuntimeError(f"{tail}\nended before step {step}; {self.log}")
-            time.sleep(0.1)
-
-    def end(self, ends: float) -> int | None:
-        """The exit code; what is left of the group is killed."""
-        try:
-            return self.process.wait(timeout=max(1.0, ends - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        """SIGKILL to the whole group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def metrics(self) -> dict[int, dict[str, float]]:
-        """step -> metrics, as far as they are written."""
-        lines = self.file.read_text().split("\n")[:-1] if self.file.exists() else []
-        return {entry["step"]: entry["data"] for entry in map(json.loads, lines)}
-
-    def drawn(self, step: int) -> tuple[dict[str, str], dict[str, str]]:
-        """uid -> prompt, and key -> response, of a step's rows."""
-        rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
-        return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Of every file below the folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def accuracies(steps: dict[int, dict[str, float]]) -> dict[int, float]:
-    """step -> test accuracy, of the steps that were tested."""
-    import learning_curves  # of the quickstart, by the path that runs.py has added
-
-    found = {step: learning_curves.test_accuracy(values) for step, values in sorted(steps.items())}
-    return {step: value for step, value in found.items() if value is not None}
-
-
-def agreement(steps: dict[int, dict[str, float]]) -> Facts:
-    """How vLLM's log-probs agree with the actor's, and the actor's memory; over all steps."""
-    names = {
-        "probability, vLLM - actor: mean of means": ("training/rollout_probs_diff_mean", "mean"),
-        "probability, vLLM - actor: maximum": ("training/rollout_probs_diff_max", "max"),
-        "correlation of the two, mean": ("training/rollout_actor_probs_pearson_corr", "mean"),
-        "actor's peak memory, GiB": ("perf/max_memory_allocated_gb", "max"),
-        "actor's peak reserved memory, GiB": ("perf/max_memory_reserved_gb", "max"),
-        "gradient norm, mean": ("actor/grad_norm", "mean"),
-        "seconds a step, mean": ("timing_s/step", "mean"),
-    }
-    found: Facts = {}
-    for words, (metric, how) in names.items():
-        values = [entry[metric] for entry in steps.values() if metric in entry]
-        if values:
-            found[words] = max(values) if how == "max" else sum(values) / len(values)
-    return found
-
-
-def gpu_used_mib() -> int:
-    """Memory in use on the first GPU."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
-
-
-def wait_for_gpu(before: int, ends: float) -> float:
-    """Seconds until nine tenths of what was in use is free again; RuntimeError when time runs out."""
-    started = time.monotonic()
-    while (used := gpu_used_mib()) > before / 10:
-        if time.monotonic() > min(ends, started + 60):
-            raise RuntimeError(
-                f"{used} MiB of the GPU are still in use {time.monotonic() - started:.0f} s after the kill"
-            )
-        time.sleep(0.5)
-    return time.monotonic() - started
 
 
 if __name__ == "__main__":

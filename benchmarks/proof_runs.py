@@ -1,0 +1,148 @@
+"""What the stages of benchmarks/gpu_proof.py start and read: commands, trainings that can be killed, their metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import runs
+from common import ROOT, environment_of
+
+
+def environment(stack: str) -> dict[str, str]:
+    """Of everything that is started here."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    # vLLM takes FlashInfer for its sampler to be there on a GPU, and fails at the first request where it is not
+    sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+    return {**os.environ, **environment_of(stack), **sampler, "PYTHONPATH": path, "PYTHON": sys.executable}
+
+
+def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> None:
+    """Run a command, its output added to ``folder/output.log``; RuntimeError with the end of that if it fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "output.log", "a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(stack))
+        try:
+            code = process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it ends what it has started
+            process.wait()
+            raise RuntimeError(f"{limit_s:.0f} s were not enough; {folder}/output.log") from None
+    if code:
+        raise RuntimeError("\n".join((folder / "output.log").read_text(errors="replace").splitlines()[-12:]))
+
+
+class Training:
+    """A run of the quickstart, in a process group of its own; what is left of it is killed when the block ends."""
+
+    def __init__(self, stack: str, folder: Path, name: str, overrides: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file, self.dump, self.log = folder / f"{name}.jsonl", folder / f"dump-{name}", folder / f"{name}.log"
+        arguments = [
+            *runs.quickstart(folder, stack),
+            f"trainer.rollout_data_dir={self.dump}",
+            *overrides,
+        ]
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "exgrpo.main_mix_ppo", *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment(stack) | {"VERL_FILE_LOGGER_PATH": str(self.file)},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def until(self, step: int, ends: float) -> None:
+        """Return when the step is logged; RuntimeError if the run ends before or time runs out."""
+        while max([0, *self.metrics()]) < step:
+            if self.process.poll() is not None or time.monotonic() > ends:
+                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
+                raise RuntimeError(f"{tail}\nended before step {step}; {self.log}")
+            time.sleep(0.1)
+
+    def end(self, ends: float) -> int | None:
+        """The exit code; None when time runs out."""
+        try:
+            return self.process.wait(timeout=max(1.0, ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def metrics(self) -> dict[int, dict[str, float]]:
+        """step -> metrics, as far as they are written."""
+        lines = self.file.read_text().split("\n")[:-1] if self.file.exists() else []
+        return {entry["step"]: entry["data"] for entry in map(json.loads, lines)}
+
+    def drawn(self, step: int) -> tuple[dict[str, str], dict[str, str]]:
+        """uid -> prompt, and key -> response, of a step's rows."""
+        rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
+        return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of every file below the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def accuracies(steps: dict[int, dict[str, float]]) -> dict[int, float]:
+    """step -> test accuracy, of the steps that were tested."""
+    import learning_curves  # of the quickstart, by the path that runs.py has added
+
+    found = {step: learning_curves.test_accuracy(values) for step, values in sorted(steps.items())}
+    return {step: value for step, value in found.items() if value is not None}
+
+
+def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
+    """How vLLM's log-probs agree with the actor's, and the actor's memory; over all steps."""
+    names = {
+        "probability, vLLM - actor: mean of means": ("training/rollout_probs_diff_mean", "mean"),
+        "probability, vLLM - actor: maximum": ("training/rollout_probs_diff_max", "max"),
+        "correlation of the two, mean": ("training/rollout_actor_probs_pearson_corr", "mean"),
+        "actor's peak memory, GiB": ("perf/max_memory_allocated_gb", "max"),
+        "actor's peak reserved memory, GiB": ("perf/max_memory_reserved_gb", "max"),
+        "gradient norm, mean": ("actor/grad_norm", "mean"),
+        "seconds a step, mean": ("timing_s/step", "mean"),
+    }
+    found: dict[str, float] = {}
+    for words, (metric, how) in names.items():
+        values = [entry[metric] for entry in steps.values() if metric in entry]
+        if values:
+            found[words] = max(values) if how == "max" else sum(values) / len(values)
+    return found
+
+
+def gpu_used_mib() -> int:
+    """Memory in use on the first GPU."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
+
+
+def wait_for_gpu(before: int, ends: float) -> float:
+    """Seconds until nine tenths of what was in use is free again; RuntimeError when time runs out."""
+    started = time.monotonic()
+    while (used := gpu_used_mib()) > before / 10:
+        if time.monotonic() > min(ends, started + 60):
+            raise RuntimeError(
+                f"{used} MiB of the GPU are still in use {time.monotonic() - started:.0f} s after the kill"
+            )
+        time.sleep(0.5)
+    return time.monotonic() - started
