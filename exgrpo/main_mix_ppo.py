@@ -11,8 +11,11 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
+from exgrpo import released_scale
 from exgrpo.preflight import resolve, verify
 from exgrpo.task_runner import MixTaskRunner
+
+released_scale.register()  # before Hydra composes
 
 
 @hydra.main(config_path="config", config_name="exgrpo_trainer", version_base=None)

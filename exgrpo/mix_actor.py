@@ -1,4 +1,4 @@
-"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, and the update that can be skipped.
+"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, and the update: its entropy bonus and sums.
 
 Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
 
@@ -9,24 +9,34 @@ together with replay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPOptimizerConfig, PolicyLossConfig
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
+from verl.workers.utils.padding import no_padding_2_padding
 
+from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.loss_settings import LossSettings
-from exgrpo.mix_core_alg import mixed_token_losses
+from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.phase import ON_POLICY, REPLAYED
+from exgrpo.released_scale import RELEASED_GPUS
 
 
 @dataclass
 class MixPolicyLossConfig(PolicyLossConfig):
-    """verl's policy-loss settings and those of :class:`exgrpo.loss_settings.LossSettings`, by the same names."""
+    """verl's policy-loss settings and those of :class:`exgrpo.loss_settings.LossSettings`, by the same names.
 
+    ``entropy_agg`` is how token entropies make the entropy bonus: ``verl``, as the token losses make the loss, or
+    ``released``, see :mod:`exgrpo.released_scale`.
+    """
+
+    entropy_agg: str = "verl"
     off_policy_reshape: str = "p_div_p_0.1"
     off_policy_reshape_weight: float = 1.0
     off_policy_reshape_pow_exp: float = 0.5
@@ -77,13 +87,54 @@ def compute_policy_loss_exgrpo(
         **{name: getattr(loss_config, name) for name in _SHARED},
     )
     settings = settings if mixed else replace(settings, loss_remove_clip=False)  # delayed start: plain PPO until then
-    token_losses, metrics = mixed_token_losses(
+    token_losses, sums = token_losses_and_sums(
         log_prob, old_log_prob, advantages, phase == REPLAYED, response_mask, settings
     )
     loss = agg_loss(
         loss_mat=token_losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info
     )
-    return loss, {f"actor/{name}": value.item() for name, value in metrics.items()}
+    values = torch.stack([value.double() for value in sums.values()]).tolist()  # the device is asked once
+    return loss, {
+        f"actor/{name}" if name == MAXIMUM else SUM + name: value for name, value in zip(sums, values, strict=True)
+    }
+
+
+def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., Any]:
+    """verl's actor loss with the released entropy bonus: each micro-batch's mean over tokens, added, over 8.
+
+    Args:
+        loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned as it is unless its configuration
+            says ``policy_loss.entropy_agg=released``.
+    """
+    config = loss_function.keywords["config"]  # type: ignore[attr-defined]
+    if getattr(config.policy_loss, "entropy_agg", "verl") != "released":
+        return loss_function
+
+    def loss_with_bonus(model_output: dict[str, Any], data: Any, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
+        others = {name: value for name, value in model_output.items() if name != "entropy"}
+        loss, metrics = loss_function(model_output=others, data=data, dp_group=dp_group)
+        if model_output.get("entropy") is None:
+            return loss, metrics
+        mask = data.select("response_mask").to_padded_tensor()["response_mask"].bool()
+        total = torch.where(mask, no_padding_2_padding(model_output["entropy"], data), 0.0).sum()
+        tokens = mask.sum()
+        # FSDP takes the mean over ranks, the release over its GPUs
+        bonus = total / tokens.clamp(min=1) * (data["dp_size"] / RELEASED_GPUS)
+        metrics[SUM + ENTROPY] = Metric(AggregationType.SUM, total)
+        metrics[SUM + ENTROPY_TOKENS] = Metric(AggregationType.SUM, tokens)
+        return loss - config.entropy_coeff * bonus, metrics
+
+    return loss_with_bonus
+
+
+def add_up(metrics: dict[str, Any]) -> None:
+    """Have verl add sums over micro-batches and take the greatest of maxima, in place; it would average them all."""
+    kinds = {f"actor/{MAXIMUM}": AggregationType.MAX}
+    for name, found in metrics.items():
+        kind = AggregationType.SUM if name.startswith(SUM) else kinds.get(name)
+        if kind is not None:
+            metrics[name] = Metric(kind)
+            metrics[name].extend(found.values)
 
 
 @EngineRegistry.register(
@@ -115,7 +166,8 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def train_batch(self, data: Any, loss_function: Any) -> Any:
-        outputs = super().train_batch(data, loss_function)
+        outputs = super().train_batch(data, with_released_entropy(loss_function))
         if self.is_mp_src_rank_with_outputs():
+            add_up(outputs["metrics"])
             outputs["metrics"]["skipped_update"] = [float(self._skipped)]  # a list, as of micro-batches
         return outputs

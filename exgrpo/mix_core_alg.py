@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from exgrpo.loss_metrics import MAXIMUM, means_of
 from exgrpo.loss_settings import LossSettings, beta_of
 
 _MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is cut
@@ -75,6 +76,19 @@ def mixed_token_losses(
     Raises:
         ValueError: one line, for shapes or dtypes that do not fit.
     """
+    losses, sums = token_losses_and_sums(log_prob, old_log_prob, advantages, is_replayed, response_mask, settings)
+    return losses, means_of(sums)
+
+
+def token_losses_and_sums(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    is_replayed: Tensor,
+    response_mask: Tensor,
+    settings: LossSettings,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """:func:`mixed_token_losses` with the sums and counts its metrics are made of, which add up over micro-batches."""
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
     replayed = replayed & mask
@@ -88,8 +102,8 @@ def mixed_token_losses(
         shaped = torch.where(replayed, _replayed_ratio(log_ratio, log_prob, settings), shaped)
     losses = minus_advantages * shaped
     with torch.no_grad():
-        metrics = _metrics(losses, log_ratio, shaped, clipped, mask, replayed)
-    return losses, metrics
+        sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
+    return losses, sums
 
 
 def _checked(
@@ -140,26 +154,24 @@ def _replayed_ratio(log_ratio: Tensor, log_prob: Tensor, settings: LossSettings)
     return shaped
 
 
-def _metrics(
+def _sums(
     losses: Tensor, log_ratio: Tensor, shaped: Tensor, clipped: Tensor | None, mask: Tensor, replayed: Tensor
 ) -> dict[str, Tensor]:
-    """Means over tokens; ``replayed_ess``, the effective sample size of the weights, is (sum w)^2 / (n sum w^2)."""
+    """Sums over fresh and over replayed tokens, their counts, the greatest replayed ratio; 0 where there is none."""
     fresh, zero = mask & ~replayed, losses.new_zeros(())
-    tokens = fresh.sum().clamp(min=1)
     weights = torch.exp(log_ratio[replayed])
-    count, total = max(weights.numel(), 1), weights.sum()
-    squares = weights.square().sum().clamp(min=torch.finfo(weights.dtype).tiny)
     return {
-        "fresh_loss": torch.where(fresh, losses, 0.0).sum() / tokens,
-        "fresh_ratio_mean": torch.where(fresh, torch.exp(log_ratio), 0.0).sum() / tokens,
-        "fresh_clipfrac": zero if clipped is None else (clipped & fresh).sum() / tokens,
-        "ppo_kl": -torch.where(fresh, log_ratio, 0.0).sum() / tokens,
-        "replayed_loss": losses[replayed].sum() / count,
-        "replayed_tokens_share": replayed.sum() / mask.sum().clamp(min=1),
-        "replayed_ratio_mean": total / count,
-        "replayed_ratio_max": weights.max() if weights.numel() else zero,
-        "replayed_shaped_mean": shaped[replayed].sum() / count,
-        "replayed_ess": total.square() / (count * squares),
+        "fresh_tokens": fresh.sum(),
+        "fresh_loss": torch.where(fresh, losses, 0.0).sum(),
+        "fresh_ratio": torch.where(fresh, torch.exp(log_ratio), 0.0).sum(),
+        "fresh_clipped": zero if clipped is None else (clipped & fresh).sum(),
+        "fresh_log_ratio": torch.where(fresh, log_ratio, 0.0).sum(),
+        "replayed_tokens": replayed.sum(),
+        "replayed_loss": losses[replayed].sum(),
+        "replayed_ratio": weights.sum(),
+        "replayed_square": weights.square().sum().clamp(min=torch.finfo(weights.dtype).tiny),
+        "replayed_shaped": shaped[replayed].sum(),
+        MAXIMUM: weights.max() if weights.numel() else zero,
     }
 
 

@@ -26,7 +26,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import checkpoints
+from exgrpo import checkpoints, loss_metrics
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience import durable
 from exgrpo.experience import experience_trainer_ops as ops
@@ -153,6 +153,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass over the batch; then the pool observes the fresh rows, and replayed rows get their own past."""
         batch = super()._compute_old_log_prob(batch, metrics)
+        actor, length = self.config.actor_rollout_ref.actor, self.config.data.max_response_length
+        if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # verl divides by the loss's scale: no part of an entropy
+            metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
@@ -185,6 +188,12 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         metrics["experience/fresh_score"] = score
         metrics["experience/mixing"] = float(was_mixing)
         metrics["experience/refused"] = float(sum(group.refused for group in groups))
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's update; the sums it reports become the means and shares of the whole step."""
+        batch = super()._update_actor(batch, metrics)
+        loss_metrics.finish(metrics)
+        return batch
 
     # -- 4. checkpoints -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from exgrpo import released_scale
 from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
@@ -47,6 +48,7 @@ def verify(config: DictConfig) -> None:
     _platform(config)
     _packages(config)
     _files(config)
+    released_scale.check(config)
     if experience.experience:
         _required(config, _REQUIRED_BY_REPLAY)
         _rotation(config.trainer)
@@ -57,11 +59,13 @@ def verify(config: DictConfig) -> None:
 def resolve(config: DictConfig) -> None:
     """Settings that follow from others: without replay the loss is verl's own; seeded rollouts are an agent loop."""
     with open_dict(config):
+        actor = config.actor_rollout_ref.actor
+        actor.loss_scale_factor = actor.loss_scale_factor  # the other processes do not know exgrpo.released_scale
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent
             agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
         if not ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
-            config.actor_rollout_ref.actor.policy_loss.loss_mode = "vanilla"
+            actor.policy_loss.loss_mode = "vanilla"
 
 
 def _required(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:

@@ -60,6 +60,8 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     actor_rollout_ref.actor.ppo_max_token_len_per_gpu=32768 \
     actor_rollout_ref.actor.entropy_coeff=0.001 \
     actor_rollout_ref.actor.use_kl_loss=False \
+    'actor_rollout_ref.actor.loss_scale_factor=${exgrpo.released_scale:}' \
+    actor_rollout_ref.actor.policy_loss.entropy_agg=released \
     actor_rollout_ref.actor.policy_loss.off_policy_reshape=p_div_p_0.1 \
     actor_rollout_ref.actor.policy_loss.loss_remove_clip=True \
     actor_rollout_ref.rollout.n=8 \

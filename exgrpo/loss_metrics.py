@@ -1,0 +1,49 @@
+"""The metrics of an update from sums and counts, which can be added over micro-batches, ranks and mini-batches.
+
+A mean of means is wrong where the parts differ: a micro-batch without a replayed row would count as a ratio of 0. So
+the actor reports sums under ``actor/sum/``, verl's reductions scale all of them alike, and the trainer divides once.
+Plain arithmetic: the same formulas for torch's scalars in the loss and for floats in the trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+SUM = "actor/sum/"
+MAXIMUM = "replayed_ratio_max"
+ENTROPY, ENTROPY_TOKENS = "entropy", "entropy_tokens"
+
+
+def means_of(sums: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics by the names the README explains; 0 for an empty selection. Counts may be fractions of the true ones.
+
+    ``replayed_ess``, the effective sample size of the importance weights, is (sum w)^2 / (n sum w^2).
+    """
+    fresh, replayed, weights = sums["fresh_tokens"], sums["replayed_tokens"], sums["replayed_ratio"]
+    return {
+        "fresh_loss": _share(sums["fresh_loss"], fresh),
+        "fresh_ratio_mean": _share(sums["fresh_ratio"], fresh),
+        "fresh_clipfrac": _share(sums["fresh_clipped"], fresh),
+        "ppo_kl": -_share(sums["fresh_log_ratio"], fresh),
+        "replayed_loss": _share(sums["replayed_loss"], replayed),
+        "replayed_tokens_share": _share(replayed, fresh + replayed),
+        "replayed_ratio_mean": _share(weights, replayed),
+        MAXIMUM: sums[MAXIMUM],
+        "replayed_shaped_mean": _share(sums["replayed_shaped"], replayed),
+        "replayed_ess": _share(weights * weights, replayed * sums["replayed_square"]),
+    }
+
+
+def _share(part: Any, whole: Any) -> Any:
+    return part / (whole + (whole == 0))
+
+
+def finish(metrics: MutableMapping[str, Any]) -> None:
+    """Replace a step's reduced sums by what they stand for, in place; nothing happens where there are none."""
+    sums = {name.removeprefix(SUM): metrics.pop(name) for name in list(metrics) if name.startswith(SUM)}
+    if ENTROPY in sums:
+        metrics["actor/entropy_loss"] = _share(sums[ENTROPY], sums[ENTROPY_TOKENS])
+    if "fresh_tokens" in sums:
+        sums[MAXIMUM] = metrics[f"actor/{MAXIMUM}"]
+        metrics.update({f"actor/{name}": value for name, value in means_of(sums).items()})

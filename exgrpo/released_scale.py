@@ -1,0 +1,49 @@
+"""The scale of the released update, on any number of GPUs.
+
+The released run sums the token losses of each GPU's rows, divides by the longest response allowed and averages over its
+8 GPUs; ``clip_grad`` 1.0 and ``skip_grad_bound`` 500 belong to that scale. Its entropy bonus is the mean over response
+tokens of each micro-batch, added up over micro-batches and averaged over the 8 GPUs. Here both are sums over the whole
+mini-batch divided by 8, whatever number of GPUs holds the rows.
+
+verl's ``seq-mean-token-sum-norm`` divides the sum of token losses by the rows of a mini-batch and by
+``actor.loss_scale_factor``, so that a factor of length * 8 / rows gives the released sum.
+"""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+
+RELEASED_GPUS = 8
+ENTROPY_AGGS = ("verl", "released")
+
+
+def released_scale(response_length: int, rows: int) -> float:
+    """The ``actor.loss_scale_factor`` under which verl's loss is the released one.
+
+    Args:
+        response_length: longest response allowed, in tokens (``data.max_response_length``).
+        rows: rollouts of a mini-batch on all GPUs together (``ppo_mini_batch_size`` prompts times ``rollout.n``).
+    """
+    scale = response_length * RELEASED_GPUS / rows
+    return int(scale) if scale.is_integer() else scale
+
+
+def register() -> None:
+    """Make ``${exgrpo.released_scale:}`` known to configurations; it reads the keys above from the whole of one."""
+    OmegaConf.register_new_resolver("exgrpo.released_scale", _of, replace=True)
+
+
+def _of(*, _root_: DictConfig) -> float:
+    actor_rollout = _root_.actor_rollout_ref
+    rows = actor_rollout.actor.ppo_mini_batch_size * actor_rollout.rollout.n
+    return released_scale(_root_.data.max_response_length, rows)
+
+
+def check(config: DictConfig) -> None:
+    """ValueError, one line, for a ``policy_loss.entropy_agg`` that is unknown or cannot work."""
+    key = "actor_rollout_ref.actor.policy_loss.entropy_agg"
+    value = OmegaConf.select(config, key)
+    if value not in ENTROPY_AGGS:
+        raise ValueError(f"{key}={value}: must be one of {', '.join(ENTROPY_AGGS)}")
+    if value == "released" and OmegaConf.select(config, "distillation.enabled"):
+        raise ValueError(f"{key}=released: must be verl with distillation.enabled=True, whose loss is another")
