@@ -51,7 +51,8 @@ def grade(
     Args:
         oat: judge by the second grader too: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
         any_true: then ``correct`` is what either grader calls right.
-        require_think: what counts is what follows the last </think>, and without one the answer is wrong.
+        require_think: what counts is what follows the first </think>, as in training, and without one the answer is
+            wrong.
         processes: that judge at a time, of each grader; as many as there are cores.
 
     Raises:

@@ -47,8 +47,9 @@ def compute_score(
     Args:
         data_source, extra_info: verl passes them; unused.
         ground_truth: LaTeX of the right answer, with or without its dollars.
-        require_think: what counts is what follows the closing </think>, and without one the answer is wrong (version 3
-            of the released rewards, its script's); else the whole response (version 4).
+        solution_str: the response. The prompt's own ``<think>\\n`` may stand before it or not, the verdict is the same.
+        require_think: what counts is what follows the first </think>, up to a second one if there is, and without one
+            the answer is wrong (version 3 of the released rewards, its script's); else the whole response (version 4).
         timeout_s: seconds for this answer once its turn has come (the threads of a caller share one process, which
             takes up to START_TIMEOUT_S to start); one that takes longer is wrong.
         **_: verl passes the address and the tokenizer of a reward model where there is one; unused.
@@ -71,9 +72,10 @@ def compute_score(
 def judged_part(response: str, require_think: bool) -> str:
     """What of a response counts, at most MAX_CHARACTERS from its end; empty where nothing does."""
     if require_think:
-        _before, closed, response = response.rpartition(THINK_END)
+        _thought, closed, solution = response.partition(THINK_END)
         if not closed:
             return ""
+        response = solution.partition(THINK_END)[0]
     return response[-MAX_CHARACTERS:] if response.strip() else ""
 
 

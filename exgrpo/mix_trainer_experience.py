@@ -36,6 +36,7 @@ from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.experience.replay_metrics import ratio_metrics, replay_metrics
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.first_look import first_prompt, first_response
 from exgrpo.phase import FRESH, ON_POLICY, REPLAYED
 from exgrpo.train_files import read_question_ids
 
@@ -59,6 +60,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     def _init_dataloader(self) -> None:
         """verl's loaders; then the pool, which must know the questions it belongs to."""
         super()._init_dataloader()
+        print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
+        self.response_shown = False
         rollout_n = self.config.actor_rollout_ref.rollout.n
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
         if not self.experience.experience:
@@ -121,6 +124,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
         """One replayed trajectory completes each replayed group, while the actor holds the weights that generated."""
+        if not self.response_shown:
+            print(first_response(batch, self.tokenizer), flush=True)
+            self.response_shown = True
         if not self.experience.experience:
             return super()._balance_batch(batch, metrics, **kwargs)
         started = time.perf_counter()

@@ -17,6 +17,7 @@ from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
+from exgrpo.prompt_check import verify_prompts
 from exgrpo.train_files import is_local, read_question_ids
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent_loops.yaml"
@@ -54,6 +55,7 @@ def verify(config: DictConfig) -> None:
         _rotation(config.trainer)
         _loss(config.actor_rollout_ref.actor)
         _data_and_checkpoint(config)
+    verify_prompts(config)
 
 
 def resolve(config: DictConfig) -> None:

@@ -17,6 +17,7 @@ from exgrpo.experience.candidate_scoring import SCRATCH, choose_trajectories, sc
 from exgrpo.experience.replay_metrics import replay_metrics
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.first_look import first_response
 
 QUEUE = {
     "enable": True,
@@ -111,6 +112,21 @@ class Model:
             "log_probs": torch.nested.as_nested_tensor([-row for row in entropies], layout=torch.jagged),
         }
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch)))
+
+
+class Words:
+    """A tokenizer whose words are the ids."""
+
+    def decode(self, ids):
+        return " ".join(str(token) for token in ids.tolist())
+
+
+def test_the_first_graded_response_is_shown_with_its_prompt_and_reward(partition):
+    batch = put(partition, group("b", 1, 1) + group("a", 0, 1)[::-1])
+    said = first_response(batch, Words())
+    assert said.splitlines()[1:] == ["7 8 9", "exgrpo: and the response:", "11 11"]
+    assert "2 tokens, reward 0;" in said
+    assert "reward 1;" in first_response(put(partition, group("0", 1)), Words())
 
 
 def test_order_is_that_of_prompts_and_sessions(partition):

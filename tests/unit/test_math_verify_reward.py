@@ -49,6 +49,30 @@ def test_only_what_follows_the_thought_counts():
     assert whole(r"\boxed{2}", "2")["score"] == 1
 
 
+def test_after_the_first_thought_there_is_no_second_try():
+    assert compute_score("math", r"a </think> \boxed{1} </think> \boxed{2}", "1")["score"] == 1  # as released
+    assert compute_score("math", r"a </think> \boxed{1} </think> \boxed{2}", "2")["score"] == 0
+    assert compute_score("math", r"a </think></think> \boxed{2}", "2")["score"] == 0
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"a </think> \boxed{2}",
+        r"<think> again </think> \boxed{2}",  # opened by the prompt and once more by the model
+        r"\boxed{2}",
+        r"</think> \boxed{2}",
+        r"a </think> \boxed{2} <think> no: </think> \boxed{3}",
+        "",
+    ],
+)
+def test_the_thought_that_the_prompt_opened_changes_no_verdict(response):
+    """The release grades the prompt's ``<think>`` and the response as one text; verl hands over the response alone."""
+    shown_and_written = compute_score("math", f"<think>\n{response}", "2")
+    assert shown_and_written == compute_score("math", response, "2")
+    assert shown_and_written["score"] == float("</think>" in response)
+
+
 @pytest.mark.parametrize(
     "answer",
     [

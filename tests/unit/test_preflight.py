@@ -19,13 +19,14 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.preflight import resolve, verify
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
+BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 
 
 @pytest.fixture
 def files(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t"} for i in range(16)]
     pd.DataFrame(rows).to_parquet(tmp_path / "data.parquet")
-    (tmp_path / "model").mkdir()
+    (tmp_path / "model").symlink_to(BASE_MODEL)
     return tmp_path
 
 
@@ -34,6 +35,9 @@ def overrides(files, *more):
         f"data.train_files={files}/data.parquet",
         f"data.val_files={files}/data.parquet",
         "data.train_batch_size=8",
+        "data.max_prompt_length=64",
+        "data.max_response_length=64",
+        "reward.custom_reward_function.reward_kwargs.require_think=False",
         f"actor_rollout_ref.model.path={files}/model",
         "actor_rollout_ref.rollout.n=8",
         f"trainer.default_local_dir={files}/checkpoints",

@@ -1,0 +1,43 @@
+"""What is trained, shown once at the start of a run: the first prompt, and the first response with its reward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+from exgrpo.experience.experience_helpers import split_key
+from exgrpo.prompts import render, token_count
+
+MAX_CHARACTERS = 4_000  # of a text; of a longer one its two ends are shown
+
+
+def first_prompt(dataset: RLHFDataset, tokenizer: Any) -> str:
+    """The data's first question as the model will be shown it, special tokens and all."""
+    messages = dataset[0]["raw_prompt"]
+    prompt = render(tokenizer, messages, **dataset.apply_chat_template_kwargs)
+    return f"exgrpo: the data's first prompt, {token_count(tokenizer, prompt)} tokens:\n{clipped(prompt)}"
+
+
+def first_response(batch: KVBatchMeta, tokenizer: Any) -> str:
+    """The step's first rollout, in the order of its questions: what was shown, what was written, and its reward."""
+    key = min(batch.keys, key=split_key)
+    row = tq.kv_batch_get(
+        keys=[key], partition_id=batch.partition_id, select_fields=["prompts", "responses", "rm_scores"]
+    )
+    prompt, response, scores = (row[name].unbind()[0] for name in ("prompts", "responses", "rm_scores"))
+    return (
+        f"exgrpo: the first graded response, {len(response)} tokens, reward {float(scores.sum()):g}; its prompt:\n"
+        f"{clipped(tokenizer.decode(prompt))}\n"
+        f"exgrpo: and the response:\n{clipped(tokenizer.decode(response))}"
+    )
+
+
+def clipped(text: str) -> str:
+    """The text, or its two ends and how much between them is not shown."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    half = MAX_CHARACTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"

@@ -1,0 +1,108 @@
+"""The chat template of a thinking copy: a model's own or one of two plain ones, with a thought opened at its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from exgrpo.prompts import load_tokenizer, opens_thought, render
+
+KINDS = ("auto", "own", "chatml", "plain", "keep")
+_CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+_PLAIN = (
+    "{{ bos_token }}"
+    "{% for message in messages %}"
+    "{% if message['role'] != 'system' %}{{ (message['role'] | capitalize) + ':\\n' }}{% endif %}"
+    "{{ message['content'] + '\\n\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:\\n' }}{% endif %}"
+)
+_OPENING = "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+_PROBE = [{"role": "system", "content": "Think first."}, {"role": "user", "content": "What is 6 times 7?"}]
+
+
+def write_template(model: Path, folder: Path, kind: str) -> list[str]:
+    """Put the template into ``folder`` and render a question by it; what was done and what a model is shown."""
+    before, own = load_tokenizer(model), _template(model)
+    if kind == "auto":
+        chatml = {"<|im_start|>", "<|im_end|>"} <= before.get_vocab().keys()
+        kind = "own" if own else "chatml" if chatml else "plain"
+    if kind == "own" and own is None:
+        raise ValueError(f"--template=own: {model} has no chat template")
+    if kind != "keep":
+        text = {"own": own or "", "chatml": _CHATML, "plain": _PLAIN}[kind]
+        if kind != "own" or not opens_thought(_render(before, f"--template={kind}")):
+            text = text.removesuffix("\n") + _OPENING
+        (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+        edit_json(folder / "tokenizer_config.json", lambda settings: settings.pop("chat_template", None))
+    if kind == "keep" and own is None:
+        return []
+    tokenizer = load_tokenizer(folder)
+    prompt = _render(tokenizer, f"--template={kind}")
+    if kind != "keep" and not (opens_thought(prompt) and all(message["content"] in prompt for message in _PROBE)):
+        raise ValueError(
+            f"--template={kind}: renders a system message, a question and <think> as {prompt!r}; "
+            "--template=chatml or plain has a place for each"
+        )
+    return [
+        f"template: {kind}; a prompt reads {prompt!r}",
+        f"generation stops at {_stops(folder, tokenizer)}, as before",
+    ]
+
+
+def _template(model: Path) -> str | None:
+    """The chat template of a model folder; of several the default one."""
+    if (path := model / "chat_template.jinja").is_file():
+        return path.read_text(encoding="utf-8")
+    path = model / "tokenizer_config.json"
+    template = read_json(path).get("chat_template") if path.is_file() else None
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    return template
+
+
+def _render(tokenizer: Any, name: str) -> str:
+    try:
+        return render(tokenizer, _PROBE)
+    except Exception as error:  # templates raise what they like, for instance at a system message
+        raise ValueError(f"{name}: the template fails at a system message and a question ({error})") from error
+
+
+def _stops(folder: Path, tokenizer: Any) -> str:
+    """The tokens at which vLLM ends a response: the tokenizer's end and those of generation_config.json."""
+    path = folder / "generation_config.json"
+    ids = read_json(path).get("eos_token_id") if path.is_file() else None
+    ids = [ids] if isinstance(ids, int) else list(ids or [])
+    tokens = [tokenizer.eos_token, *tokenizer.convert_ids_to_tokens(ids)]
+    return " and ".join(dict.fromkeys(str(token) for token in tokens))
+
+
+def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a file's object in place; where there is no such file, nothing."""
+    if path.is_file():
+        settings = read_json(path)
+        change(settings)
+        write_json(path, settings)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's object; ValueError where it holds none."""
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON ({error})") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: is no JSON object")
+    return settings
+
+
+def write_json(path: Path, settings: dict[str, Any]) -> None:
+    """Write an object as a new file."""
+    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
