@@ -105,7 +105,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         marks = columns.pop("is_replayed")
         rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
         self.replayed_questions |= {uid: question for uid, question, mark in rows if mark}
-        self.step_questions += columns["question_id"]
+        self.step_questions.extend(columns["question_id"])
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
@@ -151,8 +151,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         prompts = {uid: sibling.row["prompts"] for uid, sibling in siblings.items()}
         rollout = self.config.actor_rollout_ref.rollout
         micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
-        compute, multiple = self.actor_rollout_wg.compute_log_prob, micro * self._data_parallel_size()
-        return score_candidates(candidates, prompts, self.experience, compute, multiple, rollout.temperature)
+        compute, ranks = self.actor_rollout_wg.compute_log_prob, self._data_parallel_size()
+        return score_candidates(candidates, prompts, self.experience, compute, ranks, micro, rollout.temperature)
 
     def _data_parallel_size(self) -> int:
         workers = self.actor_rollout_wg
