@@ -103,10 +103,9 @@ def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
         return None
     first: Exception | None = None
     for step in (step for step in saved_steps(root) if step <= marked):
-        folder = step_folder(root, step)
         try:
-            _check_weights(folder)
-            loaded = load(folder, step)
+            _check_whole(root, step)
+            loaded = load(step_folder(root, step), step)
         except (FileNotFoundError, DamagedPool) as error:
             logger.error("checkpoint of step %d cannot be used: %s", step, error)
             first = first or error
@@ -120,14 +119,40 @@ def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
     return None
 
 
-def _check_weights(folder: Path) -> None:
-    for name in ("actor", "data.pt"):  # verl writes the weights first and data.pt last
-        if not (folder / name).exists():
-            raise FileNotFoundError(f"{folder} has no {name}: verl had not finished it, or has deleted it")
+def _check_whole(root: Path, step: int) -> None:
+    """A checkpoint that verl had not finished, or whose weights are gone, is none to go on from.
+
+    verl writes the weights first, each node on its own disk, and data.pt last. Where no step has weights on this disk,
+    they are on those of the actor's nodes; where some step has, this one's must be here too.
+    """
+    folder = step_folder(root, step)
+    if not (folder / "data.pt").exists():
+        raise FileNotFoundError(f"{folder} has no data.pt: verl had not finished it")
+    if (folder / "actor").exists():
+        return
+    other = next((other for other in saved_steps(root) if (step_folder(root, other) / "actor").exists()), None)
+    if other is not None:
+        raise FileNotFoundError(f"{folder} has no actor, though step {other} has: its weights were deleted")
+    logger.warning("%s has no weights on this disk; they must be on the disks of the actor's nodes", folder)
 
 
-def drop_experience_without_weights(root: Path) -> None:
-    """verl's rotation deletes old weights only; the experience of a checkpoint whose weights are gone goes too."""
-    for folder in root.glob("global_step_*"):
-        if not (folder / "actor").exists():
-            shutil.rmtree(folder / POOL, ignore_errors=True)
+class Rotation:
+    """Deletes the experience of each checkpoint whose weights verl deletes, and of no other.
+
+    verl keeps the newest ``keep`` of those that its own process has written, and begins a save by deleting what exceeds
+    that. The same count is kept here, since the weights may be on another node's disk, where this process cannot look.
+
+    Args:
+        root: the folder of the checkpoints.
+        keep: ``trainer.max_actor_ckpt_to_keep``: 2 or more; None keeps all.
+    """
+
+    def __init__(self, root: Path, keep: int | None):
+        self._root, self._keep, self._saved = root, keep, list[int]()
+
+    def make_room(self, step: int) -> None:
+        """Call just before verl saves ``step``: what verl deletes then cannot be resumed from anyway."""
+        surplus = max(0, len(self._saved) + 1 - self._keep) if self._keep else 0
+        for old in self._saved[:surplus]:
+            shutil.rmtree(step_folder(self._root, old) / POOL, ignore_errors=True)
+        self._saved = [*self._saved[surplus:], step]

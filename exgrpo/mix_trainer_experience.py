@@ -66,11 +66,15 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
         if not self.experience.experience:
             return
+        if self.processor is not None:  # preflight sees the model only where it is a folder
+            raise ValueError("actor_rollout_ref.model.path: has a processor; a replayed trajectory is text alone")
         questions = self.train_dataset.question_ids()
         self.row_of_question = {question: row for row, question in enumerate(questions)}
         self.selector = TrajectorySelector(self.experience.exp_metric, self.experience.exp_select_mode)
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
-        self.replayed_questions: dict[str, str] = {}  # uid -> question, of this step's replayed groups
+        self.drawn_at = -1  # the step that the next two are of
+        self.step_questions: list[str] = []  # its questions, in the order of their uids
+        self.replayed_questions: dict[str, str] = {}  # uid -> question, of its replayed groups
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.replay_seconds = 0.0
         self._init_experience()
@@ -81,29 +85,37 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     # -- 1. draw prompts ------------------------------------------------------------------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """rho * B replayed questions and the rest fresh; no question twice, none fetched and thrown away."""
+        """rho * B replayed questions and the rest fresh; no question twice, none fetched and thrown away.
+
+        A second call in a step replaces groups that failed (``trainer.v1.sampler.sync_refill_failed_groups``): by fresh
+        questions that are new to the step.
+        """
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
             return super()._next_train_batch(size)
+        if self.drawn_at != self.global_steps:
+            self.drawn_at, self.step_questions, self.replayed_questions = self.global_steps, [], {}
         replayed: list[str] = []
-        if self.state.mixing:
+        if self.state.mixing and not self.step_questions:
             wanted = int(self.experience.experience_ratio * size)
             replayed = self.pool.choose(wanted, self.state.rng, exclude=frozenset(self.state.deferred))
-        fresh = self._fresh_rows(size - len(replayed), frozenset(replayed))
-        columns = self.mix_collate(fresh, replayed, self.global_steps, self.state.rng)
+        drawn = frozenset([*replayed, *self.step_questions])
+        wanted, left = size - len(replayed), len(self.row_of_question) - len(drawn)
+        if wanted > left:
+            raise RuntimeError(f"step {self.global_steps} needs {wanted} more questions, {left} are not in it yet")
+        fresh = self._fresh_rows(wanted, drawn)
+        columns = self.mix_collate(fresh, replayed, self.global_steps, self.state.rng, first=len(self.step_questions))
         marks = columns.pop("is_replayed")
-        self.replayed_questions = {
-            uid: question
-            for uid, question, mark in zip(columns["uid"], columns["question_id"], marks, strict=True)
-            if mark
-        }
+        rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
+        self.replayed_questions |= {uid: question for uid, question, mark in rows if mark}
+        self.step_questions.extend(columns["question_id"])
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _fresh_rows(self, count: int, replayed: frozenset[str]) -> list[dict[str, Any]]:
+    def _fresh_rows(self, count: int, drawn: frozenset[str]) -> list[dict[str, Any]]:
         """The next ``count`` rows of the data; one whose question is in the step already waits for the next step."""
-        taken = set(replayed)
+        taken = set(drawn)
         waiting, self.state.deferred = self.state.deferred, []
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
@@ -145,8 +157,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         prompts = {uid: sibling.row["prompts"] for uid, sibling in siblings.items()}
         rollout = self.config.actor_rollout_ref.rollout
         micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
-        compute, multiple = self.actor_rollout_wg.compute_log_prob, micro * self._data_parallel_size()
-        return score_candidates(candidates, prompts, self.experience, compute, multiple, rollout.temperature)
+        compute, ranks = self.actor_rollout_wg.compute_log_prob, self._data_parallel_size()
+        return score_candidates(candidates, prompts, self.experience, compute, ranks, micro, rollout.temperature)
 
     def _data_parallel_size(self) -> int:
         workers = self.actor_rollout_wg
@@ -215,7 +227,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         root = Path(trainer.default_local_dir)
         root.mkdir(parents=True, exist_ok=True)
         self.writer = contextlib.ExitStack()  # holds the folder as long as this process lives
-        self.writer.enter_context(durable.exclusive(root, patience_s=30))  # a killed run takes a moment to be gone
+        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))  # a killed run takes a moment
+        self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
         self.resumed_step, self.pool, self.state = checkpoints.open_experience(trainer, self.experience, self.identity)
         if gone := self.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
             logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
@@ -228,10 +241,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
-        root = Path(self.config.trainer.default_local_dir)
         if self.experience.experience:
-            folder = checkpoints.step_folder(root, self.global_steps)
+            folder = checkpoints.step_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
             self.pool.save(folder / checkpoints.POOL, self.global_steps, self.identity, self.state.to_json())
+            self.rotation.make_room(self.global_steps)
         super()._save_checkpoint()
-        if self.config.trainer.get("max_actor_ckpt_to_keep"):
-            checkpoints.drop_experience_without_weights(root)

@@ -12,13 +12,14 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from exgrpo import released_scale
+from exgrpo.absolute_paths import make_absolute
 from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.prompt_check import verify_prompts
-from exgrpo.train_files import is_local, read_question_ids
+from exgrpo.train_files import column_names, is_local, read_question_ids
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent_loops.yaml"
 
@@ -26,6 +27,7 @@ SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent
 _REQUIRED: list[tuple[str, Any, str]] = [
     ("trainer.use_v1", True, "the older trainer is not supported"),
     ("trainer.v1.trainer_mode", "exgrpo", "asynchronous modes are not supported"),
+    ("model_engine", "dp", "only FSDP's engine knows the loss's and the optimizer's settings"),
 ]
 # the same, for replay alone
 _REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
@@ -36,7 +38,9 @@ _REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
     ("algorithm.rollout_correction.rollout_rs", None, "rejected tokens cannot be told from replayed ones"),
     ("actor_rollout_ref.actor.policy_loss.loss_mode", "exgrpo", "another loss would take replayed tokens for fresh"),
     ("actor_rollout_ref.rollout.multi_turn.enable", False, "a trajectory is one response"),
+    ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
     ("distillation.enabled", False, "replayed rows have no teacher"),
+    ("skip.rollout_tq.enable", False, "rollouts of an earlier run would be filed under other questions"),
     ("data.gen_batch_size", 1, "fresh questions are fetched one by one, so that none is thrown away"),
 ]
 
@@ -47,22 +51,29 @@ def verify(config: DictConfig) -> None:
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     _required(config, _REQUIRED)
     _platform(config)
+    _engine(config.actor_rollout_ref.actor)
     _packages(config)
     _files(config)
     released_scale.check(config)
+    _ranks(config)
     if experience.experience:
         _required(config, _REQUIRED_BY_REPLAY)
         _rotation(config.trainer)
+        _text_alone(config)
         _loss(config.actor_rollout_ref.actor)
         _data_and_checkpoint(config)
     verify_prompts(config)
 
 
 def resolve(config: DictConfig) -> None:
-    """Settings that follow from others: without replay the loss is verl's own; seeded rollouts are an agent loop."""
+    """Settings that follow from others: without replay the loss is verl's own; seeded rollouts are an agent loop.
+
+    Paths become absolute, since verl's runner may be on another node.
+    """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
         actor.loss_scale_factor = actor.loss_scale_factor  # the other processes do not know exgrpo.released_scale
+        make_absolute(config)
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent
             agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
@@ -84,6 +95,11 @@ def _platform(config: DictConfig) -> None:
             f"trainer.device={config.trainer.device} with VERL_PLATFORM={asked or '(unset)'} in the environment: "
             "stack=cpu and VERL_PLATFORM=cpu go together"
         )
+
+
+def _engine(actor: DictConfig) -> None:
+    if actor.strategy not in ("fsdp", "fsdp2"):
+        raise ValueError(f"actor_rollout_ref.actor.strategy={actor.strategy}: must be fsdp2 or fsdp")
 
 
 def _packages(config: DictConfig) -> None:
@@ -116,6 +132,36 @@ def _files(config: DictConfig) -> None:
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
 
 
+def _ranks(config: DictConfig) -> None:
+    """verl's FSDP shards are files of one rank each, named by their number; where they are on this disk we look."""
+    trainer, folder = config.trainer, _resumed_folder(config)
+    if folder is None:
+        return
+    saved = {int(path.name.split("_")[3]) for path in (folder / "actor").glob("model_world_size_*_rank_*.pt")}
+    if saved and trainer.nnodes * trainer.n_gpus_per_node not in saved:
+        raise ValueError(
+            f"trainer.nnodes={trainer.nnodes} trainer.n_gpus_per_node={trainer.n_gpus_per_node}: {folder} was saved on "
+            f"{max(saved)} GPUs, and verl resumes on the same number only; on another, begin a new run with the "
+            f"weights that python -m verl.model_merger makes and trainer.experience_import={folder / POOL}"
+        )
+
+
+def _text_alone(config: DictConfig) -> None:
+    """A replayed row has the token ids of a text, its mask is ones, its positions count from 0."""
+    refused = {f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")}
+    for path in filter(is_local, _paths(config.data.train_files)):
+        names = column_names(path)
+        for key, column in refused.items():
+            if column in names:
+                raise ValueError(f"{key}={column}: {path} has that column; a replayed trajectory is text alone")
+        if "agent_name" in names:
+            raise ValueError(f"data.train_files: {path} has a column agent_name; all rows must use one agent loop")
+    model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        if (model / name).is_file():
+            raise ValueError(f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is text alone")
+
+
 def _loss(actor: DictConfig) -> None:
     names = LossSettings.__dataclass_fields__
     LossSettings(**{name: value for name, value in actor.policy_loss.items() if name in names})
@@ -144,15 +190,21 @@ def _data_and_checkpoint(config: DictConfig) -> None:
             )
 
 
-def _experience_to_read(config: DictConfig) -> Path | None:
-    """The saved pool this run would begin with; None where it begins without."""
+def _resumed_folder(config: DictConfig) -> Path | None:
+    """The checkpoint this run would go on from, if this node's disk has it."""
     trainer = config.trainer
     folder = None
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
     elif trainer.resume_mode == "auto" and (step := marked_step(Path(trainer.default_local_dir))) is not None:
         folder = step_folder(Path(trainer.default_local_dir), step)
-    if folder is None or not folder.is_dir():
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def _experience_to_read(config: DictConfig) -> Path | None:
+    """The saved pool this run would begin with; None where it begins without."""
+    trainer, folder = config.trainer, _resumed_folder(config)
+    if folder is None:
         if trainer.experience_import is None:
             return None
         if not (Path(trainer.experience_import) / MANIFEST).is_file():

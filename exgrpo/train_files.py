@@ -36,6 +36,17 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
     return ids
 
 
+def column_names(path: str) -> list[str]:
+    """The names of a file's columns."""
+    import pyarrow.json
+    import pyarrow.parquet
+
+    file = Path(path).expanduser()
+    if file.suffix == ".parquet":
+        return list(pyarrow.parquet.read_schema(file).names)
+    return list(pyarrow.json.read_json(file).column_names)
+
+
 def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:
     import pyarrow.json
     import pyarrow.parquet

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
+from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
 
@@ -53,7 +54,8 @@ def score_candidates(
     prompts: Mapping[str, torch.Tensor],
     config: ExperienceConfig,
     compute_log_prob: Callable[[KVBatchMeta], Any],
-    multiple: int,
+    ranks: int,
+    micro_batch: int,
     temperature: float,
 ) -> Scored:
     """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step).
@@ -65,7 +67,8 @@ def score_candidates(
         candidates: uid -> candidates.
         prompts: uid -> prompt tokens, int64 [P].
         compute_log_prob: the actor's; fills ``entropy`` and ``log_probs`` of the rows it is given.
-        multiple: the number of rows must be a multiple of it (ranks x micro-batch); the first row is repeated.
+        ranks: data-parallel ranks that share the rows.
+        micro_batch: each rank's number of rows must be a multiple of it.
     """
     compares = config.exp_metric != "random"
     left = {uid: promising(found, config) for uid, found in candidates.items()}
@@ -75,7 +78,7 @@ def score_candidates(
     if not asked:
         return Scored(left, scores, prefiltered=prefiltered)
     rows = [(prompts[uid], trajectory) for uid in asked for trajectory in left[uid]]
-    passes = iter(_through_the_model(rows, compute_log_prob, multiple, temperature))
+    passes = iter(_through_the_model(rows, compute_log_prob, ranks, micro_batch, temperature))
     for uid in asked:
         seen = [(trajectory, *next(passes)) for trajectory in left[uid]]
         kept = [one for one in seen if not config.exp_min_ess or _ess(one[0], one[2]) >= config.exp_min_ess]
@@ -128,15 +131,34 @@ def _score(metric: Metric, entropies_T: npt.NDArray[np.float32], log_probs_T: np
     return mean_entropy(entropies_T) if metric == "ent" else perplexity(log_probs_T)
 
 
+def dealt(lengths: list[int], ranks: int, multiple: int) -> list[int]:
+    """The order in which rows go to the ranks, each of which takes the next equal share: their work is about the same.
+
+    Args:
+        lengths: of each row, in tokens.
+        multiple: the number of rows must be a multiple of it, and is made so by repeating the shortest.
+
+    Returns:
+        Positions in ``lengths``, each at least once.
+    """
+    shortest = min(range(len(lengths)), key=lengths.__getitem__)
+    rows = [*range(len(lengths)), *[shortest] * (-len(lengths) % multiple)]
+    work = calculate_workload(torch.tensor([lengths[row] for row in rows], dtype=torch.int64)).tolist()
+    shares = get_seqlen_balanced_partitions(work, k_partitions=ranks, equal_size=True)
+    return [rows[position] for share in shares for position in share]
+
+
 def _through_the_model(
     candidates: list[tuple[torch.Tensor, Trajectory]],
     compute_log_prob: Callable[[KVBatchMeta], Any],
-    multiple: int,
+    ranks: int,
+    micro_batch: int,
     temperature: float,
 ) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
     """Entropies and log-probs [T] of each, by way of a scratch partition that is empty again afterwards."""
     rows = [candidate_row(prompt, trajectory) for prompt, trajectory in candidates]
-    rows += [rows[0]] * (-len(rows) % multiple)
+    order = dealt([len(row["input_ids"]) for row in rows], ranks, ranks * micro_batch)
+    rows = [rows[position] for position in order]
     keys = [f"candidate_{i}_0" for i in range(len(rows))]
     tags = [{"seq_len": len(row["input_ids"]), "status": "success"} for row in rows]
     tq.kv_batch_put(keys=keys, partition_id=SCRATCH, fields=list_of_dict_to_tensordict(rows), tags=tags)
@@ -148,5 +170,6 @@ def _through_the_model(
         entropies, log_probs = (response_from_nested(data[name], data["response_mask"]).unbind() for name in columns)
     finally:
         tq.kv_clear(keys=keys, partition_id=SCRATCH)
-    pairs = zip(entropies, log_probs, strict=True)
-    return [(entropy.float().numpy(), log_prob.float().numpy()) for entropy, log_prob in pairs][: len(candidates)]
+    seen = dict(zip(order, zip(entropies, log_probs, strict=True), strict=True))
+    pairs = (seen[position] for position in range(len(candidates)))
+    return [(entropy.float().numpy(), log_prob.float().numpy()) for entropy, log_prob in pairs]

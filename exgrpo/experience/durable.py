@@ -6,11 +6,16 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+LOCK = ".exgrpo.lock"
+logger = logging.getLogger(__name__)
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -84,9 +89,9 @@ def link(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, patience_s: float = 0) -> Iterator[None]:
-    """Hold `folder` against every other writer, until the block or the process ends, however that happens.
+    """Hold `folder` against every other writer on this host, until the block or the process ends, however that happens.
 
-    Where the file system has no locks there is none.
+    Leaves no file behind. Where the file system has no locks there is none.
 
     Args:
         patience_s: seconds to wait for the other writer, which may be about to end.
@@ -95,25 +100,59 @@ def exclusive(folder: Path, patience_s: float = 0) -> Iterator[None]:
         BlockingIOError: another process, or another part of this one, is writing there.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    deadline = time.monotonic() + patience_s
     try:
-        while not _lock(descriptor):
-            if time.monotonic() >= deadline:
-                raise BlockingIOError(errno.EAGAIN, f"another process is writing to {folder}")
-            time.sleep(0.1)
+        if _locked(descriptor, patience_s) is False:
+            raise BlockingIOError(errno.EAGAIN, f"another process is writing to {folder}")
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
+@contextlib.contextmanager
+def exclusive_on_all_hosts(folder: Path, patience_s: float = 0) -> Iterator[None]:
+    """As `exclusive`, and against other hosts that have `folder` on a shared disk too.
+
+    The lock is on the file ``.exgrpo.lock`` in it, opened for writing: Linux's NFS client asks the server for such a
+    lock, while it keeps one on a folder to itself. The file names the holder; left behind, it holds nothing. A lock
+    ends with its process; with a host that crashed, when the server gives it up (NFSv4: its lease, 90 s by default;
+    NFSv3: when that host is back). Mounts with ``nolock`` or ``local_lock`` have no locks between hosts.
+
+    Raises:
+        BlockingIOError: another process holds it; names its host, process and start.
+    """
+    path = folder / LOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # NFS without a lock manager, and the like
-    return True
+        locked = _locked(descriptor, patience_s)
+        if locked is False:
+            holder = path.read_text(errors="replace").strip() or "not known yet"  # opened anew: NFS looks again
+            raise BlockingIOError(errno.EAGAIN, f"another process is writing to {folder} ({holder})")
+        if locked is None:
+            logger.warning(
+                "%s is on a file system without locks: a second run that writes there is not noticed", folder
+            )
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"host {socket.gethostname()}, process {os.getpid()}, since {since}\n".encode(), 0)
+        os.fsync(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, patience_s: float) -> bool | None:
+    """Whether the lock was got in time; None where the file system has no locks."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+        except OSError:
+            return None  # NFS without a lock manager, and the like
+        time.sleep(0.1)
 
 
 def sync(path: Path) -> None:

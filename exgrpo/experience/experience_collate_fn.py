@@ -45,7 +45,7 @@ class ExperienceMixCollateFn:
         self._collate = collate
 
     def __call__(
-        self, fresh: Sequence[Row], replayed: Sequence[str], step: int, rng: np.random.Generator
+        self, fresh: Sequence[Row], replayed: Sequence[str], step: int, rng: np.random.Generator, first: int = 0
     ) -> dict[str, Any]:
         """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` (int) and ``is_replayed`` (bool) added.
 
@@ -54,6 +54,7 @@ class ExperienceMixCollateFn:
             replayed: question ids of B_exp; none may stand in ``fresh`` or twice.
             step: the global step, for the uids.
             rng: shuffles the batch, so that mini-batches are mixed alike; advanced once.
+            first: the position of the batch's first prompt, where the step has had others before.
 
         Raises:
             ValueError: an empty batch, or a question that stands in it twice.
@@ -68,7 +69,7 @@ class ExperienceMixCollateFn:
         for position, row in enumerate(rows):
             row["is_replayed"] = position >= len(fresh)
         rows = [rows[i] for i in rng.permutation(len(rows))]
-        for position, row in enumerate(rows):
+        for position, row in enumerate(rows, start=first):
             row["uid"] = f"{step:07d}q{position:05d}"
             row["__rollout_n__"] = self._rollout_n - row["is_replayed"]
         return self._collate(rows)

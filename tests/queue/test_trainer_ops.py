@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import ray
 import torch
 import transfer_queue as tq
-from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
@@ -18,33 +16,6 @@ from exgrpo.experience.replay_metrics import replay_metrics
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 from exgrpo.first_look import first_response
-
-QUEUE = {
-    "enable": True,
-    "metrics": {"enabled": False, "port": 0},
-    "backend": {
-        "storage_backend": "SimpleStorage",
-        "SimpleStorage": {"total_storage_size": 1000, "num_data_storage_units": 1},
-    },
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def queue():
-    ray.init(address="local", num_cpus=4, include_dashboard=False)
-    tq.init(OmegaConf.create(QUEUE))
-    yield
-    tq.close()
-    ray.shutdown()
-
-
-@pytest.fixture
-def partition(request):
-    name = request.node.name
-    yield name
-    listed = tq.kv_list(name) or {}
-    if listed.get(name):
-        tq.kv_clear(keys=list(listed[name]), partition_id=name)
 
 
 def rollout(uid, session, tokens, reward):
@@ -152,7 +123,7 @@ def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric
     prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
     model = Model()
     config = ExperienceConfig(rollout_n=4, exp_metric=metric)
-    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, multiple=4, temperature=1.0)
+    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, 4, 1, 1.0)
     assert len(model.calls) == 1 and len(model.calls[0]) == 8  # five rivals, repeated up to a multiple of four
     assert scored.rows == 5
     if metric == "ent":
@@ -163,6 +134,29 @@ def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric
     assert not (tq.kv_list(SCRATCH) or {}).get(SCRATCH)
 
 
+@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (2, 1), (4, 1), (2, 3)])
+def test_each_rank_gets_its_share_of_the_tokens_and_each_candidate_its_own_score(partition, ranks, micro_batch):
+    """Question a's eight answers are long, b's are short: dealt in that order one rank would have all the long ones."""
+    rng = np.random.default_rng(0)
+    found = {
+        uid: tuple(Trajectory(rng.integers(1, 99, length), -np.ones(length), step=1) for length in lengths)
+        for uid, lengths in {"a": range(30, 38), "b": range(2, 10)}.items()
+    }
+    prompts, model = {uid: torch.tensor([7, 8, 9]) for uid in found}, Model()
+    scored = score_candidates(
+        found, prompts, ExperienceConfig(rollout_n=4), model.compute_log_prob, ranks, micro_batch, 1.0
+    )
+    for uid, trajectories in found.items():
+        assert scored.scores[uid].tolist() == pytest.approx([t.tokens.mean() for t in trajectories])
+    (rows,) = model.calls
+    assert len(rows) == {(2, 3): 18}.get((ranks, micro_batch), 16) and scored.rows == 16
+    share = len(rows) // ranks
+    tokens = [sum(map(len, rows[rank * share : (rank + 1) * share])) for rank in range(ranks)]
+    assert max(tokens) <= 1.05 * min(tokens)
+    if ranks == micro_batch == 1:  # nothing is changed where there is nothing to share
+        assert rows == [[7, 8, 9, *t.tokens] for uid in found for t in found[uid]]
+
+
 def test_only_the_most_promising_candidates_go_through_the_model(partition):
     """Recorded entropies say 3, 1, 2; the model says 5, 8, 6: with two of them left, the third is the best."""
     found = tuple(
@@ -171,7 +165,7 @@ def test_only_the_most_promising_candidates_go_through_the_model(partition):
     prompts = {"a": torch.tensor([7, 8, 9]), "b": torch.tensor([7])}
     candidates, model = {"a": found, "b": found[:1]}, Model()
     config = ExperienceConfig(rollout_n=4, exp_max_candidates=2)
-    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, 1, 1.0)
+    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, 1, 1, 1.0)
     assert model.calls == [[[7, 8, 9, 8], [7, 8, 9, 6]]]
     assert scored.trajectories == {"a": found[1:], "b": found[:1]} and scored.scores["a"].tolist() == [8.0, 6.0]
     assert (scored.rows, scored.prefiltered, scored.guarded) == (2, 1, 0)
@@ -180,12 +174,12 @@ def test_only_the_most_promising_candidates_go_through_the_model(partition):
     metrics = replay_metrics(scored, positions, chosen, step=5)
     assert metrics["experience/candidates"] == 4 and metrics["experience/candidates_scored"] == 2
     lone = ExperienceConfig(rollout_n=4, exp_max_candidates=1)
-    assert score_candidates(candidates, prompts, lone, None, 1, 1.0).trajectories["a"] == (found[1],)
+    assert score_candidates(candidates, prompts, lone, None, 1, 1, 1.0).trajectories["a"] == (found[1],)
 
 
 def test_random_selection_asks_no_model(partition):
     candidates = {"a": tuple(trajectory(n) for n in range(1, 9))}
-    scored = score_candidates(candidates, {}, ExperienceConfig(rollout_n=4, exp_metric="random"), None, 1, 1.0)
+    scored = score_candidates(candidates, {}, ExperienceConfig(rollout_n=4, exp_metric="random"), None, 1, 1, 1.0)
     selector = TrajectorySelector("random", "argmin")
     drawn = {choose_trajectories(scored, selector, np.random.default_rng(seed))[1]["a"] for seed in range(40)}
     assert len(drawn) > 4
@@ -199,13 +193,13 @@ def test_candidates_with_a_small_effective_sample_size_are_passed_over(partition
     candidates = {"a": (lopsided, trajectory(2, 2), unknown), "b": (trajectory(2, 2),), "c": (lopsided, lopsided)}
     prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
     config = ExperienceConfig(rollout_n=4, exp_metric=metric, exp_min_ess=0.51)
-    scored = score_candidates(candidates, prompts, config, Model().compute_log_prob, multiple=1, temperature=1.0)
+    scored = score_candidates(candidates, prompts, config, Model().compute_log_prob, 1, 1, 1.0)
     assert scored.trajectories == {"a": candidates["a"][1:], "b": candidates["b"]}
     assert (scored.rows, scored.guarded) == (6, 3)
     chosen, _ = choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
     assert set(chosen) == {"a", "b"}
     loose = ExperienceConfig(rollout_n=4, exp_metric=metric, exp_min_ess=0.49)
-    assert score_candidates(candidates, prompts, loose, Model().compute_log_prob, 1, 1.0).guarded == 0
+    assert score_candidates(candidates, prompts, loose, Model().compute_log_prob, 1, 1, 1.0).guarded == 0
 
 
 def test_an_injected_row_completes_its_group(partition):

@@ -31,6 +31,7 @@ from exgrpo.experience import pool_segments
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experience_start_sratio=0)
+KEEP = 2
 IDENTITY = {"data_fingerprint": "f", "tokenizer": "t", "questions": 30}
 # write, pwrite64, writev, ftruncate, sendfile, copy_file_range, creat, mkdir(at), rename(at, at2), link(at), unlink(at)
 # and rmdir, fsync, fdatasync; openat if it may change something
@@ -55,6 +56,12 @@ class Trainer:
         if self.step:
             weights = (checkpoints.step_folder(root, self.step) / "actor" / "weights").read_text()
             assert weights == str(self.step), f"pool of step {self.step} with weights of step {weights}"
+        # as if this very process had written what is there
+        self.rotation, self.saved = checkpoints.Rotation(root, KEEP), list[Path]()
+        for step in reversed(checkpoints.saved_steps(root)):
+            if (checkpoints.step_folder(root, step) / "actor").is_dir() and step <= self.step:
+                self.rotation.make_room(step)
+                self.saved.append(checkpoints.step_folder(root, step) / "actor")
 
     def train(self):
         """One step, the same whoever does it."""
@@ -73,15 +80,15 @@ class Trainer:
         """As ExperienceMixPPOTrainer._save_checkpoint."""
         folder = checkpoints.step_folder(self.root, self.step)
         self.pool.save(folder / checkpoints.POOL, self.step, IDENTITY, self.state.to_json())
+        self.rotation.make_room(self.step)
         self.verl(folder)
-        checkpoints.drop_experience_without_weights(self.root)
 
     def verl(self, folder):
-        """verl 0.9.1 with max_actor_ckpt_to_keep=2: room is made first, the marker is written in place."""
-        kept = sorted(self.root.glob("*/actor"), key=lambda path: int(path.parent.name.split("_")[-1]))
-        for old in [path for path in kept if path.parent != folder][:-1]:
-            shutil.rmtree(old)
+        """verl 0.9.1 with max_actor_ckpt_to_keep: room is made first, the marker is written in place."""
+        while len(self.saved) >= KEEP:
+            shutil.rmtree(self.saved.pop(0))
         (folder / "actor").mkdir(exist_ok=True)
+        self.saved.append(folder / "actor")
         (folder / "actor" / "weights").write_text(str(self.step))
         (folder / "data.pt").write_text(str(self.step))
         (self.root / checkpoints.MARKER).write_text(str(self.step))

@@ -62,12 +62,27 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 
+def test_a_checkpoint_whose_weights_were_deleted_is_passed_over(tmp_path, caplog):
+    make(tmp_path, 2)
+    make(tmp_path, 4, actor=False)
+    assert open_(tmp_path) == (2, [2], ["after 2"])
+    assert "global_step_4 has no actor, though step 2 has: its weights were deleted" in caplog.text
+
+
+def test_weights_may_be_on_the_disks_of_other_nodes(tmp_path, caplog):
+    for step in (2, 4):
+        make(tmp_path, step, actor=False)
+    assert open_(tmp_path) == (4, [4], ["after 4"])
+    assert "global_step_4 has no weights on this disk; they must be on the disks of the actor's nodes" in caplog.text
+    assert "cannot be used" not in caplog.text
+
+
 def test_with_nothing_whole_the_marked_one_is_named(tmp_path):
     damage(make(tmp_path, 2))
-    make(tmp_path, 4, actor=False)
-    with pytest.raises(FileNotFoundError, match="global_step_4 has no actor"):
+    make(tmp_path, 4, data=False)
+    with pytest.raises(FileNotFoundError, match=r"global_step_4 has no data\.pt"):
         open_(tmp_path)
-    (checkpoints.step_folder(tmp_path, 4) / "actor").mkdir()
+    (checkpoints.step_folder(tmp_path, 4) / "data.pt").write_text("x")
     damage(checkpoints.step_folder(tmp_path, 4))
     with pytest.raises(DamagedPool, match="global_step_4"):
         open_(tmp_path)
@@ -123,8 +138,29 @@ def test_a_whole_marker_or_none_is_left_alone(tmp_path):
     assert open_(tmp_path) == (0, [], [])
 
 
-def test_experience_goes_with_its_weights_and_nothing_else_does(tmp_path):
-    old, new = make(tmp_path, 2, actor=False), make(tmp_path, 4)
-    checkpoints.drop_experience_without_weights(tmp_path)
-    assert sorted(path.name for path in old.iterdir()) == ["data.pt"]
-    assert len(list(new.iterdir())) == 3
+def pools(root):
+    return sorted(int(path.parent.name.split("_")[-1]) for path in root.glob("*/experience"))
+
+
+@pytest.mark.parametrize("keep", [2, 3, None])
+@pytest.mark.parametrize("actor", [True, False])
+def test_experience_goes_when_verl_deletes_its_weights_wherever_they_are(tmp_path, keep, actor):
+    """verl's own manager says what it deletes; on a node-local disk without the actor nothing of it can be seen."""
+    from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
+
+    class Verl(BaseCheckpointManager):
+        def __init__(self):
+            self.previous_saved_paths, self.deleted = [], []
+
+        def remove_previous_save_local_path(self, path):
+            self.deleted += path
+
+    make(tmp_path, 1, actor=actor)  # of an earlier process: verl does not touch it
+    rotation, verl = checkpoints.Rotation(tmp_path, keep), Verl()
+    for step in range(2, 9):
+        make(tmp_path, step, actor=actor)
+        rotation.make_room(step)
+        verl.ensure_checkpoint_capacity(keep)
+        verl.register_checkpoint(step, keep)
+        assert pools(tmp_path) == [s for s in range(1, step + 1) if s not in verl.deleted], step
+    assert len(verl.deleted) == (7 - keep if keep else 0)

@@ -33,6 +33,12 @@ def test_uids_name_step_and_position_and_hold_no_separator_of_keys():
     assert list(batch["uid"]) == ["0000012q00000", "0000012q00001", "0000012q00002"]
 
 
+def test_a_second_batch_of_a_step_goes_on_counting():
+    collate = ExperienceMixCollateFn(row, 8)
+    second = collate([row("c")], [], 12, np.random.default_rng(0), first=3)
+    assert list(second["uid"]) == ["0000012q00003"]
+
+
 def test_rows_are_not_changed():
     given = [row("a")]
     ExperienceMixCollateFn(row, 2)(given, [], 1, np.random.default_rng(0))

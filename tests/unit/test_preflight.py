@@ -74,6 +74,10 @@ def test_a_right_configuration_passes(files):
         ("trainer.max_actor_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null"),
         ("+trainer.remove_previous_ckpt_in_save=True", "remove_previous_ckpt_in_save=True: must be False"),
         ("trainer.device=cpu", "stack=cpu and VERL_PLATFORM=cpu go together"),
+        ("model_engine=megatron", "model_engine=megatron: must be dp; only FSDP's engine"),
+        ("actor_rollout_ref.actor.strategy=megatron", "actor.strategy=megatron: must be fsdp2 or fsdp"),
+        ("actor_rollout_ref.rollout.enable_rollout_routing_replay=True", "routing_replay=True: must be False"),
+        ("skip.rollout_tq.enable=True", "skip.rollout_tq.enable=True: must be False"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monkeypatch):
@@ -81,6 +85,30 @@ def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monk
     with pytest.raises(ValueError) as caught:
         verify(configuration(files, wrong))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("images", "data.image_key=images: {}/data.parquet has that column; a replayed trajectory is text alone"),
+        ("videos", "data.video_key=videos: "),
+        ("audios", "data.audio_key=audios: "),
+        ("agent_name", "data.train_files: {}/data.parquet has a column agent_name; all rows must use one agent loop"),
+    ],
+)
+def test_a_column_replay_cannot_carry_is_named(files, column, message):
+    pd.read_parquet(files / "data.parquet").assign(**{column: "x"}).to_parquet(files / "data.parquet")
+    with pytest.raises(ValueError) as caught:
+        verify(configuration(files))
+    assert message.format(files) in str(caught.value) and "\n" not in str(caught.value)
+    verify(configuration(files, "trainer.experience=False"))
+
+
+def test_a_model_with_a_processor_is_named(files):
+    (files / "model" / "preprocessor_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"model: has a preprocessor_config\.json; a replayed trajectory is text"):
+        verify(configuration(files))
+    verify(configuration(files, "trainer.experience=False"))
 
 
 @pytest.mark.parametrize("key", ["data.train_files", "data.val_files", "actor_rollout_ref.model.path"])
@@ -127,6 +155,26 @@ def test_a_checkpoint_without_experience_is_refused(files):
     verify(configuration(files, "trainer.experience=False"))
 
 
+@pytest.mark.parametrize("experience", [True, False])
+def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    actor = files / "checkpoints" / "global_step_3" / "actor"
+    more = [f"trainer.experience={experience}"]
+    verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
+    actor.mkdir()
+    for rank in range(2):
+        (actor / f"model_world_size_2_rank_{rank}.pt").write_text("")
+    for ranks in (1, 4):
+        with pytest.raises(ValueError) as caught:
+            verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", *more))
+        said = str(caught.value)
+        assert f"trainer.nnodes=1 trainer.n_gpus_per_node={ranks}: {actor.parent} was saved on 2 GPUs" in said
+        assert f"trainer.experience_import={actor.parent}/experience" in said and "\n" not in said
+        verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", "trainer.resume_mode=disable", *more))
+    verify(configuration(files, "trainer.n_gpus_per_node=2", *more))
+    verify(configuration(files, "trainer.nnodes=2", "trainer.n_gpus_per_node=1", *more))
+
+
 def test_an_imported_pool_must_be_there_and_of_this_data_set(files):
     with pytest.raises(FileNotFoundError, match="experience_import=/nowhere/x: no saved pool there"):
         verify(configuration(files, "trainer.experience_import=/nowhere/x"))
@@ -163,6 +211,17 @@ def test_without_replay_the_loss_is_verls_own(files):
     config = configuration(files, "trainer.experience=False")
     resolve(config)
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla"
+
+
+def test_relative_paths_are_resolved_where_the_command_is_given(files, monkeypatch):
+    monkeypatch.chdir(files)
+    relative = ["data.train_files=data.parquet", "actor_rollout_ref.model.path=model", "trainer.default_local_dir=out"]
+    config = configuration(files, *relative)
+    verify(config)
+    resolve(config)
+    assert config.data.train_files == f"{files}/data.parquet"
+    assert config.actor_rollout_ref.model.path == f"{files}/model"
+    assert config.trainer.default_local_dir == f"{files}/out"
 
 
 def test_the_command_says_one_line_and_fails_before_ray_starts(files):

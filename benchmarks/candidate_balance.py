@@ -1,0 +1,71 @@
+"""How much more than its share the busiest rank has of a step's candidates: in the pool's order, and as they are dealt.
+
+    python benchmarks/candidate_balance.py [--steps 50] [--json FILE]
+
+Lengths are simulated: 64 replayed questions (half of 128) with 2 to 8 candidates each; a question's answers are about
+equally long (log-normal, median 1,800 tokens, sigma .6 between questions and .25 within, at most 8,192), prompts have
+60 to 300 tokens. The dealing is exgrpo.experience.candidate_scoring's own. At 1.00 all ranks have the same share; the
+others wait for the busiest.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from common import Figures, at_least, machine, parser, report, spread
+from verl.utils.seqlen_balancing import calculate_workload
+
+from exgrpo.experience.candidate_scoring import dealt
+
+QUESTIONS, LONGEST = 64, 8192
+
+
+def main() -> None:
+    """Deal the candidates of some steps to 8 and to 64 ranks."""
+    made = parser(__doc__)
+    made.add_argument("--steps", type=at_least(1), default=50)
+    given = made.parse_args()
+    steps = [lengths(np.random.default_rng(seed)) for seed in range(given.steps)]
+    figures: Figures = {"candidates a step": spread([len(step) for step in steps])}
+    for ranks in (8, 64):
+        before, after, seconds = [], [], []
+        for step in steps:
+            started = time.perf_counter()
+            order = dealt(step, ranks, ranks)
+            seconds.append(time.perf_counter() - started)
+            in_order = [*range(len(step)), *[0] * (-len(step) % ranks)]
+            before.append([busiest(work, in_order, ranks) for work in loads(step)])
+            after.append([busiest(work, order, ranks) for work in loads(step)])
+        for column, what in enumerate(("tokens", "work")):
+            figures[f"{ranks} ranks: busiest / mean, {what}, in order"] = spread([one[column] for one in before])
+            figures[f"{ranks} ranks: busiest / mean, {what}, dealt"] = spread([one[column] for one in after])
+        figures[f"{ranks} ranks: milliseconds of the driver to deal"] = spread([1000 * one for one in seconds])
+    report("candidates over ranks", figures, machine("verl"), given)
+
+
+def lengths(rng: np.random.Generator) -> list[int]:
+    """Tokens of each candidate with its prompt, question by question."""
+    found: list[int] = []
+    for _ in range(QUESTIONS):
+        prompt, typical = int(rng.integers(60, 301)), 1800 * np.exp(0.6 * rng.standard_normal())
+        answers = typical * np.exp(0.25 * rng.standard_normal(int(rng.integers(2, 9))))
+        found += [prompt + int(answer) for answer in np.clip(answers, 16, LONGEST)]
+    return found
+
+
+def loads(step: list[int]) -> tuple[list[int], list[int]]:
+    """Of each candidate: its tokens, and verl's estimate of the work."""
+    return step, calculate_workload(torch.tensor(step)).tolist()
+
+
+def busiest(load: list[int], order: list[int], ranks: int) -> float:
+    """The largest share of a rank over the mean one of what must be done, repeated rows not counted in the mean."""
+    share = len(order) // ranks
+    sums = [sum(load[row] for row in order[rank * share : (rank + 1) * share]) for rank in range(ranks)]
+    return max(sums) / (sum(load) / ranks)
+
+
+if __name__ == "__main__":
+    main()

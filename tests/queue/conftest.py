@@ -1,0 +1,33 @@
+"""A real TransferQueue, one for all tests of the folder, and a partition of it for each test."""
+
+import pytest
+import ray
+import transfer_queue as tq
+from omegaconf import OmegaConf
+
+QUEUE = {
+    "enable": True,
+    "metrics": {"enabled": False, "port": 0},
+    "backend": {
+        "storage_backend": "SimpleStorage",
+        "SimpleStorage": {"total_storage_size": 1000, "num_data_storage_units": 1},
+    },
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def queue():
+    ray.init(address="local", num_cpus=4, include_dashboard=False)
+    tq.init(OmegaConf.create(QUEUE))
+    yield
+    tq.close()
+    ray.shutdown()
+
+
+@pytest.fixture
+def partition(request):
+    name = request.node.name
+    yield name
+    listed = tq.kv_list(name) or {}
+    if listed.get(name):
+        tq.kv_clear(keys=list(listed[name]), partition_id=name)

@@ -1,0 +1,45 @@
+"""A path means the same file on every node: the runner's working directory is not that of the command."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from exgrpo.absolute_paths import make_absolute
+
+
+@pytest.fixture
+def config():
+    return OmegaConf.create(
+        {
+            "data": {"train_files": ["a.parquet", "hdfs://b", "/c"], "val_files": "~/v.parquet"},
+            "trainer": {
+                "project": "p",
+                "default_local_dir": "runs/${trainer.project}",
+                "resume_from_path": "runs/global_step_3",
+                "experience_import": "teacher",
+                "rollout_data_dir": None,
+                "validation_data_dir": "dump",
+            },
+            "actor_rollout_ref": {"model": {"path": "here", "tokenizer_path": "org/name"}},
+            "reward": {"custom_reward_function": {"path": "pkg://exgrpo.math_verify_reward"}},
+        }
+    )
+
+
+def test_relative_paths_are_those_of_the_command(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "here").mkdir()
+    make_absolute(config)
+    assert config.data.train_files == [f"{tmp_path}/a.parquet", "hdfs://b", "/c"]
+    assert config.data.val_files == "/home/me/v.parquet"
+    assert config.trainer.default_local_dir == f"{tmp_path}/runs/p"
+    assert config.trainer.resume_from_path == f"{tmp_path}/runs/global_step_3"
+    assert config.trainer.experience_import == f"{tmp_path}/teacher"
+    assert config.trainer.validation_data_dir == f"{tmp_path}/dump" and config.trainer.rollout_data_dir is None
+    assert config.actor_rollout_ref.model.path == f"{tmp_path}/here"
+
+
+def test_names_stay_names(config):
+    make_absolute(config)
+    assert config.actor_rollout_ref.model == {"path": "here", "tokenizer_path": "org/name"}
+    assert config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
