@@ -79,7 +79,8 @@ if [ "$mode" != container ] && [ "$(python_version "$python")" != 3.12 ]; then
 fi
 "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
 
-install() { "$python" -m pip --disable-pip-version-check -qq install --no-deps "$@"; }
+# Without compiling tens of thousands of files: the import check compiles those that a run imports.
+install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps "$@"; }
 
 has_torch() {
     local wanted found

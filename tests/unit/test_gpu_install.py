@@ -110,9 +110,9 @@ def test_torch_first_then_the_lock_then_exgrpo(fake):
     assert done.returncode == 0, done.stderr
     installs = [line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")]
     assert installs == [
-        "--no-deps torch==2.11.0",
-        f"--no-deps -r {ROOT}/requirements.txt",
-        f"--no-deps --no-build-isolation {ROOT}",
+        "--no-compile --no-deps torch==2.11.0",
+        f"--no-compile --no-deps -r {ROOT}/requirements.txt",
+        f"--no-compile --no-deps --no-build-isolation {ROOT}",
     ]
     (left_out,) = [line for line in done.stdout.splitlines() if "flash-attn is left out" in line]
     assert "(--no-flash-attn)" in left_out and "override_config.attn_implementation=sdpa" in left_out
