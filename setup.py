@@ -29,7 +29,8 @@ setup(
     },
     install_requires=["numpy"],
     extras_require={
-        "verl": ["verl[vllm,fsdp]==0.9.1", "math-verify==0.9.0", "pandas", "pyarrow", "hydra-core"],
+        # without verl's extra fsdp, whose flash-attn no resolver can install: exp_scripts/setup_gpu.sh
+        "verl": ["verl[vllm]==0.9.1", "math-verify==0.9.0"],
         "torch": ["torch"],
         "trl": ["trl==1.10.0", "torch"],
     },

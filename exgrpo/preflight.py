@@ -63,6 +63,7 @@ def verify(config: DictConfig) -> None:
         _loss(config.actor_rollout_ref.actor)
         _data_and_checkpoint(config)
     verify_prompts(config)
+    _attention(config)
 
 
 def resolve(config: DictConfig) -> None:
@@ -107,6 +108,21 @@ def _packages(config: DictConfig) -> None:
     ours = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if ours and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
+
+
+def _attention(config: DictConfig) -> None:
+    """flash-attn may be absent: the registry has its source only. verl divides a sequence over GPUs with it alone."""
+    key, actor = "actor_rollout_ref.model.override_config.attn_implementation", config.actor_rollout_ref.actor
+    value = str(OmegaConf.select(config, key))
+    if (
+        value == "flash_attention_2"
+        and config.trainer.device != "cpu"
+        and importlib.util.find_spec("flash_attn") is None
+    ):
+        raise ValueError(f"{key}={value}: the package flash-attn is not installed; sdpa works without it")
+    for name in ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size"):
+        if (size := OmegaConf.select(actor, name)) > 1 and not value.startswith("flash_attention"):
+            raise ValueError(f"actor_rollout_ref.actor.{name}={size}: must be 1 with attn_implementation={value}")
 
 
 def _rotation(trainer: DictConfig) -> None:

@@ -1,5 +1,6 @@
 """What is wrong is said in one line before anything starts: by the real command and on composed configurations."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def overrides(files, *more):
         "data.max_response_length=64",
         "reward.custom_reward_function.reward_kwargs.require_think=False",
         f"actor_rollout_ref.model.path={files}/model",
+        "actor_rollout_ref.model.override_config.attn_implementation=sdpa",
         "actor_rollout_ref.rollout.n=8",
         f"trainer.default_local_dir={files}/checkpoints",
         *more,
@@ -73,6 +75,7 @@ def test_a_right_configuration_passes(files):
         ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
         ("trainer.max_actor_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null"),
         ("+trainer.remove_previous_ckpt_in_save=True", "remove_previous_ckpt_in_save=True: must be False"),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "size=2: must be 1 with attn_implementation=sdpa"),
         ("trainer.device=cpu", "stack=cpu and VERL_PLATFORM=cpu go together"),
         ("model_engine=megatron", "model_engine=megatron: must be dp; only FSDP's engine"),
         ("actor_rollout_ref.actor.strategy=megatron", "actor.strategy=megatron: must be fsdp2 or fsdp"),
@@ -122,6 +125,20 @@ def test_a_missing_math_verify_is_named(files, monkeypatch):
     with pytest.raises(ValueError, match="the package math-verify is not installed"):
         verify(configuration(files))
     verify(configuration(files, "reward.custom_reward_function.path=mine.py"))
+
+
+def test_a_missing_flash_attn_is_named_with_what_works_without_it(files, monkeypatch):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    flash = configuration(files, "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2")
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "flash_attn" else found(name))
+    with pytest.raises(ValueError, match="flash-attn is not installed; sdpa works without it"):
+        verify(flash)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found("math") if name == "flash_attn" else found(name))
+    verify(flash)
+    verify(
+        OmegaConf.merge(flash, {"actor_rollout_ref": {"actor": {"fsdp_config": {"ulysses_sequence_parallel_size": 2}}}})
+    )
 
 
 def checkpoint(files, questions):

@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Installs what a GPU run needs, for Linux x86_64 and Python 3.12: the stack pinned in requirements.txt and this checkout.
+#
+#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into an environment of its own, .venv-gpu if not named; made where missing
+#   bash exp_scripts/setup_gpu.sh --active        into the active environment (venv or conda)
+#   bash exp_scripts/setup_gpu.sh --container     where verl 0.9.1, vLLM and torch are installed, as in verl's container:
+#                                                 this checkout only
+#   --wheelhouse FOLDER   without network: from this folder alone, which exp_scripts/wheelhouse.sh made
+#   --no-flash-attn       without flash-attn, which is otherwise compiled where a CUDA compiler is
+#
+# PYTHON names the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS pass through to flash-attn's compilation. pip's own
+# configuration says which index is used.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/exp_scripts/find_python.sh"
+
+fail() { echo "exgrpo: $*" >&2; exit 2; }
+
+mode="" venv="" wheelhouse="" flash_attn=yes
+choose() { [ -z "$mode" ] || fail "--venv, --active and --container exclude each other"; mode=$1; }
+while [ $# -gt 0 ]; do
+    case $1 in
+        --venv | --wheelhouse)
+            [ -n "${2:-}" ] || fail "$1: which folder?"
+            if [ "$1" = --venv ]; then choose venv; venv=$(realpath -m "$2"); else wheelhouse=$2; fi
+            shift
+            ;;
+        --active | --container) choose "${1#--}" ;;
+        --no-flash-attn) flash_attn="" ;;
+        *) fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER and --no-flash-attn" ;;
+    esac
+    shift
+done
+mode=${mode:-venv} venv=${venv:-$root/.venv-gpu} lock=$root/requirements.txt
+
+[ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the GPU stack has wheels for Linux x86_64 only"
+
+# A folder of wheels, or of pieces of one: those are checked and unpacked beside themselves once.
+if [ -n "$wheelhouse" ]; then
+    [ -d "$wheelhouse" ] || fail "--wheelhouse $wheelhouse: no such folder"
+    wheelhouse=$(realpath "$wheelhouse")
+    if [ -f "$wheelhouse/wheelhouse.tar.000" ] && [ ! -d "$wheelhouse/wheels" ]; then
+        echo "set-up: joining the pieces of $wheelhouse"
+        (cd "$wheelhouse" && sha256sum --quiet -c SHA256SUMS) || fail "--wheelhouse $wheelhouse: a piece is missing or damaged"
+        mkdir -p "$wheelhouse/wheels.partial"
+        cat "$wheelhouse"/wheelhouse.tar.??? | tar -C "$wheelhouse/wheels.partial" -x
+        mv "$wheelhouse/wheels.partial" "$wheelhouse/wheels"
+    fi
+    [ ! -d "$wheelhouse/wheels" ] || wheelhouse=$wheelhouse/wheels
+    lock=$wheelhouse/requirements.txt
+    [ -f "$lock" ] || fail "--wheelhouse $wheelhouse: no requirements.txt in it; exp_scripts/wheelhouse.sh makes such a folder"
+    strange=$(grep "^[^#].*==" "$lock" | grep -vxFf "$root/requirements.txt" || true)
+    [ -z "$strange" ] || fail "--wheelhouse $wheelhouse: made for another requirements.txt (${strange//$'\n'/ })"
+    unset PIP_FIND_LINKS
+    export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_FIND_LINKS=$wheelhouse
+fi
+torch=$(grep '^torch==' "$lock" || true)
+
+case $mode in
+    active)
+        python=${VIRTUAL_ENV:-${CONDA_PREFIX:-}}/bin/python
+        [ -x "$python" ] || fail "--active: no environment is active (VIRTUAL_ENV and CONDA_PREFIX are unset)"
+        ;;
+    container) python=$(command -v "${PYTHON:-python3}") || fail "--container: ${PYTHON:-python3}: no such command" ;;
+    venv)
+        python=$venv/bin/python
+        if [ ! -x "$python" ]; then
+            interpreter=$(find_python 3.12)
+            [ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; the GPU stack is pinned for it"
+            echo "set-up: making $venv with $("$interpreter" --version)"
+            # A wheelhouse without torch is for a machine that has it: the environment must see it.
+            "$interpreter" -m venv ${wheelhouse:+$([ -n "$torch" ] || echo --system-site-packages)} "$venv" ||
+                fail "$interpreter -m venv $venv failed; some systems keep it in a package of its own, python3.12-venv"
+        fi
+        ;;
+esac
+if [ "$mode" != container ] && [ "$(python_version "$python")" != 3.12 ]; then
+    fail "$python is Python $(python_version "$python"); the GPU stack is pinned for 3.12"
+fi
+"$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
+
+# Without compiling tens of thousands of files: the import check compiles those that a run imports.
+install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps "$@"; }
+
+has_torch() {
+    local wanted found
+    wanted=$(sed -n 's/^torch==//p' "$root/requirements.txt")
+    found=$("$python" -c 'import torch; print(torch.__version__)' 2>/dev/null || true)
+    [ "${found%%+*}" = "$wanted" ] ||
+        fail "--wheelhouse $wheelhouse has no torch, and $python has ${found:-none}; it needs torch $wanted"
+}
+
+install_stack() {
+    if [ -n "$torch" ]; then
+        echo "set-up: installing $torch"
+        install "$torch" || fail "$torch could not be installed"
+    else
+        has_torch
+    fi
+    echo "set-up: installing $(grep -c '^[^#].*==' "$lock") packages of requirements.txt; a few minutes, 10 GB"
+    install -r "$lock" || fail "requirements.txt could not be installed"
+}
+
+# verl's container brings all but the grader.
+install_in_container() {
+    local found
+    found=$("$python" -c 'import torch, verl, vllm; from importlib.metadata import version; print(version("verl"))' 2>&1 | tail -1) || true
+    [ "$found" = 0.9.1 ] || fail "--container: $python needs verl 0.9.1, vLLM and torch, but: $found"
+    if ! "$python" -c 'import math_verify' 2>/dev/null; then
+        echo "set-up: installing math-verify"
+        install $(grep -E '^(math-verify|latex2sympy2-extended|antlr4-python3-runtime)==' "$lock") ||
+            fail "math-verify could not be installed"
+    fi
+}
+
+# A CUDA toolkit's folder: CUDA_HOME, that of the nvcc on the PATH, or the usual place.
+cuda_home() {
+    local nvcc home
+    nvcc=$(command -v nvcc || true)
+    for home in "${CUDA_HOME:-}" ${nvcc:+"$(dirname "$(dirname "$(realpath "$nvcc")")")"} /usr/local/cuda; do
+        if [ -x "$home/bin/nvcc" ] && [ -f "$home/include/cuda_runtime.h" ]; then
+            echo "$home"
+            return
+        fi
+    done
+}
+
+# Compute capabilities of the visible GPUs in flash-attn's terms, such as 80;90; nothing where there is none.
+architectures() {
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed 's/\..*/0/' | sort -un | paste -sd ';' || true
+}
+
+# Sets `why` where flash-attn is not installed in the end. A wheel is taken where pip finds one.
+install_flash_attn() {
+    local pin=$root/requirements-flash-attn.txt home log archs wanted found
+    install --only-binary :all: -r "$pin" 2>/dev/null && return
+    home=$(cuda_home)
+    [ -n "$home" ] || { why="no CUDA compiler, nvcc"; return; }
+    command -v "${CXX:-c++}" >/dev/null || { why="no C++ compiler"; return; }
+    wanted=$("$python" -c 'import torch; print(str(torch.version.cuda).split(".")[0])')
+    found=$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    [ "$found" = "$wanted" ] || { why="$home is CUDA $found, torch is built for CUDA $wanted"; return; }
+    archs=${FLASH_ATTN_CUDA_ARCHS:-$(architectures)}
+    log=$(mktemp -t flash-attn.XXXXXX.log)
+    echo "set-up: compiling flash-attn with $home/bin/nvcc for ${archs:-every architecture it knows}; log: $log"
+    env CUDA_HOME="$home" ${archs:+FLASH_ATTN_CUDA_ARCHS="$archs"} \
+        "$python" -m pip --disable-pip-version-check -v install --no-deps --no-build-isolation -r "$pin" >"$log" 2>&1 ||
+        why="its compilation failed, see $log"
+}
+
+# Built outside the checkout, so that no module deleted since is installed from an old build folder.
+install_exgrpo() {
+    local build
+    echo "set-up: installing exgrpo"
+    build=$(mktemp -d)
+    printf '[build]\nbuild_base = %s\n[egg_info]\negg_base = %s\n' "$build" "$build" >"$build/folders.cfg"
+    DIST_EXTRA_CONFIG=$build/folders.cfg install --no-build-isolation "$root" || fail "exgrpo could not be installed"
+    rm -r "$build"
+}
+
+why=""
+if [ "$mode" = container ]; then
+    export PIP_BREAK_SYSTEM_PACKAGES=1 # a container's Python is often marked as managed by its system
+    install_in_container
+else
+    install_stack
+    if [ -n "$flash_attn" ]; then install_flash_attn; else why="--no-flash-attn"; fi
+fi
+install_exgrpo
+if [ -n "$why" ]; then
+    echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
+        "square of ppo_max_token_len_per_gpu; train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
+        "(use_remove_padding=True works with it; ulysses_sequence_parallel_size must be 1)"
+fi
+echo "set-up: importing what a run imports"
+"$python" -m pip check || true
+(cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"
+echo "set-up: done. PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."

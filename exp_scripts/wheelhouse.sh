@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# On a machine with network: gathers what setup_gpu.sh --wheelhouse FOLDER installs on one without. Linux x86_64, Python 3.12.
+#
+#   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch] [--exclude NAME,NAME,...]
+#
+#   --pieces MB       also writes FOLDER/pieces: the same as a tar cut into files of at most MB MiB, with checksums
+#   --without-torch   for a machine that has this torch: it and NVIDIA's CUDA libraries, three of the five GB, stay out
+#   --exclude         these packages stay out, such as flash-attn; whether a run does without them is the caller's concern
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/exp_scripts/find_python.sh"
+
+fail() { echo "exgrpo: $*" >&2; exit 2; }
+
+# torch's kin, and what its cuda-toolkit requirement brings
+torch_and_cuda="torch,torchvision,torchaudio,triton,cuda-toolkit,nvidia-cublas,nvidia-cuda-cupti,nvidia-cuda-nvrtc,\
+nvidia-cuda-runtime,nvidia-cudnn-cu13,nvidia-cufft,nvidia-cufile,nvidia-curand,nvidia-cusolver,nvidia-cusparse,\
+nvidia-cusparselt-cu13,nvidia-nccl-cu13,nvidia-nvjitlink,nvidia-nvshmem-cu13,nvidia-nvtx"
+
+folder="" pieces="" excluded=""
+while [ $# -gt 0 ]; do
+    case $1 in
+        --pieces)
+            [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || fail "--pieces ${2:-}: must be a number of MiB"
+            pieces=$2
+            shift
+            ;;
+        --exclude)
+            [ -n "${2:-}" ] || fail "--exclude: which packages?"
+            excluded+=,$2
+            shift
+            ;;
+        --without-torch) excluded+=,$torch_and_cuda ;;
+        -*) fail "$1: wheelhouse.sh takes FOLDER, --pieces MB, --without-torch and --exclude NAME,NAME,..." ;;
+        *)
+            [ -z "$folder" ] || fail "$1: one folder only"
+            folder=$1
+            ;;
+    esac
+    shift
+done
+[ -n "$folder" ] || fail "which folder? bash exp_scripts/wheelhouse.sh FOLDER"
+[ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): wheels for Linux x86_64 are gathered on such a machine"
+interpreter=$(find_python 3.12)
+[ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; the wheels are gathered with it"
+
+names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root/requirements.txt" "$root/requirements-flash-attn.txt")
+for name in ${excluded//,/ }; do
+    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt"
+done
+keep() { awk -F== -v excluded="$excluded," '!/^#/ && !index(excluded, "," $1 ",")' "$1"; }
+
+mkdir -p "$folder"
+[ -z "$(find "$folder" -mindepth 1 -print -quit)" ] || fail "$folder: not empty"
+folder=$(realpath "$folder")
+keep "$root/requirements.txt" >"$folder/requirements.txt"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$interpreter" -m venv "$work/venv" || fail "$interpreter -m venv failed"
+pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
+
+echo "wheelhouse: gathering $(grep -c == "$folder/requirements.txt") packages in $folder"
+pip wheel --no-deps -w "$folder" -r "$folder/requirements.txt" || fail "not every wheel could be had"
+
+# flash-attn has no wheel at the registry, and its setup.py imports torch even to say its name: a stand-in will do for that.
+flash_attn() {
+    pip download --no-deps --only-binary :all: -d "$folder" -r "$work/flash-attn.txt" 2>/dev/null && return
+    mkdir -p "$work/stand-in/torch/utils"
+    echo '__version__ = "0"' >"$work/stand-in/torch/__init__.py"
+    printf 'BuildExtension = CppExtension = CUDAExtension = object\nCUDA_HOME = ROCM_HOME = None\nIS_HIP_EXTENSION = False\n' \
+        >"$work/stand-in/torch/utils/cpp_extension.py"
+    pip install --no-deps $(grep -E '^(ninja|packaging|psutil|setuptools|wheel)==' "$root/requirements.txt")
+    FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE PYTHONPATH=$work/stand-in pip download --no-deps --no-build-isolation \
+        -d "$folder" -r "$work/flash-attn.txt" || fail "flash-attn could not be had; --exclude flash-attn leaves it out"
+}
+keep "$root/requirements-flash-attn.txt" >"$work/flash-attn.txt"
+[ ! -s "$work/flash-attn.txt" ] || flash_attn
+echo "wheelhouse: $(du -sh "$folder" | cut -f1) in $folder; there: bash exp_scripts/setup_gpu.sh --wheelhouse $(basename "$folder")"
+
+if [ -n "$pieces" ]; then
+    mkdir "$work/pieces"
+    tar -C "$folder" -c . | split -d -a 3 -b "${pieces}m" - "$work/pieces/wheelhouse.tar."
+    (cd "$work/pieces" && sha256sum wheelhouse.tar.* >SHA256SUMS)
+    mv "$work/pieces" "$folder/pieces"
+    echo "wheelhouse: $(ls "$folder/pieces" | grep -c tar) pieces in $folder/pieces; setup_gpu.sh --wheelhouse takes a folder with all" \
+        "of them and SHA256SUMS, or by hand: sha256sum -c SHA256SUMS && mkdir wheels && cat wheelhouse.tar.* | tar -C wheels -x"
+fi
