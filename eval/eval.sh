@@ -14,8 +14,9 @@ checkpoint=${1%/} output=${2%/}
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 data=${DATA_DIR:-$here/../data}
-python=${PYTHON:-$here/../.venv/bin/python}
-[ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
+. "$here/../exp_scripts/environment.sh"
+[ -x "$python" ] || python=python3
+python=${PYTHON:-$python}
 
 [ -d "$checkpoint/actor" ] && checkpoint=$checkpoint/actor
 model=$checkpoint

@@ -2,11 +2,12 @@
 # Format and check everything: bash exp_scripts/check.sh (--check: change nothing, as CI does).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. exp_scripts/environment.sh
 if [ "${1:-}" = "--check" ]; then
-    .venv/bin/ruff format --check .
-    .venv/bin/ruff check .
+    "$EXGRPO_VENV"/bin/ruff format --check .
+    "$EXGRPO_VENV"/bin/ruff check .
 else
-    .venv/bin/ruff format .
-    .venv/bin/ruff check --fix .
+    "$EXGRPO_VENV"/bin/ruff format .
+    "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
-.venv/bin/mypy exgrpo
+"$EXGRPO_VENV"/bin/mypy exgrpo

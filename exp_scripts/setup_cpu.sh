@@ -1,47 +1,83 @@
 #!/usr/bin/env bash
-# Makes .venv with the pinned CPU stack and this checkout in it; does nothing when that has been done.
-#   bash exp_scripts/setup_cpu.sh [requirements file ...]     beside requirements-cpu.txt, such as requirements-smollm2.txt
+# Makes the environment EXGRPO_VENV (default .venv) with the pinned CPU stack and this checkout in it; does nothing when
+# that has been done. Python 3.11 or 3.12, the older first: verl 0.9.1 does not allow 3.13.
+#   bash exp_scripts/setup_cpu.sh [--python 3.12] [--replace FILE] [requirements file ...]
+# --python: that version only. --replace: FILE's pins take the place of requirements-cpu.txt's, now and in later calls for
+# this environment. Requirements files come beside requirements-cpu.txt, such as requirements-smollm2.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. exp_scripts/environment.sh
+. exp_scripts/find_python.sh
 
 fail() { echo "exgrpo: $*" >&2; exit 2; }
 
-[ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the CPU stack has wheels for Linux x86_64 only"
-if [ ! -x .venv/bin/python ]; then
-    python=""
-    for candidate in python3.11 python3 python; do
-        if command -v "$candidate" >/dev/null && [ "$("$candidate" -c 'import sys; print(sys.version_info[:2] == (3, 11))')" = True ]; then
-            python=$candidate
-            break
-        fi
-    done
-    [ -n "$python" ] || fail "no Python 3.11 found; the CPU stack is pinned for it"
-    echo "set-up: making .venv with $("$python" --version)"
-    "$python" -m venv .venv
-fi
+versions="3.11 3.12" replace=""
+while [[ "${1:-}" = --* ]]; do
+    case $1 in
+        --python) versions=${2:-} ;;
+        --replace) replace=${2:-} ;;
+        *) fail "$1: setup_cpu.sh takes --python and --replace" ;;
+    esac
+    [ -n "${2:-}" ] || fail "$1: needs a value"
+    shift 2
+done
+for file in ${replace:+"$replace"} "$@"; do
+    [ -f "$file" ] || fail "$file: no such file"
+done
 
-pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@"; }
+[ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the CPU stack has wheels for Linux x86_64 only"
+
+if [ ! -x "$python" ]; then
+    for version in $versions; do
+        interpreter=$(find_python "$version")
+        [ -z "$interpreter" ] || break
+    done
+    [ -n "$interpreter" ] || fail "no Python ${versions// / or } found that runs; the CPU stack is pinned for 3.11 and 3.12"
+    echo "set-up: making $(basename "$EXGRPO_VENV") with $("$interpreter" --version)"
+    "$interpreter" -m venv "$EXGRPO_VENV"
+fi
+[ -z "$replace" ] || cp "$replace" "$EXGRPO_VENV/replaced-pins.txt"
+
+pip() { "$python" -m pip --disable-pip-version-check -qq "$@"; }
+
+# requirements-cpu.txt, with the replaced pins of this environment.
+pins() {
+    [ -f "$EXGRPO_VENV/replaced-pins.txt" ] || { cat requirements-cpu.txt; return; }
+    awk -F== '/^#/ { next } { pin[$1] = $0 } END { for (name in pin) print pin[name] }' \
+        requirements-cpu.txt "$EXGRPO_VENV/replaced-pins.txt" | sort
+}
 
 # torch: the registry's plain Linux build is a CUDA build of several GB. First as pip is configured here, then with
-# PyTorch's own index of CPU builds.
-torch=$(grep '^torch==' requirements-cpu.txt)
-installed=$(.venv/bin/python -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' 2>/dev/null || true)
-if [ "$installed" != "$torch" ]; then
+# PyTorch's own index of CPU builds; where neither has one for this Python, the plain build runs as well.
+plain_torch() {
+    echo "set-up: there is no $torch for this Python here; installing the CUDA build in its place (5 GB of disk)"
+    pip install "${torch%+cpu}" --constraint <(pins | grep -v '^torch==')
+}
+torch=$(pins | grep '^torch==')
+installed=$("$python" -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' 2>/dev/null || true)
+if [ "${installed%+*}" != "${torch%+*}" ]; then
     echo "set-up: installing $torch"
     pip install --no-deps "$torch" 2>/dev/null ||
-        pip install --no-deps "$torch" --extra-index-url https://download.pytorch.org/whl/cpu ||
+        pip install --no-deps "$torch" --extra-index-url https://download.pytorch.org/whl/cpu 2>/dev/null ||
+        plain_torch ||
         fail "$torch could not be installed"
 fi
-for file in requirements-cpu.txt "$@"; do
-    stamp=".venv/$(basename "$file").installed"
+stamp=$EXGRPO_VENV/requirements-cpu.txt.installed
+if ! pins | cmp -s - "$stamp"; then
+    echo "set-up: installing $(pins | grep -c '==') packages of requirements-cpu.txt (a few minutes the first time)"
+    pip install --no-deps -r <(pins | grep -v '^torch==') || fail "requirements-cpu.txt could not be installed"
+    pins >"$stamp"
+fi
+for file in "$@"; do
+    stamp=$EXGRPO_VENV/$(basename "$file").installed
     if ! cmp -s "$file" "$stamp"; then
-        echo "set-up: installing $(grep -c '==' "$file") packages of $file (a few minutes the first time)"
+        echo "set-up: installing $(grep -c '==' "$file") packages of $file"
         pip install --no-deps -r "$file" || fail "$file could not be installed"
         cp "$file" "$stamp"
     fi
 done
-if ! cmp -s setup.py .venv/setup.py.installed; then
+if ! cmp -s setup.py "$EXGRPO_VENV/setup.py.installed"; then
     echo "set-up: installing exgrpo"
     pip install --no-deps --no-build-isolation --editable . || fail "exgrpo could not be installed"
-    cp setup.py .venv/setup.py.installed
+    cp setup.py "$EXGRPO_VENV/setup.py.installed"
 fi

@@ -1,4 +1,4 @@
-"""Entry point ``vllm.general_plugins``: what vLLM 0.28 needs to take new weights between steps on a CPU."""
+"""Entry point ``vllm.general_plugins``: what vLLM 0.24 and 0.28 need to take new weights between steps on a CPU."""
 
 from __future__ import annotations
 

