@@ -162,7 +162,7 @@ def training(
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     try:
         while (code := process.poll()) is None and time.monotonic() - started < limit_s:
@@ -177,7 +177,8 @@ def training(
         raise RuntimeError(f"{tail}\n{log}: {why}")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For ``preexec_fn``: SIGTERM when the process that started this one ends, however that happens."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 

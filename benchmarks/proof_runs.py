@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import runs
-from common import ROOT, environment_of
+from common import ROOT, die_with_parent, environment_of
 
 
 def environment(stack: str) -> dict[str, str]:
@@ -29,7 +29,9 @@ def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> No
     """Run a command, its output added to ``folder/output.log``; RuntimeError with the end of that if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "output.log", "a") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(stack))
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment(stack), preexec_fn=die_with_parent
+        )
         try:
             code = process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -58,6 +60,7 @@ class Training:
                 stderr=subprocess.STDOUT,
                 env=environment(stack) | {"VERL_FILE_LOGGER_PATH": str(self.file)},
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
 
     def __enter__(self) -> Training:
