@@ -49,6 +49,7 @@ CASES = {
     "on_policy": case(*PACKED, NO_CLIPPING, SCALE, *ENTROPY, VANILLA, rows="fresh"),
     "clipped": case(*PACKED, "actor_rollout_ref.actor.optim.clip_grad=0.01", SCALE, *ENTROPY),
     "skipped": case(*PACKED, f"{BOUND}=0.01", SCALE, *ENTROPY),
+    "review": case(*BY_FOUR, *ENTROPY, SCALE, rows="sixteen", settings=HALVES),
     "one_replayed": case(*BY_FOUR, *ENTROPY, SCALE, rows="one_replayed", settings=HALVES),
     "two_replayed": case(*BY_FOUR, *ENTROPY, SCALE, rows="two_replayed", settings=HALVES),
 }
@@ -152,10 +153,12 @@ def made(tmp_path_factory):
     mixed = make_rows(model)
     fresh = with_replayed(mixed, model, {}, noise=0.15)  # some beyond the clip range of .8 to 1.2
     del fresh["rollout_is_weights"]
+    one = with_replayed(mixed, model, {5: 0.0})
     rows = {
         "mixed": mixed,
         "fresh": fresh,
-        "one_replayed": with_replayed(mixed, model, {5: 0.0}),
+        "one_replayed": one,
+        "sixteen": {name: values[:16] for name, values in one.items()},
         "two_replayed": with_replayed(mixed, model, {5: 0.0, 30: -1.0}),
     }
     results = {}
@@ -268,10 +271,11 @@ def step_metrics(found):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_ratio_of_one_in_one_micro_batch_of_many_is_one(made, size):
-    """One replayed row in 32, 4 rows a micro-batch, two updates of which one has it."""
-    metrics = step_metrics(made[2][size]["one_replayed"])
-    lengths = [len(response) for response in made[1]["one_replayed"]["responses"]]
+@pytest.mark.parametrize("name", ["review", "one_replayed"])
+def test_a_ratio_of_one_in_one_micro_batch_of_many_is_one(made, size, name):
+    """4 rows a micro-batch: one replayed row in 16, or in 32 of two updates, of which one has it."""
+    metrics = step_metrics(made[2][size][name])
+    lengths = [len(response) for response in made[1][CASES[name]["rows"]]["responses"]]
     assert metrics["actor/replayed_ratio_mean"] == pytest.approx(1, abs=1e-5)
     assert metrics["actor/replayed_ess"] == pytest.approx(1, abs=1e-5)
     assert metrics["actor/replayed_ratio_max"] == pytest.approx(1, abs=1e-5)
