@@ -51,28 +51,24 @@ def thinking_copy(
     Raises:
         ValueError, OSError: in one line; there is no OUTPUT then.
     """
-    if not model.is_dir():
-        raise FileNotFoundError(
-            f"{model}: no such folder; of a hub name, `hf download {model}` prints the folder to give"
-        )
-    if not (model / "config.json").is_file():
-        raise FileNotFoundError(f"{model}: no config.json in it; it is no model folder")
     if output.exists() or output.is_symlink():
         raise FileExistsError(f"{output}: exists already; must be a new folder")
-    for path in model.iterdir():
-        if path.is_symlink() and not path.exists():
-            raise FileNotFoundError(f"{path}: a link to a file that is gone; download the model again")
+    weights, others = _files(model)
     config = read_json(model / "config.json")
     said = _lengthen(config, rope_theta, window)
     if not said and template == "keep":
         raise ValueError(f"--template=keep: nothing to change in {model}; give --window or --rope_theta")
 
     def fill(folder: Path) -> None:
-        weights = _take_files(model, folder)
+        for path in weights:
+            os.symlink(path.resolve(), folder / path.name)
+        for path in others:
+            shutil.copyfile(path, folder / path.name)  # of a hub's link, what it points to
         if said:
             _raise_limits(folder, config["max_position_embeddings"])
         write_json(folder / "config.json", config)
-        said.extend([weights, *write_template(model, folder, template)])
+        said.append(f"weights: {len(weights)} linked to {model.absolute()}, which must stay")
+        said.extend(write_template(model, folder, template))
 
     replace_folder(output, fill)
     return said
@@ -133,18 +129,22 @@ def _set_rope_theta(config: dict[str, Any], theta: float) -> None:
         config["rope_theta"] = theta
 
 
-def _take_files(model: Path, folder: Path) -> str:
-    """Link the weights and copy the rest; how many are links."""
-    linked = 0
-    for path in sorted(model.iterdir()):
-        if not path.is_file() or path.name.startswith("."):
-            continue
-        if path.suffix in WEIGHTS or path.stat().st_size > LARGE:
-            os.symlink(path.resolve(), folder / path.name)
-            linked += 1
-        else:
-            shutil.copyfile(path, folder / path.name)  # of a hub's link, what it points to
-    return f"weights: {linked} {'file' if linked == 1 else 'files'} linked to {model.absolute()}, which must stay"
+def _files(model: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a model folder to link, which are weights or large, and the others; both by name."""
+    if not model.is_dir():
+        raise FileNotFoundError(
+            f"{model}: no such folder; of a hub name, `hf download {model}` prints the folder to give"
+        )
+    if not (model / "config.json").is_file():
+        raise FileNotFoundError(f"{model}: no config.json in it; it is no model folder")
+    paths = sorted(path for path in model.iterdir() if not path.name.startswith("."))
+    if gone := [path for path in paths if not path.exists()]:
+        raise FileNotFoundError(f"{gone[0]}: a link to a file that is gone; download the model again")
+    files = [path for path in paths if path.is_file()]
+    weights = [path for path in files if path.suffix in WEIGHTS or path.stat().st_size > LARGE]
+    if not weights:
+        raise FileNotFoundError(f"{model}: no weights in it ({', '.join(WEIGHTS)}); download the model again")
+    return weights, [path for path in files if path not in weights]
 
 
 def _raise_limits(folder: Path, window: int) -> None:

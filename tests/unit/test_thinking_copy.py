@@ -192,6 +192,9 @@ def test_folders_that_are_none(tmp_path):
     model = write_model(tmp_path / "model", LLAMA)
     with pytest.raises(FileExistsError, match="exists already"):
         thinking_copy(model, model)
+    (model / WEIGHTS).unlink()
+    with pytest.raises(FileNotFoundError, match="model: no weights in it"):
+        thinking_copy(model, tmp_path / "copy")
     (model / "model-00002-of-00002.safetensors").symlink_to(tmp_path / "gone")
     with pytest.raises(FileNotFoundError, match=r"00002.* a link to a file that is gone"):
         thinking_copy(model, tmp_path / "copy")
@@ -202,7 +205,7 @@ def test_the_command_says_what_it_did_or_one_line(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(sys, "argv", ["thinking_copy", str(model), str(tmp_path / "copy")])
     main()
     said = capsys.readouterr().out
-    assert "rope theta: 10000 -> 40000" in said and "weights: 1 file linked" in said and "<think>\\n'" in said
+    assert "rope theta: 10000 -> 40000" in said and "weights: 1 linked" in said and "<think>\\n'" in said
     with pytest.raises(SystemExit, match=r"^exgrpo: .*copy: exists already; must be a new folder$"):
         main()
 
