@@ -122,6 +122,8 @@ def main() -> None:
     wrong = problems(driver)
     for text in wrong:
         print(f"exgrpo: {text}", file=sys.stderr)
+    if driver:
+        print(f"torch sees {importlib.import_module('torch').cuda.device_count()} GPUs")
     if wrong:
         sys.exit(1)
     print(f"all {len(MODULES) + (len(KERNELS) if driver else 0)} modules import")
