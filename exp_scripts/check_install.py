@@ -91,7 +91,8 @@ def failure(module: str) -> str | None:
 
 def other_than_pinned() -> list[str]:
     """Packages whose version is another than the lock's, as in a container or an environment used before."""
-    pins = dict(line.split("==") for line in LOCK.read_text().split() if "==" in line and not line.startswith("#"))
+    lines = [line for line in LOCK.read_text().splitlines() if not line.startswith("#")]
+    pins = dict(line.split("==") for line in lines)
     found = {name: installed(name) for name in pins}
     wrong = [name for name in pins if found[name].split("+")[0] != pins[name].split("+")[0]]
     return [f"{name} {found[name]} ({pins[name]})" for name in wrong]
@@ -122,6 +123,8 @@ def main() -> None:
     wrong = problems(driver)
     for text in wrong:
         print(f"exgrpo: {text}", file=sys.stderr)
+    if driver:
+        print(f"torch sees {importlib.import_module('torch').cuda.device_count()} GPUs")
     if wrong:
         sys.exit(1)
     print(f"all {len(MODULES) + (len(KERNELS) if driver else 0)} modules import")

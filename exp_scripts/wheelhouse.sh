@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # On a machine with network: gathers what setup_gpu.sh --wheelhouse FOLDER installs on one without, and SmolLM2 for
-# benchmarks/gpu_proof.sh. Linux x86_64, Python 3.12.
+# benchmarks/gpu_proof.sh. Linux x86_64, Python 3.12, and a C library no newer than the other machine's, since pip takes the
+# wheels that suit the machine it runs on.
 #
 #   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch] [--exclude NAME,NAME,...]
 #

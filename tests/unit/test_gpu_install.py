@@ -1,8 +1,9 @@
 """The GPU stack's lock against verl's requirements, and the scripts that install it with a Python that notes it."""
 
+import importlib
 import os
 import subprocess
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,17 @@ def test_a_damaged_piece_and_another_lock_are_refused(fake):
     (fake / "house" / "requirements.txt").write_text("torch==2.10.0\n")
     done = run(fake, "setup_gpu.sh", "--wheelhouse", "house")
     assert done.returncode == 2 and "made for another requirements.txt (torch==2.10.0)" in done.stderr
+
+
+def test_the_import_check_names_what_fails_and_what_differs(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "exp_scripts"))
+    check = importlib.import_module("check_install")
+    monkeypatch.setattr(check, "MODULES", ["json", "no_such_module"])
+    monkeypatch.setattr(check, "KERNELS", ["no_such_kernel"])
+    assert check.problems(driver=False) == ["no_such_module: ModuleNotFoundError: No module named 'no_such_module'"]
+    assert len(check.problems(driver=True)) == 2
+    monkeypatch.setattr(check, "VERL", "0.9.2")
+    assert check.problems(driver=False)[1] == "verl 0.9.1: exgrpo is for 0.9.2"
+    (tmp_path / "lock").write_text("# made by a == b\nverl==0.9.1\nnumpy==0.1\nno-such==1.0\n")
+    monkeypatch.setattr(check, "LOCK", tmp_path / "lock")
+    assert check.other_than_pinned() == [f"numpy {version('numpy')} (0.1)", "no-such not installed (1.0)"]
