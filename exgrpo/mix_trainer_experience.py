@@ -32,6 +32,7 @@ from exgrpo.experience import durable
 from exgrpo.experience import experience_trainer_ops as ops
 from exgrpo.experience.candidate_scoring import Scored, choose_trajectories, score_candidates
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
+from exgrpo.experience.fresh_questions import FreshQuestions
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.experience.replay_metrics import ratio_metrics, replay_metrics
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -86,7 +87,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         if self.state.mixing:
             wanted = int(self.experience.experience_ratio * size)
             replayed = self.pool.choose(wanted, self.state.rng, exclude=frozenset(self.state.deferred))
-        fresh = self._fresh_rows(size - len(replayed), frozenset(replayed))
+        asked = self.fresh.take(size - len(replayed), frozenset(replayed), self._fetch_question)
+        fresh = [self._row(question) for question in asked]
         columns = self.mix_collate(fresh, replayed, self.global_steps, self.state.rng)
         marks = columns.pop("is_replayed")
         self.replayed_questions = {
@@ -98,24 +100,13 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _fresh_rows(self, count: int, replayed: frozenset[str]) -> list[dict[str, Any]]:
-        """The next ``count`` rows of the data; one whose question is in the step already waits for the next step."""
-        taken = set(replayed)
-        waiting, self.state.deferred = self.state.deferred, []
-        rows: list[dict[str, Any]] = []
-        while len(rows) < count:
-            question = waiting.pop(0) if waiting else self._next_question()
-            if question in taken:
-                self.state.deferred.append(question)
-                continue
-            taken.add(question)
-            rows.append(self._row(question))
-        self.state.deferred += waiting
-        return rows
-
-    def _next_question(self) -> str:
-        """The next of verl's stateful loader, whose position is saved with each checkpoint."""
-        return next(iter(self._fetch_one_gen_batch()["question_id"]))
+    def _fetch_question(self) -> tuple[str, bool]:
+        """The next of verl's stateful loader, whose position is saved; whether a new epoch has begun with it."""
+        if self.train_dataloader_it is None:  # as verl does next; it may be resumed at the very end of an epoch
+            self.train_dataloader_it = iter(self.train_dataloader)
+        epoch = self.train_dataloader_it
+        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
+        return question, self.train_dataloader_it is not epoch
 
     # -- 2. after generation --------------------------------------------------------------------------------------
 
@@ -204,6 +195,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.resumed_step, self.pool, self.state = checkpoints.open_experience(trainer, self.experience, self.identity)
         if gone := self.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
             logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
+        size, skip = self.config.data.train_batch_size, self.experience.experience_skip_retired
+        self.fresh = FreshQuestions(self.pool, self.state, self.row_of_question.keys(), size, skip)
 
     def _load_checkpoint(self) -> None:
         """verl's checkpoint, which must be of the step whose pool was loaded."""
@@ -220,3 +213,12 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         super()._save_checkpoint()
         if self.config.trainer.get("max_actor_ckpt_to_keep"):
             checkpoints.drop_experience_without_weights(root)
+
+    def on_step_end(self) -> None:
+        """verl's weight update; a run whose questions are all retired ends with this step and a checkpoint of it."""
+        if self.experience.experience and self.fresh.exhausted and self.global_steps < self.total_training_steps:
+            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
+            if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
+                self._save_checkpoint()
+            self.total_training_steps = self.global_steps
+        super().on_step_end()

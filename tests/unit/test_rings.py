@@ -17,6 +17,7 @@ NUMPY_ONLY = [
     "exgrpo.experience.experience_pool",
     "exgrpo.experience.durable",
     "exgrpo.experience.exchange",
+    "exgrpo.experience.fresh_questions",
     "exgrpo.experience.import_rows",
     "exgrpo.experience.packing",
     "exgrpo.experience.pool_files",

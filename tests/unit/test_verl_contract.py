@@ -16,6 +16,7 @@ SIGNATURES = {
     "_compute_old_log_prob": ["self", "batch", "metrics"],
     "_save_checkpoint": ["self"],
     "_load_checkpoint": ["self"],
+    "on_step_end": ["self"],
 }
 
 
