@@ -26,7 +26,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import checkpoints
+from exgrpo import checkpoints, optimizer_states
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience import durable
 from exgrpo.experience import experience_trainer_ops as ops
@@ -49,6 +49,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     With ``trainer.experience=False`` every method below is verl's own: plain GRPO through the same program.
     """
+
+    train_dataloader_it: Any  # verl's, which has no types
+    total_training_steps: int
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl takes any mode but "sync" for an asynchronous one; this method is the first to ask.
@@ -192,7 +195,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         root.mkdir(parents=True, exist_ok=True)
         self.writer = contextlib.ExitStack()  # holds the folder as long as this process lives
         self.writer.enter_context(durable.exclusive(root, patience_s=30))  # a killed run takes a moment to be gone
-        self.resumed_step, self.pool, self.state = checkpoints.open_experience(trainer, self.experience, self.identity)
+        check = optimizer_states.check_if_loaded(self.config.actor_rollout_ref.actor.checkpoint.load_contents)
+        opened = checkpoints.open_experience(trainer, self.experience, self.identity, check)
+        self.resumed_step, self.pool, self.state = opened
         if gone := self.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
             logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
         size, skip = self.config.data.train_batch_size, self.experience.experience_skip_retired
@@ -207,12 +212,15 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     def _save_checkpoint(self) -> None:
         """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
         root = Path(self.config.trainer.default_local_dir)
+        folder = checkpoints.step_folder(root, self.global_steps)
+        optimizer_states.expect_new(folder)
         if self.experience.experience:
-            folder = checkpoints.step_folder(root, self.global_steps)
             self.pool.save(folder / checkpoints.POOL, self.global_steps, self.identity, self.state.to_json())
         super()._save_checkpoint()
         if self.config.trainer.get("max_actor_ckpt_to_keep"):
             checkpoints.drop_experience_without_weights(root)
+        if keep := self.config.trainer.max_optim_to_keep:
+            optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 
     def on_step_end(self) -> None:
         """verl's weight update; a run whose questions are all retired ends with this step and a checkpoint of it."""

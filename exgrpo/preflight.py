@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from exgrpo import optimizer_states
 from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
@@ -47,6 +48,7 @@ def verify(config: DictConfig) -> None:
     _platform(config)
     _packages(config)
     _files(config)
+    optimizer_states.verify(config.trainer, config.actor_rollout_ref.actor.checkpoint.load_contents)
     if experience.experience:
         _required(config, _REQUIRED_BY_REPLAY)
         _rotation(config.trainer)

@@ -31,6 +31,7 @@ NUMPY_ONLY = [
     "exgrpo.experience.trajectory_store",
     "exgrpo.experience.weighted_bucket_sampler",
     "exgrpo.loss_settings",
+    "exgrpo.optimizer_states",
     "exgrpo.replay",
     "exgrpo.replay.buffer_files",
     "exgrpo.replay.difficulty_bucketer",
