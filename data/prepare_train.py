@@ -3,6 +3,9 @@
     python data/prepare_train.py --dataset_name Elliott/Openr1-Math-46k-8192 --output_file data/openr1.parquet
     python data/prepare_train.py --input_file questions.jsonl --output_file train.parquet
 
+A system message that a row has of its own is kept, as in the released run; a row without one gets that of
+system_prompt.txt. --system_prompt_file gives every row another, or none.
+
 Rows without a question or an answer are dropped; so are repeated questions, which would share one entry of the
 experience pool: all but the first where the answers agree, every one of them where they conflict, since no one can tell
 which is right. Each is counted and the first are shown. The file appears when it is whole.
@@ -20,7 +23,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 from verl_rows import fail, make_row, read_system_prompt, write_parquet
@@ -33,6 +36,14 @@ SYSTEM_PROMPT = Path(__file__).with_name("system_prompt.txt")
 SHOWN = 3  # examples of each kind of dropped row
 
 Row = Mapping[str, Any]
+
+
+class Item(NamedTuple):
+    """What is read of a row, each part empty where the row has none; ``system`` is the row's own system message."""
+
+    question: str
+    answer: str
+    system: str
 
 
 @dataclass(frozen=True)
@@ -139,9 +150,20 @@ def lookup(row: Row, key: str) -> Any:
 
 def question_text(value: Any) -> str:
     """The text of a question: the value, or the last user turn of a list of messages; empty if there is none."""
-    if isinstance(value, list):
-        turns = [m.get("content") for m in value if isinstance(m, Mapping) and m.get("role") == "user"]
-        value = turns[-1] if turns else None
+    return _text((_turns(value, "user") or [None])[-1] if isinstance(value, list) else value)
+
+
+def system_text(value: Any) -> str:
+    """The first system turn of a list of messages; empty if there is none."""
+    return _text((_turns(value, "system") or [None])[0])
+
+
+def _turns(messages: Any, role: str) -> list[Any]:
+    rows = messages if isinstance(messages, list) else []
+    return [row.get("content") for row in rows if isinstance(row, Mapping) and row.get("role") == role]
+
+
+def _text(value: Any) -> str:
     return value.encode(errors="replace").decode().strip() if isinstance(value, str) else ""
 
 
@@ -163,22 +185,22 @@ def answer_text(value: Any) -> str:
     return rest[: end - 1].strip() if boxed and not depth else text.strip()
 
 
-def clean(pairs: Iterable[tuple[str, str]], report: Report) -> list[tuple[str, str]]:
-    """The questions and answers to keep, in order; what is dropped goes into ``report``."""
-    groups: dict[str, list[tuple[int, str, str]]] = {}
-    for row, (question, answer) in enumerate(pairs):
+def clean(items: Iterable[Item], report: Report) -> list[Item]:
+    """The items to keep, in order; what is dropped goes into ``report``."""
+    groups: dict[str, list[tuple[int, Item]]] = {}
+    for row, item in enumerate(items):
         report.read += 1
-        if question and answer:
-            groups.setdefault(question_id(question), []).append((row, question, answer))
+        if item.question and item.answer:
+            groups.setdefault(question_id(item.question), []).append((row, item))
         else:
-            report.drop("no answer" if question else "no question", row, question or answer)
+            report.drop("no answer" if item.question else "no question", row, item.question or item.answer)
     kept = []
     for group in groups.values():
-        agree = len({answer for _, _, answer in group}) == 1
-        kept += [group[0][1:]] if agree else []
-        for row, question, _ in group[agree:]:
+        agree = len({item.answer for _, item in group}) == 1
+        kept += [group[0][1]] if agree else []
+        for row, item in group[agree:]:
             reason = "a question that stands there already" if agree else "a question with conflicting answers"
-            report.drop(reason, row, question)
+            report.drop(reason, row, item.question)
     report.kept = len(kept)
     return kept
 
@@ -196,7 +218,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--question_key", help=f"column, or path a.b; else the first there is of {QUESTION_KEYS}")
     parser.add_argument("--answer_key", help=f"column, or path a.b; else the first there is of {ANSWER_KEYS}")
     parser.add_argument(
-        "--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message"
+        "--system_prompt_file",
+        help="text of each row's system message, 'none' for no message (the row's own, else system_prompt.txt)",
     )
     parser.add_argument("--data_source", help="what to write as data_source (the dataset's or first file's name)")
     parser.add_argument("--shuffle_seed", "--shuffle-seed", type=int, help="shuffle the questions with this seed")
@@ -207,37 +230,44 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return options
 
 
-def read_pairs(source: Source, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Question and answer of each row of a source, either of them empty where the row has none."""
+def read_items(source: Source, options: argparse.Namespace) -> Iterator[Item]:
+    """Question, answer and system message of each row of a source."""
     question_key = pick_key(source, "--question_key", options.question_key, QUESTION_KEYS)
     answer_key = pick_key(source, "--answer_key", options.answer_key, ANSWER_KEYS)
     columns = {key if key in source.columns else key.split(".")[0] for key in (question_key, answer_key)}
     for row in tqdm(source.rows(sorted(columns)), total=source.total, desc=source.name, unit="row", disable=None):
-        yield question_text(lookup(row, question_key)), answer_text(lookup(row, answer_key))
+        asked = lookup(row, question_key)
+        yield Item(question_text(asked), answer_text(lookup(row, answer_key)), system_text(asked))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read, clean, write and report."""
     options = parse_arguments(arguments)
     try:
-        system = read_system_prompt(options.system_prompt_file)
+        system = read_system_prompt(options.system_prompt_file or str(SYSTEM_PROMPT))
         if options.dataset_name:
             sources = [open_dataset(options.dataset_name, options.split)]
         else:
             sources = [open_file(path) for path in options.input_file]
         report = Report()
-        pairs = clean((pair for source in sources for pair in read_pairs(source, options)), report)
+        items = clean((item for source in sources for item in read_items(source, options)), report)
         print(report)
-        if not pairs:
+        if not items:
             raise ValueError(f"{sources[0].name}: no question with an answer is left")
     except (ValueError, OSError, csv.Error) as error:
         sys.exit(fail("prepare_train.py", error))
     if options.shuffle_seed is not None:
-        random.Random(options.shuffle_seed).shuffle(pairs)
+        random.Random(options.shuffle_seed).shuffle(items)
+    items = items[: options.limit]
+    if options.system_prompt_file is None:
+        own = sum(bool(item.system) for item in items)
+        print(f"system message: the row's own in {own} rows, that of {SYSTEM_PROMPT.name} in {len(items) - own}")
+    else:
+        items = [item._replace(system="") for item in items]
     name = options.data_source or options.dataset_name or options.input_file[0].stem
     rows = [
-        make_row(question, answer, index, data_source=name, split=options.split, system=system)
-        for index, (question, answer) in enumerate(pairs[: options.limit])
+        make_row(item.question, item.answer, index, data_source=name, split=options.split, system=item.system or system)
+        for index, item in enumerate(items)
     ]
     write_parquet(rows, options.output_file)
     print(f"{options.output_file}: {len(rows)} rows")

@@ -58,19 +58,24 @@ def saved_steps(root: Path) -> list[int]:
 
 
 def open_experience(
-    trainer: DictConfig, config: ExperienceConfig, identity: Mapping[str, object]
+    trainer: DictConfig,
+    config: ExperienceConfig,
+    identity: Mapping[str, object],
+    check: Callable[[Path], None] = lambda folder: None,
 ) -> tuple[int, ExperiencePool, ReplayState]:
     """The step to go on from, its pool and its state; step 0 with those of a new run, which may import a pool.
 
     Args:
         trainer: verl's node, for resume_mode, resume_from_path and default_local_dir.
         identity: what the pool must belong to; of an imported one, the data set and the tokenizer are asked for.
+        check: raises FileNotFoundError for a checkpoint that lacks what the caller needs of it.
 
     Raises:
         FileNotFoundError, ValueError: as resume_latest, or of the imported pool.
     """
 
     def load(folder: Path, step: int) -> tuple[int, ExperiencePool, ReplayState]:
+        check(folder)
         pool = ExperiencePool.load(folder / POOL, config, step, identity)
         return step, pool, ReplayState.from_json(read_manifest(folder / POOL)["replay_state"])
 

@@ -55,6 +55,8 @@ class ExperienceConfig:
         experience_max_per_question, experience_max_trajectories: bounds of the pool, in trajectories.
         experience_max_bytes: bound of the pool's memory, 8 bytes a token and 200 a trajectory.
         experience_max_age: bound of a trajectory's age when it is replayed, in steps; None for none.
+        experience_skip_retired: an epoch of fresh questions leaves out those that were retired when it began (released
+            code); False: a retired question is asked again.
 
     Raises:
         ValueError: one line with the key, the value and what is allowed.
@@ -82,6 +84,7 @@ class ExperienceConfig:
     experience_max_trajectories: int = 200_000
     experience_max_bytes: int = 8_000_000_000
     experience_max_age: int | None = None
+    experience_skip_retired: bool = True
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -222,4 +225,5 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "experience_max_trajectories": _integer(1),
     "experience_max_bytes": _integer(1),
     "experience_max_age": _optional_integer(1),
+    "experience_skip_retired": _boolean,
 }

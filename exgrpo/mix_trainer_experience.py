@@ -26,12 +26,13 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import checkpoints, loss_metrics
+from exgrpo import checkpoints, loss_metrics, optimizer_states
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience import durable
 from exgrpo.experience import experience_trainer_ops as ops
 from exgrpo.experience.candidate_scoring import Scored, choose_trajectories, score_candidates
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
+from exgrpo.experience.fresh_questions import FreshQuestions
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.experience.replay_metrics import ratio_metrics, replay_metrics
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -49,6 +50,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     With ``trainer.experience=False`` every method below is verl's own: plain GRPO through the same program.
     """
+
+    train_dataloader_it: Any  # verl's, which has no types
+    total_training_steps: int
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl takes any mode but "sync" for an asynchronous one; this method is the first to ask.
@@ -103,7 +107,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         wanted, left = size - len(replayed), len(self.row_of_question) - len(drawn)
         if wanted > left:
             raise RuntimeError(f"step {self.global_steps} needs {wanted} more questions, {left} are not in it yet")
-        fresh = self._fresh_rows(wanted, drawn)
+        fresh = [self._row(question) for question in self.fresh.take(wanted, drawn, self._fetch_question)]
         columns = self.mix_collate(fresh, replayed, self.global_steps, self.state.rng, first=len(self.step_questions))
         marks = columns.pop("is_replayed")
         rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
@@ -113,24 +117,13 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _fresh_rows(self, count: int, drawn: frozenset[str]) -> list[dict[str, Any]]:
-        """The next ``count`` rows of the data; one whose question is in the step already waits for the next step."""
-        taken = set(drawn)
-        waiting, self.state.deferred = self.state.deferred, []
-        rows: list[dict[str, Any]] = []
-        while len(rows) < count:
-            question = waiting.pop(0) if waiting else self._next_question()
-            if question in taken:
-                self.state.deferred.append(question)
-                continue
-            taken.add(question)
-            rows.append(self._row(question))
-        self.state.deferred += waiting
-        return rows
-
-    def _next_question(self) -> str:
-        """The next of verl's stateful loader, whose position is saved with each checkpoint."""
-        return next(iter(self._fetch_one_gen_batch()["question_id"]))
+    def _fetch_question(self) -> tuple[str, bool]:
+        """The next of verl's stateful loader, whose position is saved; whether a new epoch has begun with it."""
+        if self.train_dataloader_it is None:  # as verl does next; it may be resumed at the very end of an epoch
+            self.train_dataloader_it = iter(self.train_dataloader)
+        epoch = self.train_dataloader_it
+        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
+        return question, self.train_dataloader_it is not epoch
 
     # -- 2. after generation --------------------------------------------------------------------------------------
 
@@ -229,9 +222,13 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.writer = contextlib.ExitStack()  # holds the folder as long as this process lives
         self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))  # a killed run takes a moment
         self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
-        self.resumed_step, self.pool, self.state = checkpoints.open_experience(trainer, self.experience, self.identity)
+        check = optimizer_states.check_if_loaded(self.config.actor_rollout_ref.actor.checkpoint.load_contents)
+        opened = checkpoints.open_experience(trainer, self.experience, self.identity, check)
+        self.resumed_step, self.pool, self.state = opened
         if gone := self.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
             logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
+        size, skip = self.config.data.train_batch_size, self.experience.experience_skip_retired
+        self.fresh = FreshQuestions(self.pool, self.state, self.row_of_question.keys(), size, skip)
 
     def _load_checkpoint(self) -> None:
         """verl's checkpoint, which must be of the step whose pool was loaded."""
@@ -241,8 +238,21 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
+        root = Path(self.config.trainer.default_local_dir)
+        folder = checkpoints.step_folder(root, self.global_steps)
+        optimizer_states.expect_new(folder)
         if self.experience.experience:
-            folder = checkpoints.step_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
             self.pool.save(folder / checkpoints.POOL, self.global_steps, self.identity, self.state.to_json())
             self.rotation.make_room(self.global_steps)
         super()._save_checkpoint()
+        if keep := self.config.trainer.max_optim_to_keep:
+            optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
+
+    def on_step_end(self) -> None:
+        """verl's weight update; a run whose questions are all retired ends with this step and a checkpoint of it."""
+        if self.experience.experience and self.fresh.exhausted and self.global_steps < self.total_training_steps:
+            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
+            if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
+                self._save_checkpoint()
+            self.total_training_steps = self.global_steps
+        super().on_step_end()

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from exgrpo import released_scale
+from exgrpo import optimizer_states, released_scale
 from exgrpo.absolute_paths import make_absolute
 from exgrpo.checkpoints import POOL, marked_step, step_folder
 from exgrpo.config import ExperienceConfig
@@ -56,6 +56,7 @@ def verify(config: DictConfig) -> None:
     _files(config)
     released_scale.check(config)
     _ranks(config)
+    optimizer_states.verify(config.trainer, config.actor_rollout_ref.actor.checkpoint.load_contents)
     if experience.experience:
         _required(config, _REQUIRED_BY_REPLAY)
         _rotation(config.trainer)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +49,7 @@ def train(
     pool = parts.pool
     selector = TrajectorySelector(experience.exp_metric, experience.exp_select_mode)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
-    order = (question for _ in count() for question in rng.permutation(task.train).tolist())
+    order = epochs(task.train, pool, loop.questions if experience.experience_skip_retired else None, rng)
     mixing, generated = False, 0
     yield {"step": 0, "generated": 0, "test": accuracy(policy, task, task.test)}
     for step in range(1, loop.steps + 1):
@@ -121,6 +120,15 @@ class Parts:
 
     pool: ExperiencePool
     objective: Callable[[Policy, Rows, ExperienceConfig, LossSettings], tuple[Tensor, Mapping[str, Tensor]]] = objective
+
+
+def epochs(train: Sequence[str], pool: ExperiencePool, batch: int | None, rng: np.random.Generator) -> Iterator[str]:
+    """The questions epoch after epoch, shuffled; given a batch, without those retired before while a batch remains."""
+    skipped: frozenset[str] = frozenset()
+    while True:
+        yield from (question for question in rng.permutation(train).tolist() if question not in skipped)
+        if batch is not None and len(train) - len(pool.retired) >= batch:
+            skipped = frozenset(pool.retired)
 
 
 def take(order: Iterator[str], number: int, barred: Sequence[str]) -> list[str]:

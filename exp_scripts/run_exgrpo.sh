@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# ExGRPO with the released settings (128 prompts a step, 8 rollouts each) on N_NODES x N_GPUS GPUs.
+# ExGRPO with the released settings (128 prompts a step, 8 rollouts each) on N_NODES x N_GPUS GPUs; docs/recipe.md has
+# each beside the release's. MODEL_PATH must be a model whose chat template opens <think> and whose window holds prompt
+# and response: the released Elliott/Qwen2.5-Math-7B-16k-think, or a copy of any model made by
+#
+#   python -m exgrpo.thinking_copy MODEL_FOLDER OUTPUT_FOLDER
 #
 #   MODEL_PATH=... DATA_DIR=... SAVE_PATH=... bash exp_scripts/run_exgrpo.sh [key=value ...]
 #   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration, needs no GPU and no model
@@ -70,6 +74,7 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     actor_rollout_ref.rollout.val_kwargs.do_sample=True \
     actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
     actor_rollout_ref.rollout.gpu_memory_utilization=0.8 \
+    actor_rollout_ref.rollout.max_num_seqs=1024 \
     trainer.experience=True \
     trainer.exp_metric=ent \
     trainer.exp_select_mode=argmin \
@@ -80,6 +85,7 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     trainer.exp_is_correct=True \
     trainer.experience_lbound=0 \
     trainer.experience_rbound=7 \
+    trainer.experience_skip_retired=True \
     trainer.logger='[console,tensorboard]' \
     trainer.project_name=exgrpo \
     trainer.experiment_name=exgrpo \
@@ -89,5 +95,6 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     trainer.val_before_train=False \
     trainer.save_freq=50 \
     trainer.test_freq=10 \
-    trainer.total_training_steps=500 \
+    trainer.max_optim_to_keep=2 \
+    trainer.total_training_steps=701 \
     ${overrides[@]+"${overrides[@]}"}

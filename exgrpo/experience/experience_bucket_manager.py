@@ -87,6 +87,11 @@ class ExperienceBucketManager:
         return question in self._retired
 
     @property
+    def retired(self) -> list[str]:
+        """The retired questions in order of retirement; later ones are only ever appended."""
+        return list(self._retired)
+
+    @property
     def retired_count(self) -> int:
         return len(self._retired)
 

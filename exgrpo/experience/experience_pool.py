@@ -117,6 +117,11 @@ class ExperiencePool:
         """Number of questions that may be drawn, whatever exp_sample_range says."""
         return sum(len(self._buckets.members(bucket)) for bucket in self._config.eligible_buckets)
 
+    @property
+    def retired(self) -> list[str]:
+        """The retired questions in order of retirement, also after a load; later ones are only ever appended."""
+        return self._buckets.retired
+
     def keep_only(self, questions: Container[str], longest: int) -> int:
         """Drop trajectories of questions not among these, or of more than `longest` tokens; returns how many."""
         before = len(self._store)

@@ -19,11 +19,13 @@ class ReplayState:
         mixing: whether replay has begun (delayed start); never goes back to False.
         rng: of every draw of replay: questions, order of the batch, random selection.
         deferred: questions fetched from the data but already in that step; next step's first fresh ones.
+        skipped: so many of the retired questions, in order of retirement, are left out of this epoch's fresh ones.
     """
 
     mixing: bool
     rng: np.random.Generator
     deferred: list[str] = field(default_factory=list)
+    skipped: int = 0
 
     @classmethod
     def start(cls, config: ExperienceConfig) -> ReplayState:
@@ -32,11 +34,18 @@ class ReplayState:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
-        return {"mixing": self.mixing, "rng": self.rng.bit_generator.state, "deferred": self.deferred}
+        return {
+            "mixing": self.mixing,
+            "rng": self.rng.bit_generator.state,
+            "deferred": self.deferred,
+            "skipped": self.skipped,
+        }
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> ReplayState:
-        """The state that `to_json` gave."""
+        """The state that `to_json` gave; states from before `skipped` existed skip nothing until the next epoch."""
         rng = np.random.default_rng()
         rng.bit_generator.state = state["rng"]
-        return cls(mixing=state["mixing"], rng=rng, deferred=list(state["deferred"]))
+        return cls(
+            mixing=state["mixing"], rng=rng, deferred=list(state["deferred"]), skipped=int(state.get("skipped", 0))
+        )

@@ -35,7 +35,11 @@ STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
         "no shaping": ("policy_loss.off_policy_reshape=no_reshape",),
         "no correction": ("trainer.exp_is_correct=False",),
     },
-    "6-delayed-start": {"at once": (), "above 0.35": ("trainer.experience_start_sratio=0.35",)},
+    # on-policy until then, it may come to a second epoch, which was asked in full when the page was written
+    "6-delayed-start": {
+        "at once": (),
+        "above 0.35": ("trainer.experience_start_sratio=0.35", "trainer.experience_skip_retired=False"),
+    },
     "7-difficulty": {
         "successes": (),
         "question length": ("study.difficulty=question_length",),

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Qwen2.5-Math-1.5B, 500 steps (paper: 30.0 on-policy, 35.3 ExGRPO, in-distribution average).
-# DATA_DIR and SAVE_PATH from the environment; MODEL_PATH may point to a local copy. See ../run_exgrpo.sh.
-export MODEL_PATH=${MODEL_PATH:-Qwen/Qwen2.5-Math-1.5B}
+# Its window, 4,096, is too short and its chat template opens no <think>. One command makes a copy that MODEL_PATH names:
+#   python -m exgrpo.thinking_copy "$(hf download Qwen/Qwen2.5-Math-1.5B)" models/Qwen2.5-Math-1.5B-16k-think
+# DATA_DIR and SAVE_PATH from the environment, see ../run_exgrpo.sh.
+export MODEL_PATH=${MODEL_PATH:-$PWD/models/Qwen2.5-Math-1.5B-16k-think}
 exec bash "$(dirname "$0")/../run_exgrpo.sh" \
     trainer.experiment_name=exgrpo_qwen2.5_math_1.5b \
+    trainer.total_training_steps=500 \
     actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
     "$@"

@@ -108,6 +108,7 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
         ("exp_bucket_manager", "gauss", "one of normal, linear, sqrt, linear_clip, False"),
         ("exp_bucket_manager", True, "one of normal, linear, sqrt, linear_clip, False"),
         ("exp_is_correct", "maybe", "true or false"),
+        ("experience_skip_retired", None, "true or false"),
         ("exp_bucket_mean", 4, "a number between 0 and 1"),
         ("exp_bucket_sigma", 0, "a finite number above 0"),
         ("exp_bucket_sigma", "inf", "a finite number above 0"),

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,8 @@ import minimal_loop
 from minimal_loop import train
 from minimal_policy import Task, five_numbers
 from minimal_settings import Loop, settings
+
+from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,16 @@ def test_on_policy_replays_nothing(policy):
 
 def test_a_fresh_question_that_is_replayed_already_waits():
     assert minimal_loop.take(iter("abcad"), 3, ["a"]) == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize(("batch", "second"), [(1, "bc"), (3, "abc"), (None, "abc")])
+def test_an_epoch_asks_no_question_retired_before_it_while_a_batch_remains(batch, second):
+    pool = ExperiencePool(ExperienceConfig(rollout_n=2))
+    order = minimal_loop.epochs(["a", "b", "c"], pool, batch, np.random.default_rng(0))
+    first = [next(order)]
+    pool.observe(RolloutGroup("a", 2, (Trajectory([1], [-1.0], 1), Trajectory([2], [-1.0], 1))))
+    assert sorted(first + [next(order), next(order)]) == ["a", "b", "c"]  # the epoch that has begun asks them all
+    assert sorted(next(order) for _ in second) == list(second)
 
 
 def test_settings_are_the_trainers():

@@ -46,6 +46,30 @@ def test_the_system_message_asks_for_both_sections(tmp_path):
     assert all(word in system["content"] for word in ("<think>", "</think>", r"\boxed{}", "Thought", "Solution"))
 
 
+CHAT = [{"role": "system", "content": " theirs "}, {"role": "user", "content": "q1"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "systems"),
+    [
+        ((), ["theirs", "ours"]),
+        (("--system_prompt_file", "file"), ["other"] * 2),
+        (("--system_prompt_file", "none"), []),
+    ],
+)
+def test_a_system_message_of_the_data_is_kept_unless_another_is_given(tmp_path, capsys, options, systems):
+    (tmp_path / "file").write_text("other")
+    options = [str(tmp_path / "file") if option == "file" else option for option in options]
+    rows = prepare(tmp_path, [{"prompt": CHAT, "answer": "1"}, {"prompt": CHAT[1:] * 2, "answer": "1"}], *options)
+    assert len(rows) == 1  # one question, written twice; the first stays
+    rows = prepare(tmp_path, [{"prompt": CHAT, "answer": "1"}, {"prompt": "q2", "answer": "1"}], *options)
+    ours = (DATA / "system_prompt.txt").read_text().strip()
+    found = [message["content"] for row in rows for message in row["prompt"] if message["role"] == "system"]
+    assert found == [ours if system == "ours" else system for system in systems]
+    said = "system message: the row's own in 1 rows, that of system_prompt.txt in 1"
+    assert (said in capsys.readouterr().out) is (not options)
+
+
 @pytest.mark.parametrize(
     ("answer", "final"),
     [
@@ -71,7 +95,7 @@ def test_nested_columns_messages_and_other_formats(tmp_path):
     chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "q1"}]
     row = {"prompt": chat, "reward_model": {"ground_truth": "5"}}
     (found,) = prepare(tmp_path, [row])
-    assert found["prompt"][1]["content"] == "q1" and found["reward_model"]["ground_truth"] == "5"
+    assert found["prompt"] == chat and found["reward_model"]["ground_truth"] == "5"
     assert found["extra_info"]["question_id"] == row_question_id({}, chat)
     again = prepare(tmp_path, [{"a": {"b": "q1"}, "c": 1}], "--question_key", "a.b", "--answer_key", "c")
     assert again[0]["extra_info"]["question_id"] == found["extra_info"]["question_id"]
@@ -138,4 +162,7 @@ def test_real_files_go_through(tmp_path):
     prepare_train.main(["--input_file", *map(str, files), "--output_file", str(output), "--limit", "2000"])
     ids = read_question_ids([str(output)])
     assert len(ids) == len(set(ids)) == 2000
-    assert ids == [row["extra_info"]["question_id"] for row in pq.read_table(output).to_pylist()]
+    written = pq.read_table(output).to_pylist()
+    assert ids == [row["extra_info"]["question_id"] for row in written]
+    (own,) = {row["prompt"][0]["content"] for row in pq.read_table(files[0]).to_pylist()}
+    assert {row["prompt"][0]["content"] for row in written} == {own.strip()}

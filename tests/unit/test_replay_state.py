@@ -13,12 +13,18 @@ def start(**keys):
 def test_the_next_draws_are_those_of_an_unbroken_run():
     state = start()
     state.rng.random(7)
-    state.mixing, state.deferred = True, ["q1", "q2"]
+    state.mixing, state.deferred, state.skipped = True, ["q1", "q2"], 3
     loaded = ReplayState.from_json(json.loads(json.dumps(state.to_json())))
-    assert (loaded.mixing, loaded.deferred) == (True, ["q1", "q2"])
+    assert (loaded.mixing, loaded.deferred, loaded.skipped) == (True, ["q1", "q2"], 3)
     assert loaded.rng.random(5).tolist() == state.rng.random(5).tolist()
     loaded.deferred.append("q3")
     assert state.deferred == ["q1", "q2"]
+
+
+def test_a_state_saved_before_retired_questions_were_skipped_skips_none():
+    saved = start().to_json()
+    del saved["skipped"]
+    assert ReplayState.from_json(saved).skipped == 0
 
 
 def test_delayed_start_and_none():

@@ -17,6 +17,7 @@ SIGNATURES = {
     "_update_actor": ["self", "batch", "metrics"],
     "_save_checkpoint": ["self"],
     "_load_checkpoint": ["self"],
+    "on_step_end": ["self"],
 }
 
 

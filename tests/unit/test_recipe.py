@@ -1,0 +1,105 @@
+"""docs/recipe.md says of each setting what `--cfg job` prints, of the script and of every recipe."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "exp_scripts" / "run_exgrpo.sh"
+RECIPES = sorted((ROOT / "exp_scripts" / "recipes").glob("*.sh"))
+PAGE = (ROOT / "docs" / "recipe.md").read_text()
+FROM_ENVIRONMENT = ("MODEL_PATH", "DATA_DIR", "SAVE_PATH", "N_GPUS", "N_NODES")
+# TODO at the merge of the released scale: delete this line and the skip that it makes
+ARRIVE_WITH_THE_SCALE = {
+    "actor_rollout_ref.actor.loss_scale_factor",
+    "actor_rollout_ref.actor.policy_loss.entropy_agg",
+}
+
+
+def tables(header):
+    """The rows of every table of the page with this header, as lists of cells."""
+    rows, inside = [], False
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        inside = cells == header or (inside and bool(cells))
+        if inside and cells != header and not set(cells[0]) <= set("- "):
+            rows.append(cells)
+    return rows
+
+
+def value(cell):
+    """The value between the backticks of a cell, of the type it has in a configuration."""
+    (text,) = re.findall(r"`([^`]*)`", cell)
+    return OmegaConf.to_container(OmegaConf.from_dotlist([f"v={text}"]))["v"]
+
+
+def flat(config, prefix=""):
+    """key -> value of every leaf; lists are leaves."""
+    leaves = {}
+    for name, child in config.items():
+        leaves |= flat(child, f"{prefix}{name}.") if isinstance(child, dict) else {f"{prefix}{name}": child}
+    return leaves
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory):
+    """What a script prints with --cfg job, called from an empty folder with nothing of ours in the environment."""
+    folder, printed = tmp_path_factory.mktemp("called_from"), {}
+    environment = {name: text for name, text in os.environ.items() if name not in FROM_ENVIRONMENT}
+    environment |= {"PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+
+    def of(script):
+        if script not in printed:
+            command = ["bash", str(script), "--cfg", "job"]
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+            printed[script] = flat(OmegaConf.to_container(OmegaConf.create(done.stdout)))
+        return folder, printed[script]
+
+    return of
+
+
+SETTINGS = {value(row[0]): value(row[2]) for row in tables(["key", "release", "ours", "why they differ"])}
+OF_RECIPES = [tuple(map(value, row)) for row in tables(["recipe", "key", "value"])]
+
+
+def test_the_page_has_what_the_script_prints(configuration):
+    _, printed = configuration(SCRIPT)
+    said = {key: setting for key, setting in SETTINGS.items() if key not in ARRIVE_WITH_THE_SCALE}
+    assert {key: printed.get(key, "no such key") for key in said} == said
+
+
+def test_every_setting_of_the_script_is_on_the_page():
+    given = set(re.findall(r"^    '?([a-z_]+(?:\.[a-zA-Z0-9_]+)+)=", SCRIPT.read_text(), re.MULTILINE))
+    assert len(given) > 40 and given <= set(SETTINGS)
+
+
+def test_no_setting_stands_twice_on_the_page():
+    rows = [value(row[0]) for row in tables(["key", "release", "ours", "why they differ"])]
+    assert len(rows) == len(set(rows)) > 70
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_differs_from_the_script_in_what_the_page_says_and_in_nothing_else(configuration, recipe):
+    folder, printed = configuration(recipe)
+    said = {key: setting for name, key, setting in OF_RECIPES if name == recipe.stem}
+    if said["actor_rollout_ref.model.path"].startswith("models/"):
+        said["actor_rollout_ref.model.path"] = f"{folder}/{said['actor_rollout_ref.model.path']}"
+    said["trainer.experiment_name"] = f"exgrpo_{recipe.stem}"
+    _, common = configuration(SCRIPT)
+    assert {key: setting for key, setting in printed.items() if common.get(key) != setting} == settle(said, printed)
+
+
+def settle(said, printed):
+    """What the page says, with the keys that verl's configuration copies model path and name of the run to."""
+    copied = (said["actor_rollout_ref.model.path"], said["trainer.experiment_name"])
+    return said | {key: setting for key, setting in printed.items() if setting in copied}
+
+
+def test_each_recipe_is_on_the_page():
+    assert {name for name, _, _ in OF_RECIPES} == {recipe.stem for recipe in RECIPES} and len(RECIPES) == 6
