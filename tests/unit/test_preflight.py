@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_mo
 def files(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t"} for i in range(16)]
     pd.DataFrame(rows).to_parquet(tmp_path / "data.parquet")
-    (tmp_path / "model").symlink_to(BASE_MODEL)
+    shutil.copytree(BASE_MODEL, tmp_path / "model")
     return tmp_path
 
 
