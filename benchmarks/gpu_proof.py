@@ -37,10 +37,7 @@ from proof_runs import Training, accuracies, agreement, contents, finished, gpu_
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
 LIMITS_S = {"facts": 60, "resume": 300, "step": 200, "smollm2": 240, "evaluation": 150}
 SAVE_EVERY, KILL_AFTER, STEPS = 4, 6, 16
-FLASH_ATTN = [
-    "actor_rollout_ref.model.use_remove_padding=True",
-    "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2",
-]
+FLASH_ATTN = ["actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2"]
 Facts = dict[str, Any]
 
 
