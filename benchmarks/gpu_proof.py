@@ -31,7 +31,7 @@ from typing import Any
 
 import proof_page
 import runs
-from common import ROOT, machine
+from common import ROOT, machine, refuse
 from proof_runs import Training, accuracies, agreement, contents, finished, gpu_used_mib, wait_for_gpu
 
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
@@ -59,6 +59,8 @@ def main() -> None:
     given.pairs = given.pairs or (2 if given.cpu else 12)
     if not given.cpu and importlib.util.find_spec("flash_attn"):
         given.overrides = [*FLASH_ATTN, *given.overrides]
+    if not given.cpu and not gpu_is_there():
+        refuse("gpu_proof: torch sees no GPU; --cpu proves the CPU stack")
     given.output.mkdir(parents=True, exist_ok=True)
     file = given.output / "proof.json"
     found: dict[str, Facts] = json.loads(file.read_text()) if file.is_file() else {}
@@ -77,6 +79,13 @@ def main() -> None:
         ended = found[name].get("failed") or found[name].get("left out") or "done"
         print(f"{name}: {ended} ({found[name]['seconds']} s)", flush=True)
     sys.exit(any("failed" in found[name] for name in given.stages))
+
+
+def gpu_is_there() -> bool:
+    """Whether torch can use one."""
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def limit(name: str, given: argparse.Namespace) -> float:
@@ -99,8 +108,6 @@ def facts(given: argparse.Namespace) -> Facts:
             found[package] = "not installed"
     found["overrides"] = " ".join(given.overrides) or "none"
     if not given.cpu:
-        if not torch.cuda.is_available():
-            raise RuntimeError("torch sees no GPU; --cpu proves the CPU stack")
         card = torch.cuda.get_device_properties(0)
         found["gpu"] = f"{card.name}, {card.total_memory / 2**30:.0f} GiB"
         found["cuda"] = torch.version.cuda

