@@ -10,6 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from exgrpo.preflight import verify
+from exgrpo.prompts import load_tokenizer
 
 ROOT = Path(__file__).parents[2]
 CONFIG, BASE_MODEL = ROOT / "exgrpo" / "config", ROOT / "exp_scripts" / "quickstart" / "base_model"
@@ -139,6 +140,9 @@ def test_questions_that_are_all_too_long(files):
     said = refusal(files)
     assert said.startswith("data.max_prompt_length=64: must be at least ") and "all of its 300 questions" in said
     needed = int(said.split("at least ")[1].split(",")[0])  # what it asks for is enough, and one less is not
+    question = [{"role": "user", "content": "1+" * 40 + "1"}]
+    tokenizer = load_tokenizer(files / "model")
+    assert needed == len(tokenizer.apply_chat_template(question, add_generation_prompt=True)["input_ids"])  # as verl's
     wide = "data.max_response_length=64"
     verify(configuration(files, f"data.max_prompt_length={needed}", wide))
     assert "must be at least" in refusal(files, f"data.max_prompt_length={needed - 1}", wide)
@@ -183,3 +187,5 @@ def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(fil
     verify(configuration(files, by_name))
     (snapshot / "chat_template.jinja").unlink()
     assert "model.path=someone/base: its tokenizer has no chat template" in refusal(files, by_name)
+    (snapshot / "tokenizer_config.json").unlink()  # what is only half there verl will fetch
+    verify(configuration(files, by_name))

@@ -98,6 +98,7 @@ def test_the_models_own_template_opens_a_thought(tmp_path):
     assert prompt_of(model).endswith("<|im_start|>assistant\n")
     assert prompt_of(tmp_path / "copy") == prompt_of(model) + "<think>\n"
     assert "Think, then \\boxed{}." in prompt_of(tmp_path / "copy")
+    assert "chat_template" not in json.loads((tmp_path / "copy" / "tokenizer_config.json").read_text())  # one, not two
     assert "generation stops at <|endoftext|>, as before" in said
     # no thought is opened where nothing is to be generated, and a copy of the copy opens no second one
     plain = load_tokenizer(tmp_path / "copy").apply_chat_template(MESSAGES, tokenize=False)
