@@ -125,7 +125,6 @@ def run(folder, size):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = os.environ | {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    environment |= {"WG_BACKEND": "ray", "HF_HUB_OFFLINE": "1"}
     logs = [open(folder / f"rank-{rank}.log", "w") for rank in range(size)]  # noqa: SIM115
     ranks = [
         subprocess.Popen(

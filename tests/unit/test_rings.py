@@ -30,6 +30,7 @@ NUMPY_ONLY = [
     "exgrpo.experience.trajectory_selector",
     "exgrpo.experience.trajectory_store",
     "exgrpo.experience.weighted_bucket_sampler",
+    "exgrpo.loss_metrics",
     "exgrpo.loss_settings",
     "exgrpo.optimizer_states",
     "exgrpo.replay",
