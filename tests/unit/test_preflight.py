@@ -74,6 +74,7 @@ def test_a_right_configuration_passes(files):
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
         ("data.gen_batch_size=4", "data.gen_batch_size=4: must be 1"),
         ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
+        ("trainer.max_optim_to_keep=0", "trainer.max_optim_to_keep=0: must be an integer of at least 1"),
         ("trainer.max_actor_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null"),
         ("+trainer.remove_previous_ckpt_in_save=True", "remove_previous_ckpt_in_save=True: must be False"),
         ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "size=2: must be 1 with attn_implementation=sdpa"),
@@ -263,7 +264,7 @@ def test_the_recipes_print_their_configuration_on_any_machine():
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
-    for line in ("experience_ratio: 0.25", "experience_start_sratio: 0", "path: meta-llama/Llama-3.1-8B"):
+    for line in ("experience_ratio: 0.25", "experience_start_sratio: 0", "/models/Llama-3.1-8B-think"):
         assert line in result.stdout
 
 
