@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not MOUNTS, reason="no mount namespaces here: ne
 
 def node(folder, *options, within=()):
     """A Ray node in a process group of its own, outside the folder that the training is called from."""
-    command = [*within, RAY, "start", "--block", "--disable-usage-stats", "--num-cpus=8", *options]
+    command = [*within, RAY, "start", "--block", "--disable-usage-stats", "--num-cpus=12", *options]
     with open(folder / "nodes.log", "a") as log:
         return subprocess.Popen(
             [*command, "--object-store-memory=300000000"],
@@ -36,6 +36,12 @@ def node(folder, *options, within=()):
             cwd="/",
             start_new_session=True,
         )
+
+
+def listens(port):
+    """Whether somebody answers there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def end(process):
@@ -57,10 +63,9 @@ def cluster(tmp_path):
         port = free.getsockname()[1]
     address, nodes = f"127.0.0.1:{port}", []
     try:
-        options = ["--head", f"--port={port}", "--num-gpus=0", "--include-dashboard=false"]
-        nodes.append(node(tmp_path, "--node-ip-address=127.0.0.1", *options))
+        nodes.append(node(tmp_path, "--head", f"--port={port}", "--num-gpus=0", "--include-dashboard=false"))
         deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < deadline:
+        while not listens(port) and time.monotonic() < deadline:
             time.sleep(0.2)
         within = ["unshare", "-m", "sh", "-c", f'mount --bind {there} {here} && exec "$@"', "sh"]
         nodes.append(
