@@ -68,9 +68,7 @@ def cluster(tmp_path):
         while not listens(port) and time.monotonic() < deadline:
             time.sleep(0.2)
         within = ["unshare", "-m", "sh", "-c", f'mount --bind {there} {here} && exec "$@"', "sh"]
-        nodes.append(
-            node(tmp_path, f"--address={address}", "--node-ip-address=127.0.0.2", "--num-gpus=1", within=within)
-        )
+        nodes.append(node(tmp_path, f"--address={address}", "--num-gpus=1", within=within))
         yield address, here, there
     finally:
         for process in reversed(nodes):
