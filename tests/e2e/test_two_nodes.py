@@ -6,6 +6,7 @@ which live in a mount namespace of their own; the program is given it relative t
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -53,7 +54,7 @@ def end(process):
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path, monkeypatch):
     """The address of two nodes; (the first's disk and the path of both, the second's disk as seen from here)."""
     here, there = tmp_path / "disk", tmp_path / "disk_of_the_second"
     here.mkdir()
@@ -61,6 +62,8 @@ def cluster(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # one of their own, whatever this machine's user has
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     address, nodes = f"127.0.0.1:{port}", []
     try:
         nodes.append(node(tmp_path, "--head", f"--port={port}", "--num-gpus=0", "--include-dashboard=false"))
