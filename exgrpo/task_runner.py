@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from omegaconf import DictConfig, OmegaConf
@@ -26,8 +27,18 @@ class MixTaskRunner:
 
             get_rollout_replica_class(config.actor_rollout_ref.rollout.name)  # imports the engine, for later
             queue.result()
+        show_warnings()
         # TaskRunnerV1 is an actor class; the plain class is underneath
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
+
+
+def show_warnings() -> None:
+    """Print exgrpo's warnings whatever the libraries set for all: after vLLM's import only errors would appear."""
+    ours = logging.getLogger("exgrpo")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(asctime)s:%(message)s"))
+    ours.handlers, ours.propagate = [handler], False
+    ours.setLevel(logging.WARNING)
 
 
 def _start_queue(config: DictConfig) -> None:

@@ -54,7 +54,7 @@ def test_five_steps_a_kill_and_seven_are_twelve(unbroken, arguments, tmp_path, k
     assert names == sorted(path.relative_to(ours) for path in (ours / "experience").rglob("*") if path.is_file())
     assert filecmp.cmpfiles(theirs, ours, names, shallow=False)[0] == names
     manifest = json.loads((ours / "experience" / "manifest.json").read_text())
-    assert manifest["counts"]["trajectories"] > 20 and manifest["replay_state"]["skipped"] > 0
+    assert manifest["counts"]["trajectories"] > 10 and manifest["replay_state"]["skipped"] > 0
     states = {path.parts[-3] for path in second.folder.glob("checkpoints/*/actor/optim_*")}
     assert states == {"global_step_10", f"global_step_{STEPS}"}  # step 5, where it went on, has lost them since
     weights = [torch.load(next(path.glob("actor/model_*.pt")), weights_only=False) for path in (theirs, ours)]
