@@ -1,0 +1,110 @@
+"""Two Ray nodes with a disk each: the driver on the one without the actor; trained, saved, killed, resumed, rotated.
+
+Both nodes are on this machine. The path of the checkpoints is another folder for the processes of the second node,
+which live in a mount namespace of their own; the program is given it relative to the folder it is called from.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+from exgrpo.checkpoints import marked_step
+
+RAY = Path(sys.executable).parent / "ray"
+MOUNTS = os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(["unshare", "-m", "true"]).returncode == 0
+pytestmark = pytest.mark.skipif(not MOUNTS, reason="no mount namespaces here: needs root and unshare")
+
+
+def node(folder, *options, within=()):
+    """A Ray node in a process group of its own, outside the folder that the training is called from."""
+    command = [*within, RAY, "start", "--block", "--disable-usage-stats", "--num-cpus=12", *options]
+    with open(folder / "nodes.log", "a") as log:
+        return subprocess.Popen(
+            [*command, "--object-store-memory=300000000"],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"RAY_worker_niceness": "0"},
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def listens(port):
+    """Whether somebody answers there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def end(process):
+    """Ray ends its own processes when it is asked to; what does not end is killed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)
+            process.wait(timeout=20)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """The address of two nodes; (the first's disk and the path of both, the second's disk as seen from here)."""
+    here, there = tmp_path / "disk", tmp_path / "disk_of_the_second"
+    here.mkdir()
+    there.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # one of their own, whatever this machine's user has
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    address, nodes = f"127.0.0.1:{port}", []
+    try:
+        nodes.append(node(tmp_path, "--head", f"--port={port}", "--num-gpus=0", "--include-dashboard=false"))
+        deadline = time.monotonic() + 60
+        while not listens(port) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        within = ["unshare", "-m", "sh", "-c", f'mount --bind {there} {here} && exec "$@"', "sh"]
+        nodes.append(node(tmp_path, f"--address={address}", "--num-gpus=1", within=within))
+        yield address, here, there
+    finally:
+        for process in reversed(nodes):
+            end(process)
+
+
+def steps(disk, name):
+    return sorted(int(path.parent.name.removeprefix("global_step_")) for path in disk.glob(f"checkpoints/*/{name}"))
+
+
+def test_weights_on_another_nodes_disk(cluster, make_settings, tmp_path):
+    address, here, there = cluster
+
+    def run(name):
+        ray = "ray_kwargs.ray_init"
+        arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), "trainer.default_local_dir=disk/checkpoints"]
+        arguments += [f"{ray}.address='{address}'", f"{ray}.num_cpus=null", f"{ray}.num_gpus=null"]
+        arguments += [f"+{ray}.runtime_env.env_vars.VERL_FILE_LOGGER_PATH={tmp_path}/{name}.jsonl"]
+        arguments += ["trainer.save_freq=1", "trainer.total_training_steps=7", "trainer.experience_start_sratio=0"]
+        return Run(tmp_path, arguments, name)
+
+    first = run("first")
+    first.kill_after(3)
+    saved = marked_step(here / "checkpoints")
+    assert saved in (3, 4)
+    second = run("second")
+    resumed = second.wait()
+
+    assert sorted(resumed) == list(range(saved + 1, 8))
+    said = second.log.read_text(errors="replace")
+    assert f"global_step_{saved} has no weights on this disk; they must be on the disks of the actor's nodes" in said
+    assert all(metrics["experience/replayed_groups"] > 0 for metrics in resumed.values())
+    # each disk has its own part; the first process kept its two newest, the second its own
+    assert steps(here, "actor") == steps(there, "experience") == steps(there, "data.pt") == []
+    assert not (there / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
+    assert steps(there, "actor") == steps(here, "experience") == [saved - 1, saved, 6, 7]
