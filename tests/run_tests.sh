@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # All tests: bash tests/run_tests.sh (--fast: without the real trainer). Makes the environment first where there is none.
 #
-# 1. tests/unit: five minutes, no Ray.  2. tests/queue: a real TransferQueue.  3. tests/e2e: the real trainer on the
-# CPU - verl, Ray, vLLM, FSDP2 - killed, resumed, with and without replay; about twenty minutes.
+# 1. tests/unit: no Ray.  2. tests/queue: a real TransferQueue.  3. tests/e2e: the real trainer on the CPU - verl, Ray,
+# vLLM, FSDP2 - killed, resumed, with and without replay, on two nodes. Two files at a time, each file's tests in one
+# process, since they share what their fixtures make; a run of the trainer takes up to 7 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
 bash exp_scripts/setup_cpu.sh
 export HF_HUB_OFFLINE=1
-folders=(tests/unit tests/queue tests/e2e)
-[ "${1:-}" = "--fast" ] && folders=(tests/unit)
-"$python" -m pytest "${folders[@]}" --durations=10
+run() { "$python" -m pytest -n 2 --dist loadfile --durations=10 "$@"; }
+OMP_NUM_THREADS=1 run tests/unit # two processes of two threads each would hold each other up
 [ "${1:-}" = "--fast" ] && exit
+run tests/queue
+run tests/e2e
 bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt # last, so that everything else is seen to work without TRL
 "$python" -m pytest tests/e2e/test_trl_replay.py

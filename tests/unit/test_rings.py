@@ -95,14 +95,9 @@ def test_importing_the_package_imports_nothing_else():
     assert done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+\n", done.stdout), done.stderr
 
 
-def test_importing_the_package_costs_milliseconds():
-    code = """
-import time
-start = time.perf_counter()
-import exgrpo
-print(time.perf_counter() - start)
-"""
-    assert min(float(python(code).stdout) for _ in range(3)) < 0.02
+def test_importing_the_package_imports_none_of_its_modules():
+    done = python("import sys, exgrpo\nprint([name for name in sys.modules if name.startswith('exgrpo')])")
+    assert done.stdout == "['exgrpo']\n", done.stderr
 
 
 @pytest.mark.parametrize("name", ["mixed_policy_loss_", "numpy", "importlib_"])
