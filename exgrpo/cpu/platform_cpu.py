@@ -71,7 +71,7 @@ class PlatformCPU(PlatformBase):
         """No device profiler."""
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # verl counts "GPU" or "NPU" only; exp_scripts/cpu.sh gives Ray logical ones
+        return "GPU"  # verl counts "GPU" or "NPU" only; config/stack/cpu.yaml gives Ray logical ones
 
     def ray_noset_envvars(self) -> list[str]:
         return []
