@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from exgrpo.prompts import Messages, load_tokenizer, local_folder, opens_thought, render, token_count
+from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
 from exgrpo.train_files import is_local
 
 SAMPLE = 256  # prompts that are counted; beyond them the first that fits ends the search
@@ -25,16 +25,16 @@ _logger = logging.getLogger(__name__)
 
 
 def verify_prompts(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first thing wrong; a model that is not here is left to verl."""
+    """Raise ValueError or FileNotFoundError at the first thing wrong; a model that cannot be had is left to verl."""
     model = config.actor_rollout_ref.model
-    if (folder := local_folder(str(model.path))) is None:
-        _logger.info("%s is not on this machine: its window and its prompts were not checked", model.path)
+    if (folder := small_files(str(model.path))) is None:
+        _logger.warning("exgrpo: %s cannot be looked at here: its window and its prompts are not checked", model.path)
         return
     _context_keys(model)
     _window(config, folder)
     key = "path" if model.tokenizer_path is None else "tokenizer_path"
-    if (folder := local_folder(str(model[key]))) is None:
-        _logger.info("%s is not on this machine: the prompts were not checked", model[key])
+    if (folder := small_files(str(model[key]))) is None:
+        _logger.warning("exgrpo: %s cannot be looked at here: the prompts are not checked", model[key])
         return
     tokenizer = load_tokenizer(folder, model.trust_remote_code)
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template

@@ -11,23 +11,27 @@ Messages = Sequence[Mapping[str, Any]]
 _TO_RENDER = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a repository, what configuration and tokenizer need
 
 
-def local_folder(path: str) -> Path | None:
-    """The folder of a model: a local one, or the newest snapshot of a hub name in the local cache; None where neither.
+def small_files(path: str) -> Path | None:
+    """The folder with a model's configuration and tokenizer; None where they cannot be had.
 
-    Nothing is downloaded.
+    A local folder, or a hub name's newest snapshot: from the local cache, else those files alone are downloaded, since
+    verl is about to download all of it.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
     if "://" in path:
         return None
-    try:
-        from huggingface_hub import snapshot_download
+    for cached in (True, False):
+        try:
+            from huggingface_hub import snapshot_download
 
-        folder = Path(snapshot_download(path, allow_patterns=_TO_RENDER, local_files_only=True))
-    except (ImportError, ValueError, OSError):  # hub errors are one or the other: no such name, or not in the cache
-        return None
-    return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer_config.json")) else None
+            folder = Path(snapshot_download(path, allow_patterns=_TO_RENDER, local_files_only=cached))
+        except Exception:  # no such name, no access, no network: which, verl says
+            continue
+        if all((folder / name).is_file() for name in ("config.json", "tokenizer_config.json")):
+            return folder
+    return None
 
 
 def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Any:

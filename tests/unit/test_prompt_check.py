@@ -176,10 +176,10 @@ def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(fil
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     by_name = "actor_rollout_ref.model.path=someone/base"
-    with caplog.at_level(logging.INFO):
-        verify(configuration(files, by_name))
-    assert "someone/base is not on this machine" in caplog.text
+    verify(configuration(files, by_name))
+    assert "someone/base cannot be looked at here" in caplog.text
     repository = files / "hub" / "models--someone--base"
     snapshot = shutil.copytree(files / "model", repository / "snapshots" / "0123")
     (repository / "refs").mkdir()
@@ -189,3 +189,20 @@ def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(fil
     assert "model.path=someone/base: its tokenizer has no chat template" in refusal(files, by_name)
     (snapshot / "tokenizer_config.json").unlink()  # what is only half there verl will fetch
     verify(configuration(files, by_name))
+
+
+def test_of_a_hub_name_that_is_not_in_the_cache_the_small_files_are_fetched(files, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def snapshot_download(name, allow_patterns, local_files_only):
+        asked.append((name, local_files_only, "*.safetensors" in allow_patterns))
+        if local_files_only:
+            raise FileNotFoundError(name)
+        return str(files / "model")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    said = refusal(files, "actor_rollout_ref.model.path=someone/base", "data.max_response_length=8192")
+    assert "model.path=someone/base: its max_position_embeddings is" in said
+    assert asked == [("someone/base", True, False), ("someone/base", False, False)]
