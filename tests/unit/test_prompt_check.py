@@ -44,6 +44,7 @@ def configuration(files, *more):
         "data.max_response_length=192",
         "data.filter_overlong_prompts=True",
         f"actor_rollout_ref.model.path={files}/model",
+        "actor_rollout_ref.model.override_config.attn_implementation=sdpa",
         "actor_rollout_ref.rollout.n=8",
         f"trainer.default_local_dir={files}/checkpoints",
     ]
