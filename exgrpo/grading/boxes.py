@@ -25,13 +25,23 @@ def boxed(text: str) -> Iterator[str]:
             yield text[box.end() : ends[box.end()]].strip()
 
 
+def has_box(response: str) -> bool:
+    r"""Whether there is a \boxed, closed or not."""
+    return _BOX.search(response) is not None
+
+
+def boxes_differ(response: str) -> bool:
+    """Whether several boxes hold different things: candidates, of which one may be right, or steps."""
+    return has_box(response) and len({content.replace(" ", "") for content in boxed(response)}) > 1
+
+
 def final_answer(response: str) -> str:
     r"""The text of the answer; empty where a response settles on none.
 
     The last closed box counts and no other, so that a response cannot list candidates in boxes. Without a box it is
     what follows "answer is" or "A:" in the last line, else the whole of a response of one line.
     """
-    if _BOX.search(response):
+    if has_box(response):
         return next(boxed(response), "")
     lines = [line.strip() for line in response.splitlines() if line.strip()]
     if not lines:

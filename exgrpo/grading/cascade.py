@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from exgrpo.grading.boxes import final_answer
+from exgrpo.grading.boxes import boxes_differ, final_answer
 from exgrpo.grading.families import renamings, same_family
 from exgrpo.grading.nodes import Node, rename
 from exgrpo.grading.reading import read
@@ -20,6 +20,7 @@ ORDER = (  # of the names in a verdict; numeric identity alone is the plainest a
     "decimals", "equations", "dropped_left_side", "lists", "numeric_identity",
 )  # fmt: skip
 MAX_CHARACTERS = 1_000
+_SPACES = re.compile(r"(?<![0-9a-zA-Z]) | (?![0-9a-zA-Z])")
 Verify = Callable[[Sequence[str], str], bool]  # Math-Verify: gold's forms, answer
 
 
@@ -31,7 +32,7 @@ def decide(golds: Sequence[str], response: str, verify: Verify) -> str | None:
         verify: Math-Verify's judgement, asked again about what it could not read the first time.
     """
     answer = final_answer(response)
-    if not answer or len(answer) > MAX_CHARACTERS:
+    if not answer or len(answer) > MAX_CHARACTERS or any(map(boxes_differ, (response, *golds))):
         return None
     plain = [final_answer(gold) if "\\boxed" in gold else gold for gold in golds]
     for gold in plain:
@@ -51,7 +52,7 @@ def compare(gold: str, answer: str) -> str | None:
     gold, answer = repair(gold), repair(answer)
     if not re.search(r"\w", gold) or not re.search(r"\w", answer) or is_too_much(gold, answer):
         return None
-    if gold.replace(" ", "") == answer.replace(" ", ""):
+    if _SPACES.sub("", gold) == _SPACES.sub("", answer):
         return REPAIRED
     (gold, mine), (answer, theirs) = conditions(gold), conditions(answer)
     if mine and theirs and mine != theirs:

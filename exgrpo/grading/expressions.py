@@ -9,7 +9,7 @@ from functools import lru_cache
 from exgrpo.grading.trees import FUNCTIONS, GREEK, UNKNOWN_FUNCTIONS, Tree, Unreadable, tokens
 
 MAX_DEPTH = 40
-_THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
 
 
 @lru_cache(maxsize=1024)

@@ -25,7 +25,7 @@ def rounds(gold: Expression, answer: Expression) -> bool:
     """
     a, b = constant(gold.tree), constant(answer.tree)
     texts = [re.sub(r"\s*\\?%$|\\\$|\s", "", each.text) for each in (gold, answer)]
-    mine, theirs = _digits(texts[0]), _digits(texts[1])
+    mine, theirs = digits_behind_the_point(texts[0]), digits_behind_the_point(texts[1])
     if a is None or b is None or (mine is None and theirs is None) or (a < 0) != (b < 0):
         return False
     if (gold.tree[0] == "pct") != (answer.tree[0] == "pct"):
@@ -35,17 +35,17 @@ def rounds(gold: Expression, answer: Expression) -> bool:
         a, b = number(a) * scale, number(b) * scale
         if mine is not None and theirs is not None:
             if mine < theirs:
-                return _significant(texts[0]) >= ENOUGH and _near(b, a, mine)
+                return _significant(texts[0]) >= ENOUGH and near(b, a, mine)
             was_rounded = mine >= 3 and texts[0][-1] not in "05"
-            return mine - theirs == 1 and was_rounded and _significant(texts[1]) >= ENOUGH and _near(a, b, theirs)
+            return mine - theirs == 1 and was_rounded and _significant(texts[1]) >= ENOUGH and near(a, b, theirs)
         if mine is not None:
             whole = answer.tree[0] == "num"
-            return not whole and _significant(texts[0]) >= ENOUGH and (_near(b, a, mine) or _cut(b, a, mine))
+            return not whole and _significant(texts[0]) >= ENOUGH and (near(b, a, mine) or cut_off(b, a, mine))
         fraction = isinstance(constant(gold.tree), Fraction) and constant(gold.tree).denominator > 1  # type: ignore[union-attr]
-        return fraction and theirs is not None and _significant(texts[1]) > ENOUGH and _near(a, b, theirs)
+        return fraction and theirs is not None and _significant(texts[1]) > ENOUGH and near(a, b, theirs)
 
 
-def _digits(text: str) -> int | None:
+def digits_behind_the_point(text: str) -> int | None:
     """Digits behind the point of a plain decimal; None for everything else."""
     match = _DECIMAL.fullmatch(text)
     return len(match[1]) if match else None
@@ -55,9 +55,11 @@ def _significant(text: str) -> int:
     return len(re.sub(r"[^0-9]", "", text).lstrip("0"))
 
 
-def _near(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
+def near(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
+    """Whether a decimal of so many digits is a number rounded."""
     return bool(abs(exact - decimal) <= mpmath.mpf(10) ** -digits / 2 * (1 + mpmath.mpf(10) ** -30))
 
 
-def _cut(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
+def cut_off(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
+    """Whether a decimal of so many digits is a number with the rest of its digits left out."""
     return bool(0 <= abs(exact) - abs(decimal) < mpmath.mpf(10) ** -digits)

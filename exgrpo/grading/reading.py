@@ -9,7 +9,7 @@ from exgrpo.grading.expressions import parse
 from exgrpo.grading.nodes import GREATER, LESS, Cases, Chain, Equation, Expression, Many, Node, Quantity, Region
 from exgrpo.grading.splitting import enclosed, split
 from exgrpo.grading.trees import Tree, Unreadable
-from exgrpo.grading.wording import quantity
+from exgrpo.grading.wording import has_words, quantity
 
 MAX_ITEMS, MAX_NESTING = 64, 8
 _BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", "]"), ("[", ")"))
@@ -32,11 +32,10 @@ def read(text: str, nesting: int = 0) -> Node:
         node = reader(text, nesting + 1)
         if node is not None:
             return node
-    try:
-        return Expression(parse(text), text)
-    except Unreadable:
+    if has_words(text) or (tree := _tree(text)) is None:
         value, words = quantity(text)
         return Quantity(read(value, nesting + 1), words)
+    return Expression(tree, text)
 
 
 def _items(pieces: list[str], nesting: int) -> tuple[Node, ...]:
@@ -68,7 +67,9 @@ def _branch(line: str, nesting: int) -> tuple[Node, Node]:
     when = re.sub(r"\b(?:if|when|for|where)\b", " ", pieces[1]).strip(" ,")
     if re.fullmatch(r'"?(?:otherwise|else)"?', when):
         return read(pieces[0], nesting), _ELSE
-    when = re.sub(r"=", r"\\ge ", when) if re.fullmatch(r"[^=<>\\]*=[^=<>\\]*", when) else when
+    sides, equal = split(when, "=")
+    if equal == ["="] and not re.search(r"[<>]|\\(?:le|ge|ne)(?![a-z])", when):
+        return read(pieces[0], nesting), Chain(tuple(map(parse, sides)), ("=",))
     condition = read(when, nesting)
     if not isinstance(condition, Chain):
         raise Unreadable(line)
@@ -80,7 +81,7 @@ def _listed(text: str, nesting: int) -> Node | None:
     for separator, joined in ((r"\bor\b", "or"), (r",\s*and\b|;|,|\band\b|\\\\", ",")):
         pieces, found = split(text, separator)
         if found and sum(map(bool, pieces)) > 1:
-            if re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", text):
+            if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", text):
                 return None
             joined = "and" if found == ["and"] else joined
             return Many(_items(pieces, nesting), joined=joined)

@@ -14,7 +14,7 @@ from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node,
 from exgrpo.grading.trees import Tree
 
 INFINITE = {("const", "infty"): 1, ("neg", ("const", "infty")): -1}
-_HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
+_HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne, "=": same}
 Point = Mapping[str, Value]
 
 
@@ -70,7 +70,7 @@ def _many(node: Many, point: Point) -> tuple[Piece, ...]:
 
 def holds(chain: Chain, point: Point) -> bool:
     """Whether inequalities hold at a point that has all their variables."""
-    values = [number(evaluate(part, point)) for part in chain.parts]
+    values = [evaluate(part, point) for part in chain.parts]
     return all(_HOLDS[sign](values[n], values[n + 1]) for n, sign in enumerate(chain.signs))
 
 

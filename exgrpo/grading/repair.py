@@ -26,8 +26,8 @@ _SPELLINGS = (
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
     (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits|mathstrut)(?![a-zA-Z])\.?"), ""),
     (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z])"), "° "),
-    (re.compile(r"\\(?:quad|qquad)(?![a-zA-Z])|\\[;: ]|~"), " "),
-    (re.compile(r"\\[,!]|\{,\}(?=\d{3})"), ""),
+    (re.compile(r"\\(?:quad|qquad)(?![a-zA-Z])|(?<!\\)\\[;: ]|~"), " "),
+    (re.compile(r"(?<!\\)\\[,!]|\{,\}(?=\d{3})"), ""),
     (re.compile(r"\\leq?(?:slant)?(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\geq?(?:slant)?(?![a-zA-Z])"), r"\\ge "),
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
@@ -73,6 +73,8 @@ def repair(latex: str) -> str:
 def _as_words(marked: re.Match[str]) -> str:
     r"""What \text{} or \mathrm{} holds: a unit in quotation marks, so that "m" is no variable; all else as it is."""
     words = " ".join(marked[1].split())
+    if re.fullmatch(r"[A-Za-z]+(?: ?/ ?[A-Za-z]+)+", words):  # m/s
+        return ' "' + re.sub(r" ?/ ?", '"/"', words) + '" '
     unit = words.isalpha() and (words in ONE_LETTER_UNITS or (len(words) > 1 and words not in _NO_UNITS))
     return f' "{words}" ' if unit else f" {words} "
 

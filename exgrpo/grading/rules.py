@@ -77,7 +77,10 @@ def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
     mine, theirs = (node.words if isinstance(node, Quantity) else frozenset[str]() for node in (gold, answer))
     if mine and theirs and not (mine <= theirs or theirs <= mine):
         return None
-    used = same(*(node.value if isinstance(node, Quantity) else node for node in (gold, answer)))
+    values = [node.value if isinstance(node, Quantity) else node for node in (gold, answer)]
+    if len({value.tree[0] == "pct" for value in values if isinstance(value, Expression)}) == 2:
+        return None  # per cent is a unit, too
+    used = same(*values)
     return None if used is None else used | {"units_and_ordinals"}
 
 
@@ -203,7 +206,8 @@ def _spoken(node: Node) -> bool:
 
 def _unknowns(node: Node) -> set[str]:
     """The letters that inequalities and set-builders below a node are about."""
-    found = {name for child in children(node) for name in _unknowns(child)}
+    below = [value for value, _when in node.branches] if isinstance(node, Cases) else children(node)
+    found = {name for child in below for name in _unknowns(child)}
     if isinstance(node, Chain) and (tree := regions.lone(node)) is not None:
         found |= variables(tree)
     return found | ({node.variable} if isinstance(node, Region) and node.variable else set())

@@ -7,40 +7,7 @@ import re
 from exgrpo.grading.repair import ONE_LETTER_UNITS
 from exgrpo.grading.trees import FUNCTIONS, Unreadable
 
-UNITS = frozenset(
-    [
-        "cm",
-        "mm",
-        "km",
-        "kg",
-        "mg",
-        "ml",
-        "kJ",
-        "kW",
-        "kN",
-        "Hz",
-        "hz",
-        "Pa",
-        "pa",
-        "ft",
-        "yd",
-        "mi",
-        "lb",
-        "lbs",
-        "oz",
-        "sq",
-        "cc",
-        "rad",
-        "deg",
-        "mph",
-        "kph",
-        "rpm",
-        "min",
-        "sec",
-        "hr",
-        "hrs",
-    ]
-) - {"min"}
+UNITS = frozenset("cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs".split())
 # words that make another answer of a number
 _CHANGING = frozenset(
     [
@@ -114,7 +81,7 @@ _SAME_UNITS = {
     "gram": "g", "kilogram": "kg", "second": "s", "sec": "s", "hour": "h", "hr": "h", "foot": "ft", "feet": "ft",
     "liter": "L", "litre": "L", "minute": "min", "dollar": "$", "dollars": "$", "inches": "inch",
 }  # fmt: skip
-_ORDINAL = re.compile(r"\b(\d+)\s*(?:\^\s*\{?)?\"?\s*(?:st|nd|rd|th)\b\"?\s*\}?")
+_ORDINAL = re.compile(r"\b(\d+)\s*(?:\^\s*\{?\s*)?\"?\s*(?:st|nd|rd|th)\b\"?\s*\}?")
 _WORD = re.compile(r'"([^"]*)"(?:\s*\^\s*\{?([23])\}?)?|(?<![\\a-zA-Z_])([A-Za-z]+)\.?(?:\s*\^\s*\{?([23])\}?(?!\w))?')
 _NUMBERS = {
     word: number
@@ -144,6 +111,7 @@ _NUMBERS = {
         ]
     )
 }
+_BEFORE_A_WORD = re.compile(r" +[A-Za-z]{4}")
 _MAX_WORDS = 5
 _SETS = r"\\math(?:bb|bf)\s*\{?\s*([A-Z])\s*\}?\s*((?:[_^]\s*(?:\{[^{}]*\}|[+*\d]))*)"
 _NAMES = r"\\?[a-zA-Z](?:_\w)?(?:\s*,\s*\\?[a-zA-Z](?:_\w)?)*"
@@ -161,16 +129,25 @@ _SPOKEN = re.compile(
 def conditions(text: str) -> tuple[str, frozenset[str]]:
     r"""An answer without "for all x \in \mathbb{R}", "k \in \mathbb{Z}", "where C is a constant"; the sets named there."""
     named: set[str] = set()
-    for pattern in _CONDITIONS:
-        for match in pattern.finditer(text):
+    for pattern in (*_CONDITIONS, _SPOKEN):
+        at = 0
+        while match := pattern.search(text, at):
+            at = match.end()
             if text[: match.start()].strip(" ,;("):
-                named.add(re.sub(r"[{}\s]", "", match[1] + match[2]))
-                text = text.replace(match[0], " ", 1)
-    for match in _SPOKEN.finditer(text):
-        if text[: match.start()].strip(" ,;("):
-            named |= {"Z"} if match[1].startswith("integer") else set()
-            text = text.replace(match[0], " ", 1)
-    return text.strip(" ,;"), frozenset(named)
+                named.add(_domain(match))
+                text, at = f"{text[: match.start()]} {text[at:]}", match.start()
+    return text.strip(" ,;"), frozenset(named - {""})
+
+
+def has_words(text: str) -> bool:
+    """Whether there are words in a text; an ordinal and a unit look like products of letters, too."""
+    return bool(_ORDINAL.search(text)) or any(_is_word(match) for match in _WORD.finditer(text))
+
+
+def _domain(match: re.Match[str]) -> str:
+    if match.re is _SPOKEN:
+        return "Z" if match[1].startswith("integer") else ""
+    return re.sub(r"[{}\s]", "", match[1] + match[2])
 
 
 def quantity(text: str) -> tuple[str, frozenset[str]]:
@@ -205,7 +182,12 @@ def quantity(text: str) -> tuple[str, frozenset[str]]:
 
 def _is_word(match: re.Match[str]) -> bool:
     word = match[3]
-    if word is None or word in UNITS:
+    behind_a_number = match.string[: match.start()].rstrip()[-1:] in tuple('0123456789}"/)')
+    if (
+        word is None
+        or (word in UNITS and behind_a_number)
+        or (len(word) == 3 and _BEFORE_A_WORD.match(match.string, match.end()))
+    ):
         return True
     return (len(word) > 3 and word not in FUNCTIONS) or word.lower() in ("the", "is", "are", "of", "per", "not", "day")
 

@@ -1,0 +1,97 @@
+"""What Math-Verify takes for right and the full grader does not: an answer that names the gold and does not say it.
+
+Each guard has a reason and a test; it speaks only where it is sure, and what it cannot read it lets pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import mpmath
+
+from exgrpo.grading.boxes import final_answer, has_box
+from exgrpo.grading.evaluation import number
+from exgrpo.grading.expressions import parse
+from exgrpo.grading.identity import constant
+from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
+from exgrpo.grading.repair import repair
+from exgrpo.grading.splitting import split
+from exgrpo.grading.trees import Unreadable
+
+ROUNDED = 0.005  # by which two sides of an equation may differ where one is a decimal
+FLOATS = 1e-12  # by which a decimal that a computer printed may be off
+_OTHERWISE = re.compile(
+    r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
+    r"\b(?:not|or|nor|neither|wrong|dozen|hundred|thousand|million|billion|trillion)\b"
+)
+_SEVERAL = re.compile(
+    r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
+)
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
+_PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi)|[-+\w\s.,{}/^()])*")
+MAX_MORE = 20  # characters that an answer has beyond the gold's
+
+
+def is_gaming(golds: Sequence[str], response: str) -> bool:
+    """Whether an answer that Math-Verify took for `golds`, forms of one, is none."""
+    answer, gold = repair(final_answer(response)), repair(golds[0])
+    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing", answer):
+        return True  # an empty box, the answer somewhere before it
+    if not answer or answer == gold:
+        return False
+    return (
+        (not has_box(response) and lists_candidates(gold, answer))
+        or says_something_else(gold, answer)
+        or contradicts_itself(gold, answer)
+        or is_not_that_decimal(gold, answer)
+    )
+
+
+def lists_candidates(gold: str, answer: str) -> bool:
+    """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, and nothing else; the gold is one."""
+    answer = _THOUSANDS.sub("1", answer)
+    several = len(re.findall(r"-?\d[\d./]*|[A-J]", answer)) > 2
+    return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
+
+
+def says_something_else(gold: str, answer: str) -> bool:
+    """ "not 5", "5 thousand", "1 -> 5": a word or sign that makes another answer of it, and is not the gold's.
+
+    Of a short answer to a plain gold: a sentence may say "not 10 but 5".
+    """
+    if not _PLAIN.fullmatch(gold) or len(answer) > len(gold) + MAX_MORE:
+        return False
+    return any(match[0] not in gold for match in _OTHERWISE.finditer(answer.lower()))
+
+
+def contradicts_itself(gold: str, answer: str) -> bool:
+    """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same; Math-Verify reads the last."""
+    sides, found = split(answer, "=")
+    if not found or len(sides) > 12 or "=" in gold:
+        return False
+    values = [_value(side) for side in sides]
+    known = [value for value in values if value is not None]
+    if known and values[0] is not None and values[-1] is None:
+        return True
+    return any(abs(value - known[-1]) > ROUNDED * abs(known[-1]) for value in known)
+
+
+def is_not_that_decimal(gold: str, answer: str) -> bool:
+    """0.5000004 for 1/2: Math-Verify compares six digits, but a decimal that is written says which number it rounds."""
+    digits = digits_behind_the_point(answer)
+    if digits is None or digits_behind_the_point(gold) is not None:
+        return False
+    mine, theirs = _value(gold), _value(answer)
+    if mine is None or theirs is None or "%" in gold or "°" in gold:
+        return False
+    printed = abs(mine - theirs) <= FLOATS * abs(mine)
+    return not (printed or near(mine, theirs, digits) or cut_off(mine, theirs, digits))
+
+
+def _value(text: str) -> mpmath.mpf | None:
+    try:
+        value = constant(parse(text))
+    except Unreadable:
+        return None
+    return None if value is None else number(value)
