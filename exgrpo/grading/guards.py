@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import mpmath
 
 from exgrpo.grading.boxes import final_answer, has_box
-from exgrpo.grading.evaluation import number
+from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
@@ -85,8 +85,9 @@ def is_not_that_decimal(gold: str, answer: str) -> bool:
     mine, theirs = _value(gold), _value(answer)
     if mine is None or theirs is None or "%" in gold or "°" in gold:
         return False
-    printed = abs(mine - theirs) <= FLOATS * abs(mine)
-    return not (printed or near(mine, theirs, digits) or cut_off(mine, theirs, digits))
+    with mpmath.workdps(DIGITS):
+        printed = abs(mine - theirs) <= FLOATS * abs(mine)
+        return not (printed or near(mine, theirs, digits) or cut_off(mine, theirs, digits))
 
 
 def _value(text: str) -> mpmath.mpf | None:
@@ -94,4 +95,5 @@ def _value(text: str) -> mpmath.mpf | None:
         value = constant(parse(text))
     except Unreadable:
         return None
-    return None if value is None else number(value)
+    with mpmath.workdps(DIGITS):
+        return None if value is None else number(value)

@@ -62,4 +62,4 @@ def near(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
 
 def cut_off(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
     """Whether a decimal of so many digits is a number with the rest of its digits left out."""
-    return bool(0 <= abs(exact) - abs(decimal) < mpmath.mpf(10) ** -digits)
+    return bool(0 <= abs(exact) - abs(decimal) < mpmath.mpf(10) ** -digits * (1 - mpmath.mpf(10) ** -30))

@@ -117,11 +117,23 @@ def _related(text: str, nesting: int) -> Node | None:
         signs = tuple(_SIGNS.get(sign, sign) for sign in found)
         if len(signs) > 2 or not (set(signs) <= set(LESS) or set(signs) <= set(GREATER) or signs == ("!=",)):
             raise Unreadable(text)
-        return Chain(tuple(map(parse, pieces)), signs)
+        return _without_bars(Chain(tuple(map(parse, pieces)), signs))
     if found:
         raise Unreadable(text)  # 1 = 2 = 3 says nothing
     label = _LABEL.fullmatch(text)
     return Equation(label[1].replace(" ", ""), read(label[2], nesting), None) if label else None
+
+
+def _without_bars(chain: Chain) -> Node:
+    """|x| < 1 is -1 < x < 1, |x| > 1 is x < -1 or x > 1."""
+    inner, bound = chain.parts[0], chain.parts[-1]
+    if len(chain.parts) > 2 or inner[:2] != ("call", "abs") or chain.signs == ("!=",):
+        return chain
+    below: Tree = ("neg", bound)
+    if chain.signs[0] in LESS:
+        return Chain((below, inner[2], bound), chain.signs * 2)
+    less = chain.signs[0].replace(">", "<")
+    return Many((Chain((inner[2], below), (less,)), Chain((inner[2], bound), chain.signs)), joined="or")
 
 
 def _tree(text: str) -> Tree | None:

@@ -67,7 +67,7 @@ def repair(latex: str) -> str:
             text = pattern.sub(instead, text)
     for _nested in range(3):
         text = _TEXT.sub(_as_words, text)
-    return " ".join(close_groups(text.replace(r"\ ", " ")).split()).strip(" .;,")
+    return " ".join(close_groups(text).split()).strip(" .;,")
 
 
 def _as_words(marked: re.Match[str]) -> str:
