@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from exgrpo.grading.boxes import boxes_differ, final_answer
 from exgrpo.grading.families import renamings, same_family
+from exgrpo.grading.guards import is_gaming
 from exgrpo.grading.nodes import Node, rename
 from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair, single_backslashes
@@ -41,7 +42,7 @@ def decide(golds: Sequence[str], response: str, verify: Verify) -> str | None:
             return rule
     mended = [single_backslashes(text) for text in (plain[0], answer)]
     unread = mended != [plain[0], answer] or "\\boxed" not in response
-    if unread and not is_too_much(repair(plain[0]), repair(answer)):
+    if unread and not is_too_much(repair(plain[0]), repair(answer)) and not is_gaming(plain, response):
         if verify([f"\\boxed{{{mended[0]}}}".replace("$", "")], f"\\boxed{{{mended[1]}}}"):
             return REPAIRED
     return None

@@ -41,7 +41,8 @@ def same_family(gold: Node, answer: Node, integers: bool) -> bool:
 
     `integers`: the gold says what its letter stands for; else it must be an angle (with π) named by its left side.
     """
-    named = isinstance(gold, Equation)
+    first = gold.items[0] if isinstance(gold, Many) and gold.items else gold
+    named = isinstance(first, Equation)
     with mpmath.workdps(DIGITS):
         mine, theirs = _families(gold), _families(answer)
         if mine is None or theirs is None or not (integers or (named and _angles(gold))):

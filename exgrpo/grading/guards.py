@@ -10,25 +10,35 @@ from collections.abc import Sequence
 
 import mpmath
 
-from exgrpo.grading.boxes import final_answer, has_box
+from exgrpo.grading.boxes import boxes_differ, final_answer, has_box
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
+from exgrpo.grading.nodes import Chain, Expression, Many, Node
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
+from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
+from exgrpo.grading.rules import same
 from exgrpo.grading.splitting import split
-from exgrpo.grading.trees import Unreadable
+from exgrpo.grading.trees import Unreadable, contains
+from exgrpo.grading.wording import conditions
 
 ROUNDED = 0.005  # by which two sides of an equation may differ where one is a decimal
 FLOATS = 1e-12  # by which a decimal that a computer printed may be off
 _OTHERWISE = re.compile(
     r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
-    r"\b(?:not|or|nor|neither|wrong|dozen|hundred|thousand|million|billion|trillion)\b"
+    r"\b(?:not|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
+)
+_ALWAYS_OTHERWISE = frozenset(
+    "not wrong least most less more thousand million billion trillion dozen hundred".split(" ")
 )
 _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
+_NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|[-+*/^(){}\d.\s])+")
+_COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
+_LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi)|[-+\w\s.,{}/^()])*")
 MAX_MORE = 20  # characters that an answer has beyond the gold's
 
@@ -38,14 +48,24 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
     answer, gold = repair(final_answer(response)), repair(golds[0])
     if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing", answer):
         return True  # an empty box, the answer somewhere before it
+    if not has_box(response) and is_a_list(gold, response):
+        return True
     if not answer or answer == gold:
         return False
+    whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
     return (
         (not has_box(response) and lists_candidates(gold, answer))
         or says_something_else(gold, answer)
         or contradicts_itself(gold, answer)
         or is_not_that_decimal(gold, answer)
+        or (whole and is_another_value(gold, answer))
     )
+
+
+def is_a_list(gold: str, response: str) -> bool:
+    """One long line without a box and with more commas than words: Math-Verify reads the last of whatever it is."""
+    commas = response.count(",") - gold.count(",")
+    return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
 
 
 def lists_candidates(gold: str, answer: str) -> bool:
@@ -60,9 +80,40 @@ def says_something_else(gold: str, answer: str) -> bool:
 
     Of a short answer to a plain gold: a sentence may say "not 10 but 5".
     """
-    if not _PLAIN.fullmatch(gold) or len(answer) > len(gold) + MAX_MORE:
+    if len(answer) > len(gold) + MAX_MORE:
         return False
-    return any(match[0] not in gold for match in _OTHERWISE.finditer(answer.lower()))
+    plain = _PLAIN.fullmatch(gold) is not None
+    return any(
+        match[0] not in gold for match in _OTHERWISE.finditer(answer.lower()) if plain or match[0] in _ALWAYS_OTHERWISE
+    )
+
+
+def is_another_value(gold: str, answer: str) -> bool:
+    """ "x > 5", "5, 6" and 5 + x for 5: both can be read here, plain values or lists of them, and they are not equal.
+
+    Percent signs and degrees are left to Math-Verify, and so is what holds names, words or lists within lists.
+    """
+    if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
+        return False
+    try:
+        mine = read(conditions(gold)[0])
+    except Unreadable:
+        return False
+    try:
+        theirs = read(conditions(answer)[0])
+    except Unreadable:  # as "3 7.78" and "3 \\frac{41}{12}" are
+        return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
+    if isinstance(mine, Expression) and isinstance(theirs, Chain):
+        return True
+    return _is_plain(mine) and _is_plain(theirs) and same(mine, theirs) is None
+
+
+def _is_plain(node: Node, nested: int = 0) -> bool:
+    if isinstance(node, Expression):
+        return not (contains(node.tree, "pct") or contains(node.tree, "deg"))
+    if not isinstance(node, Many) or nested > 1 or (nested and not node.left) or node.joined == "union":
+        return False
+    return all(_is_plain(item, nested + 1) for item in node.items)
 
 
 def contradicts_itself(gold: str, answer: str) -> bool:

@@ -34,7 +34,8 @@ def identical(one: Tree, other: Tree) -> bool:
     """Whether two expressions are equal: exactly, to 35 digits, or at every point where both are defined.
 
     They must have the same variables, whatever cancels; and be defined together at ENOUGH points, no fewer than a
-    quarter of those where either is. Points are whole, positive and of either sign by turns, so |x| is not x.
+    quarter of those where either is. Points are positive, whole and of either sign by turns, so |x| is not x;
+    all whole where there are factorials.
     """
     if one == other:
         return True
@@ -45,9 +46,10 @@ def identical(one: Tree, other: Tree) -> bool:
         if not names:
             a, b = constant(one), constant(other)
             return a is not None and b is not None and same(a, b)
+        whole = any(_counts(tree) for tree in (one, other))
         both = either = 0
         for index in range(POINTS):
-            point = _point(tuple(sorted(names)), index)
+            point = _point(tuple(sorted(names)), index, whole)
             a, b = _at(one, point), _at(other, point)
             if a is not None and b is not None and not same(a, b):
                 return False
@@ -57,9 +59,16 @@ def identical(one: Tree, other: Tree) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _point(names: tuple[str, ...], index: int) -> dict[str, Value]:
+def _point(names: tuple[str, ...], index: int, whole: bool) -> dict[str, Value]:
     draw = random.Random(f"{_SEED} {index} {names}")
-    return {name: _KINDS[index % len(_KINDS)](draw) for name in names}
+    kind = _whole if whole else _KINDS[index % len(_KINDS)]
+    return {name: kind(draw) for name in names}
+
+
+def _counts(tree: Tree) -> bool:
+    """Whether there are factorials or binomials in a tree: of whole numbers alone."""
+    parts = [part for part in tree[1:] if isinstance(part, tuple)]
+    return (tree[0] == "call" and tree[1] in ("factorial", "binom")) or any(map(_counts, parts))
 
 
 def _whole(draw: random.Random) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from exgrpo.grading.nodes import Equation, Many, Node
 
@@ -25,12 +26,16 @@ def mixed(gold: Many, answer: Many) -> bool:
     return gold.ordered and (gold.left, gold.right) != (answer.left, answer.right)
 
 
+def without_repeats(many: Many) -> Many:
+    """A list whose order does not count, each item once."""
+    return many if many.ordered else replace(many, items=tuple(dict.fromkeys(many.items)))
+
+
 def matched(gold: Many, answer: Many, same: Callable[[Node, Node], Used | None]) -> Used | None:
     """The rules by which each item of the gold has one of the answer's for itself; None where one has none."""
-    theirs = list(answer.items)
     used: Used = frozenset()
+    mine, theirs = list(gold.items), list(answer.items)
     if gold.ordered or answer.ordered:
-        mine = list(gold.items)
         mine, theirs = (
             _by_name(items) if many.left == "" else items for many, items in ((gold, mine), (answer, theirs))
         )
@@ -40,7 +45,7 @@ def matched(gold: Many, answer: Many, same: Callable[[Node, Node], Used | None])
                 return None
             used |= found
         return used
-    for one in gold.items:
+    for one in mine:
         for n, other in enumerate(theirs):
             found = same(one, other)
             if found is not None:

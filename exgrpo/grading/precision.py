@@ -39,7 +39,7 @@ def rounds(gold: Expression, answer: Expression) -> bool:
             was_rounded = mine >= 3 and texts[0][-1] not in "05"
             return mine - theirs == 1 and was_rounded and _significant(texts[1]) >= ENOUGH and near(a, b, theirs)
         if mine is not None:
-            whole = answer.tree[0] == "num"
+            whole = answer.tree[0] == "num" or "." in answer.text
             return not whole and _significant(texts[0]) >= ENOUGH and (near(b, a, mine) or cut_off(b, a, mine))
         fraction = isinstance(constant(gold.tree), Fraction) and constant(gold.tree).denominator > 1  # type: ignore[union-attr]
         return fraction and theirs is not None and _significant(texts[1]) > ENOUGH and near(a, b, theirs)

@@ -54,6 +54,7 @@ _DELIMITERS = re.compile(r"(?<!\\)\$+|\\[\[\]()]")
 def repair(latex: str) -> str:
     r"""One answer in one spelling: no dollars, no \left, no \text (its words stay), entities and symbols as LaTeX."""
     text = html.unescape(latex) if "&" in latex and ";" in latex else latex
+    text = text.replace("\f", "\\f").replace("\b", "\\b")  # \frac, \begin that went through an unescaping
     text = single_backslashes(text)
     if "<" in text:
         for tag, instead in _TAGS:
@@ -67,7 +68,7 @@ def repair(latex: str) -> str:
             text = pattern.sub(instead, text)
     for _nested in range(3):
         text = _TEXT.sub(_as_words, text)
-    return " ".join(close_groups(text).split()).strip(" .;,")
+    return " ".join(close_groups(text).split()).strip(" ;,").rstrip(" .;,")
 
 
 def _as_words(marked: re.Match[str]) -> str:

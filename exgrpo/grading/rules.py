@@ -14,7 +14,7 @@ import mpmath
 from exgrpo.grading import regions
 from exgrpo.grading.evaluation import DIGITS, Undefined
 from exgrpo.grading.identity import identical
-from exgrpo.grading.lists import matched, mixed
+from exgrpo.grading.lists import matched, mixed, without_repeats
 from exgrpo.grading.nodes import (
     Cases,
     Chain,
@@ -160,6 +160,8 @@ def lists(gold: Node, answer: Node) -> Used | None:
         if Many in (type(gold), type(answer)) and single == {Expression}:
             return _single(gold, answer)
         return None
+    if gold.ordered == answer.ordered:
+        gold, answer = without_repeats(gold), without_repeats(answer)
     if len(gold.items) != len(answer.items) or mixed(gold, answer):
         return None
     used = matched(gold, answer, same)

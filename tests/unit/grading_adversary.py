@@ -24,7 +24,25 @@ from exgrpo.math_verify_reward import FULL_GRADER, Verifier
 SEED = 20251002
 WALL_S, CPU_S = 60.0, 2.0
 FILES = ("hardverify_dev", "math_verify_tests", "qwen_math_cot_100")
-NOTHING = ["", " ", "{}", "()", "[]", r"\{\}", "?", ".", ",", "$", "$$", r"\text{}", "...", "-", "=", r"\emptyset", "None"]
+NOTHING = [
+    "",
+    " ",
+    "{}",
+    "()",
+    "[]",
+    r"\{\}",
+    "?",
+    ".",
+    ",",
+    "$",
+    "$$",
+    r"\text{}",
+    "...",
+    "-",
+    "=",
+    r"\emptyset",
+    "None",
+]
 ANYTHING = [
     "x", "y", "k", "C", "c", "f(x)", "a", "x=x", "0=0", "1=1", "y=y", "f(x)=f(x)", r"x\in\mathbb{R}", r"(-\infty,\infty)",
     r"\mathbb{R}", "all real numbers", "any", "any number", "everything", "nan", "NaN", "zoo", "oo", r"\infty-\infty",
@@ -37,9 +55,9 @@ AROUND = [
     "({g}, {w})", "[{g}, {w}]", r"\text{{not }} {g}", r"\ne {g}", r"x \ne {g}", r"x > {g}", r"x \ge {g}", r"x < {g}",
     "{w} = {g}", "{w} = {v} = {g}", "{g} = {w}", "{g} = {g} + {w}", r"{g} \pm {w}", r"{g} \text{{ or more}}", "{g} + x",
     r"{g} \cdot x", "{g} + {w}", "{g} - {w}", r"{w} \cdot ({g})", r"\frac{{{g}}}{{{w}}}", "-({g})", "({g})^2", r"\sqrt{{{g}}}",
-    r"{g} + 10^{{-12}}", r"({g})(1+10^{{-40}})", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, {g}", "{g}; {w}; {v}", r"{g} \cup {w}",
+    r"{g} + 10^{{-12}}", r"({g})(1+10^{{-9}})", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, {g}", "{g}; {w}; {v}", r"{g} \cup {w}",
     r"{w} \to {g}", r"\text{{at least }} {g}", r"\text{{less than }} {g}", r"{g} \text{{ thousand}}", "{g} {w}", "{w} {g}",
-    "{g} if {w}", r"{g} \text{{ is wrong}}", r"\text{{either }} {g} \text{{ or }} {w}", "({g}) + (x - y)", "{g}!", "({g})^{{{w}}}",
+    "{g} if {w}", r"{g} \text{{ is wrong}}", r"\text{{either }} {g} \text{{ or }} {w}", "({g}) + (x - y)", "({g})^{{{w}}}",
     r"\begin{{cases}} {g} & x>0 \\ {w} & x \le 0 \end{{cases}}", r"\text{{approximately }} {w}", "{g} = x = {w}",
 ]  # fmt: skip
 UNBOXED = [r"\boxed{{}} {g}", r"{g} \boxed{{}}", r"\boxed{{{g}}} \boxed{{{w}}}", r"\boxed{{{w}}} \boxed{{{v}}} \boxed{{}} {g}",
@@ -58,7 +76,13 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
     kit += [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in UNBOXED]
     yield from kit[:count]
     for _ in range(count - len(kit)):
-        yield rf"\boxed{{{_changed(bare, draw)}}}"
+        while _plain(changed := _changed(bare, draw)) == _plain(bare):
+            pass
+        yield rf"\boxed{{{changed}}}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"(?<![\d.])0+(?=\d)|[\s$]", "", text)
 
 
 def _changed(text: str, draw: random.Random) -> str:
