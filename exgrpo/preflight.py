@@ -16,6 +16,7 @@ from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
+from exgrpo.math_verify_reward import GRADERS
 from exgrpo.train_files import is_local, read_question_ids
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent_loops.yaml"
@@ -85,6 +86,10 @@ def _packages(config: DictConfig) -> None:
     ours = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if ours and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
+    key = "reward.custom_reward_function.reward_kwargs.grader"
+    grader = OmegaConf.select(config, key, default=GRADERS[0])
+    if ours and grader not in GRADERS:
+        raise ValueError(f"{key}={grader}: must be one of {', '.join(GRADERS)}")
 
 
 def _rotation(trainer: DictConfig) -> None:

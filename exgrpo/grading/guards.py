@@ -27,10 +27,10 @@ ROUNDED = 0.005  # by which two sides of an equation may differ where one is a d
 FLOATS = 1e-12  # by which a decimal that a computer printed may be off
 _OTHERWISE = re.compile(
     r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
-    r"\b(?:not|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
+    r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
 )
 _ALWAYS_OTHERWISE = frozenset(
-    "not wrong least most less more thousand million billion trillion dozen hundred".split(" ")
+    "not if wrong least most less more thousand million billion trillion dozen hundred".split(" ")
 )
 _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"

@@ -18,8 +18,8 @@ ENOUGH = 3  # significant digits of a rounded number
 def rounds(gold: Expression, answer: Expression) -> bool:
     """Whether one is a decimal that rounds the other.
 
-    The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded gives the gold, or
-    is a longer decimal that rounds to it; or is one digit shorter where the gold itself was rounded (at least three
+    The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded gives the gold; or is
+    a decimal one digit shorter where the gold itself was rounded (at least three
     digits behind the point, the last neither 0 nor 5). The gold is a fraction: the answer is a decimal that rounds it to
     four significant digits or more. At least three significant digits in all; a whole number rounds nothing.
     """
@@ -34,8 +34,6 @@ def rounds(gold: Expression, answer: Expression) -> bool:
     with mpmath.workdps(DIGITS):
         a, b = number(a) * scale, number(b) * scale
         if mine is not None and theirs is not None:
-            if mine < theirs:
-                return _significant(texts[0]) >= ENOUGH and near(b, a, mine)
             was_rounded = mine >= 3 and texts[0][-1] not in "05"
             return mine - theirs == 1 and was_rounded and _significant(texts[1]) >= ENOUGH and near(a, b, theirs)
         if mine is not None:

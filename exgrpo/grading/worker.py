@@ -33,6 +33,9 @@ def load_full() -> Judge:
             reply = judge(gold, answer)
         except (Exception, RecursionError):  # the rules may read what Math-Verify cannot
             reply = {"correct": False, "extracted": None, "vote": None}
+        signal.setitimer(
+            signal.ITIMER_PROF, 2 * CASCADE_S
+        )  # the caller's limit was for Math-Verify, whose verdict stays
         signal.setitimer(signal.ITIMER_VIRTUAL, CASCADE_S)
         try:
             if reply["correct"]:

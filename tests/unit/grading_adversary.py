@@ -62,7 +62,8 @@ AROUND = [
 ]  # fmt: skip
 UNBOXED = [r"\boxed{{}} {g}", r"{g} \boxed{{}}", r"\boxed{{{g}}} \boxed{{{w}}}", r"\boxed{{{w}}} \boxed{{{v}}} \boxed{{}} {g}",
            r"\boxed{{{g}}} or \boxed{{{w}}}", "1 2 3 4 5 6 7 8 9 {w}", r"\boxed{{{g}"]  # fmt: skip
-ALPHABET = "0123456789+-*/^()xynk,."
+DIGITS = "123456789"
+ALPHABET = DIGITS + "-*/^()xynk."  # no 0, no + and no comma: before a number they change nothing
 
 
 def wrong_answers(gold: str, others: list[str], question: str, count: int, draw: random.Random) -> Iterator[str]:
@@ -75,10 +76,14 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
     kit = [rf"\boxed{{{each}}}" for each in [*fixed, *filled, *others]] + [*fixed, *filled]
     kit += [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in UNBOXED]
     yield from kit[:count]
-    for _ in range(count - len(kit)):
-        while _plain(changed := _changed(bare, draw)) == _plain(bare):
-            pass
-        yield rf"\boxed{{{changed}}}"
+    seen = {_plain(bare)}
+    for _ in range(20 * count):
+        if len(seen) > count - len(kit):
+            return
+        changed = _changed(bare, draw)
+        if _plain(changed) not in seen:
+            seen.add(_plain(changed))
+            yield rf"\boxed{{{changed}}}"
 
 
 def _plain(text: str) -> str:
@@ -87,10 +92,10 @@ def _plain(text: str) -> str:
 
 def _changed(text: str, draw: random.Random) -> str:
     """A character or two of a text exchanged, inserted or left out; never the whole text left out."""
-    places = [n for n, letter in enumerate(text) if letter in ALPHABET]
+    places = [n for n, letter in enumerate(text) if letter in ALPHABET + "0+,"]
     letters = list(text)
     for place in draw.sample(places, min(len(places), draw.choice((1, 1, 2)))):
-        new = draw.choice(ALPHABET[:10] if text[place].isdigit() else ALPHABET)
+        new = draw.choice(DIGITS if text[place].isdigit() else ALPHABET)
         letters[place] = draw.choice((new, new, new + text[place], text[place] + new, ""))
     return "".join(letters)
 
