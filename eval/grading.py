@@ -1,4 +1,5 @@
-"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and on request a second grader.
+"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and on
+request a second grader.
 
 Mathematics is judged in processes of their own, as the training reward is (exgrpo.math_verify_reward): an answer that
 hangs or crashes costs itself alone. The limit is on computing time, so a busy machine changes no verdict.

@@ -63,7 +63,8 @@ def _notes(summary: Mapping[str, Any]) -> str:
     return (
         f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
         "last line is the mean over benchmarks, each weighing the same, at each one's own n. A response that was cut "
-        "off is wrong. Full grader: Mean@n where Math-Verify's rejections are judged again by rules. majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right."
+        "off is wrong. Full grader: Mean@n where rules judge again what Math-Verify rejects. "
+        "majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right."
     )
 
 

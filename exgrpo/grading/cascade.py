@@ -16,8 +16,9 @@ from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions, words
 
 MATH_VERIFY, REPAIRED, WORDS = "math_verify", "repaired_latex", "words"
-ORDER = (  # of the names in a verdict; numeric identity alone is the plainest and is named only where it decided alone
-    REPAIRED, WORDS, "renamed_variables", "integer_families", "intervals", "degrees_radians", "units_and_ordinals",
+# of the names in a verdict; numeric identity is named only where it decided alone
+ORDER = (
+    REPAIRED, WORDS, "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians", "units_and_ordinals",
     "decimals", "equations", "dropped_left_side", "lists", "numeric_identity",
 )  # fmt: skip
 MAX_CHARACTERS = 1_000

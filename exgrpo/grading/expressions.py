@@ -1,4 +1,4 @@
-r"""LaTeX of one expression, repaired, into a tree (exgrpo.grading.trees); what is no plain expression is `Unreadable`."""
+r"""LaTeX of one expression, repaired, into a tree (exgrpo.grading.trees); what is none is `Unreadable`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
 from exgrpo.grading.rules import same
 from exgrpo.grading.splitting import split
-from exgrpo.grading.trees import Unreadable, contains
+from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions
 
 ROUNDED = 0.005  # by which two sides of an equation may differ where one is a decimal
@@ -30,7 +30,21 @@ _OTHERWISE = re.compile(
     r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
 )
 _ALWAYS_OTHERWISE = frozenset(
-    "not if wrong least most less more thousand million billion trillion dozen hundred".split(" ")
+    (
+        "not",
+        "if",
+        "wrong",
+        "least",
+        "most",
+        "less",
+        "more",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "dozen",
+        "hundred",
+    )
 )
 _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
@@ -39,7 +53,8 @@ _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\
 _NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|[-+*/^(){}\d.\s])+")
 _COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
 _LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
-_PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi)|[-+\w\s.,{}/^()])*")
+_MARKS = re.compile(r"\\?%|°")
+_PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi|%)|[-+\w\s.,{}/^()%°])*")
 MAX_MORE = 20  # characters that an answer has beyond the gold's
 
 
@@ -89,10 +104,13 @@ def says_something_else(gold: str, answer: str) -> bool:
 
 
 def is_another_value(gold: str, answer: str) -> bool:
-    """ "x > 5", "5, 6" and 5 + x for 5: both can be read here, plain values or lists of them, and they are not equal.
+    """ "x > 5", "5, 6" and 5 + x for 5, whether per cent signs and degrees count or not: Math-Verify leaves them out."""
+    bare = [_MARKS.sub("", text) for text in (gold, answer)]
+    return _differ(gold, answer) and (bare == [gold, answer] or _differ(*bare))
 
-    Percent signs and degrees are left to Math-Verify, and so is what holds names, words or lists within lists.
-    """
+
+def _differ(gold: str, answer: str) -> bool:
+    """Whether both can be read here, plain values or lists of them, and are not equal; names and words are no such."""
     if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
         return False
     try:
@@ -110,7 +128,7 @@ def is_another_value(gold: str, answer: str) -> bool:
 
 def _is_plain(node: Node, nested: int = 0) -> bool:
     if isinstance(node, Expression):
-        return not (contains(node.tree, "pct") or contains(node.tree, "deg"))
+        return True
     if not isinstance(node, Many) or nested > 1 or (nested and not node.left) or node.joined == "union":
         return False
     return all(_is_plain(item, nested + 1) for item in node.items)

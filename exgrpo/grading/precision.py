@@ -18,12 +18,12 @@ ENOUGH = 3  # significant digits of a rounded number
 def rounds(gold: Expression, answer: Expression) -> bool:
     """Whether one is a decimal that rounds the other.
 
-    The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded gives the gold; or is
-    a decimal one digit shorter where the gold itself was rounded (at least three
+    The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded gives the gold;
+    or is a decimal one digit shorter where the gold itself was rounded (at least three
     digits behind the point, the last neither 0 nor 5). The gold is a fraction: the answer is a decimal that rounds it to
     four significant digits or more. At least three significant digits in all; a whole number rounds nothing.
     """
-    a, b = constant(gold.tree), constant(answer.tree)
+    a, b = exact, _ = constant(gold.tree), constant(answer.tree)
     texts = [re.sub(r"\s*\\?%$|\\\$|\s", "", each.text) for each in (gold, answer)]
     mine, theirs = digits_behind_the_point(texts[0]), digits_behind_the_point(texts[1])
     if a is None or b is None or (mine is None and theirs is None) or (a < 0) != (b < 0):
@@ -39,7 +39,7 @@ def rounds(gold: Expression, answer: Expression) -> bool:
         if mine is not None:
             whole = answer.tree[0] == "num" or "." in answer.text
             return not whole and _significant(texts[0]) >= ENOUGH and (near(b, a, mine) or cut_off(b, a, mine))
-        fraction = isinstance(constant(gold.tree), Fraction) and constant(gold.tree).denominator > 1  # type: ignore[union-attr]
+        fraction = isinstance(exact, Fraction) and exact.denominator > 1
         return fraction and theirs is not None and _significant(texts[1]) > ENOUGH and near(a, b, theirs)
 
 

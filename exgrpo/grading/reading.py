@@ -1,4 +1,4 @@
-r"""A repaired answer into its tree of nodes; what cannot be read is `Unreadable`, and no rule but words applies to it."""
+r"""A repaired answer into its tree of nodes; what cannot be read is `Unreadable`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from exgrpo.grading.expressions import parse
 from exgrpo.grading.nodes import GREATER, LESS, Cases, Chain, Equation, Expression, Many, Node, Quantity, Region
 from exgrpo.grading.splitting import enclosed, split
 from exgrpo.grading.trees import Tree, Unreadable
-from exgrpo.grading.wording import has_words, quantity
+from exgrpo.grading.wording import CHANGING, has_words, quantity
 
 MAX_ITEMS, MAX_NESTING = 64, 8
 _BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", "]"), ("[", ")"))
@@ -94,14 +94,14 @@ def _region(text: str, nesting: int) -> Node | None:
         return Region(None)
     if re.fullmatch(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}", text):
         return Region(Many((), "{", "}"))
-    pieces, found = split(text, r"\\(?:setminus|backslash)(?![a-z])")
+    pieces, _signs = split(text, r"\\(?:setminus|backslash)(?![a-z])")
     if len(pieces) == 2:
         return Region(read(pieces[0], nesting), except_=read(pieces[1], nesting))
-    pieces, found = split(text, r"\\in(?![a-z])")
+    pieces, _signs = split(text, r"\\in(?![a-z])")
     if len(pieces) == 2 and re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", pieces[0]):
         return Region(read(pieces[1], nesting), pieces[0])
     if enclosed(text, "\\{", "\\}"):
-        pieces, found = split(text[2:-2], r"\\mid(?![a-z])|\||:")
+        pieces, _signs = split(text[2:-2], r"\\mid(?![a-z])|\||:")
         if len(pieces) == 2:
             variable = split(pieces[0], r"\\in(?![a-z])")[0][0]
             return Region(read(pieces[1], nesting), variable)
@@ -112,6 +112,8 @@ def _related(text: str, nesting: int) -> Node | None:
     """One equation, a chain of inequalities in one direction, a label and what it labels."""
     pieces, found = split(text, _SIGN + "|=")
     if found == ["="]:
+        if CHANGING & set(re.findall(r"(?<![\\\\a-z])[a-z]+", pieces[0].lower())):
+            raise Unreadable(text)  # "at least x" is no name
         return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), _tree(pieces[0]))
     if found and "=" not in found:
         signs = tuple(_SIGNS.get(sign, sign) for sign in found)

@@ -15,6 +15,11 @@ from exgrpo.grading.trees import Tree
 
 INFINITE = {("const", "infty"): 1, ("neg", ("const", "infty")): -1}
 _HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne, "=": same}
+_STEPS = (  # whole numbers and halves up to 10, where cases change, a number beside each, and large ones
+    *(Fraction(n, 2) for n in range(-20, 21)),
+    *(Fraction(7 * n + 2, 7) for n in range(-11, 11)),
+    *map(Fraction, (-997, -103, -31, 29, 101, 1009)),
+)
 Point = Mapping[str, Value]
 
 
@@ -33,7 +38,7 @@ ALL = ((_LOWEST, _HIGHEST),)
 
 
 def pieces(node: Node, point: Point) -> tuple[Piece, ...]:
-    """The intervals a node stands for, in order, joined where they touch. Raises: Undefined where it stands for none."""
+    """The intervals a node stands for, in order, joined where they touch. Raises: Undefined."""
     if isinstance(node, Region):
         found = ALL if node.inside is None else pieces(node.inside, point)
         return found if node.except_ is None else _both(found, _complement(pieces(node.except_, point)))
@@ -181,8 +186,8 @@ def equal(one: tuple[Piece, ...], other: tuple[Piece, ...]) -> bool:
 
 def parameter_points(names: frozenset[str]) -> list[dict[str, Any]]:
     """Points of the parameters, of both signs and on both sides of small numbers; one where there are none."""
-    steps = (Fraction(-7, 3), Fraction(5, 7), Fraction(1), Fraction(13, 4), Fraction(-2, 5), Fraction(9), Fraction(-12))
     if not names:
         return [{}]
     order = sorted(names)
-    return [{name: steps[(n + 3 * at) % 7] + at * n for at, name in enumerate(order)} for n in range(7)]
+    count = len(_STEPS)
+    return [{name: _STEPS[(n * (at + 1) + 3 * at) % count] for at, name in enumerate(order)} for n in range(count)]

@@ -1,5 +1,6 @@
 r"""LaTeX as it was meant: doubled backslashes, HTML, Unicode, unclosed groups; and one spelling of what has several."""
 
+# ruff: noqa: RUF001
 from __future__ import annotations
 
 import html

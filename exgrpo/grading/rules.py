@@ -154,7 +154,7 @@ def equations(gold: Node, answer: Node) -> Used | None:
 
 
 def lists(gold: Node, answer: Node) -> Used | None:
-    """Lists item by item: in any order where bare or in braces, "a and b" as "a, b"; a tuple and an interval in order."""
+    """Lists item by item: a bare one or a set in any order, "a and b" as "a, b"; a tuple in order."""
     if not (isinstance(gold, Many) and isinstance(answer, Many)):
         single = {type(gold), type(answer)} - {Many}
         if Many in (type(gold), type(answer)) and single == {Expression}:
@@ -181,7 +181,10 @@ def _single(gold: Node, answer: Node) -> Used | None:
 
 
 def intervals(gold: Node, answer: Node) -> Used | None:
-    """An interval, an inequality, a set-builder, a union: the same set of real numbers, at points of the parameters."""
+    """An interval, an inequality, a set-builder, a union: the same set of real numbers, at points of the parameters.
+
+    With cases in it, the rule is named "piecewise": the value or the set is the same in every case.
+    """
     if not any(isinstance(node, (Chain, Region, Cases)) or _spoken(node) for node in (gold, answer)):
         return None
     unknowns = {name for node in (gold, answer) for name in _unknowns(node)}
@@ -196,7 +199,11 @@ def intervals(gold: Node, answer: Node) -> Used | None:
                     return None
     except (Undefined, KeyError):
         return None
-    return frozenset(("intervals",))
+    return frozenset(("piecewise",)) if any(map(_has_cases, (gold, answer))) else frozenset(("intervals",))
+
+
+def _has_cases(node: Node) -> bool:
+    return isinstance(node, Cases) or any(map(_has_cases, children(node)))
 
 
 def _spoken(node: Node) -> bool:

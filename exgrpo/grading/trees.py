@@ -1,7 +1,7 @@
 r"""Trees of expressions, and the pieces of LaTeX they are read from.
 
-Trees: ("num", Fraction), ("var", name), ("const", name), ("neg" or "deg" or "pct", a), ("+" or "*" or "/" or "^", a, b),
-("call", function, arguments...). A letter is a variable, "i" too; "f(x)" is a call of an unknown function, "?f".
+Trees: ("num", Fraction), ("var", name), ("const", name), ("neg" or "deg" or "pct", a),
+("+" or "*" or "/" or "^", a, b), ("call", function, arguments...). A letter is a variable, "i" too; "f(x)" is a call of an unknown function, "?f".
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ import re
 from exgrpo.grading.repair import ONE_LETTER_UNITS
 from exgrpo.grading.trees import FUNCTIONS, Unreadable
 
-UNITS = frozenset("cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs".split())
+_UNITS = "cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs"
+UNITS = frozenset(_UNITS.split())
 # words that make another answer of a number
-_CHANGING = frozenset(
+CHANGING = frozenset(
     [
         "not",
         "no",
@@ -127,7 +128,7 @@ _SPOKEN = re.compile(
 
 
 def conditions(text: str) -> tuple[str, frozenset[str]]:
-    r"""An answer without "for all x \in \mathbb{R}", "k \in \mathbb{Z}", "where C is a constant"; the sets named there."""
+    r"""An answer without "for all x \in \mathbb{R}", "where C is a constant"; the sets that are named there."""
     named: set[str] = set()
     for pattern in (*_CONDITIONS, _SPOKEN):
         at = 0
@@ -151,8 +152,9 @@ def _domain(match: re.Match[str]) -> str:
 
 
 def quantity(text: str) -> tuple[str, frozenset[str]]:
-    r"""The value in a text and the words that stand before or behind it. Raises: Unreadable, also where a word changes it.
+    r"""The value in a text and the words that stand before or behind it. Raises: Unreadable.
 
+    It is unreadable, too, where a word changes the value: "5 thousand", "not 5".
     A run of letters is a word where it has four, is a known unit, or was marked as text; one in the midst of the value
     makes it unreadable.
     """
@@ -173,7 +175,7 @@ def quantity(text: str) -> tuple[str, frozenset[str]]:
     if value.count("(") > value.count(")"):
         value += ")"
     found = frozenset(_unit(match) for match in words) | ({"$"} if dollars else set())
-    if found & _CHANGING:
+    if found & CHANGING:
         raise Unreadable(text)
     return value, found - {"the", "a", "an", "is", "are", "of", "and", "number", "answer"} | (
         {"#"} if ordinals else set()

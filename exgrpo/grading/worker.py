@@ -1,4 +1,4 @@
-"""The process of the full grader: Math-Verify's verdict, and the rule by which an answer counts; see docs/grading.md."""
+"""The process of the full grader: Math-Verify's verdict, and the rule by which an answer counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _TooLong(BaseException):  # not an Exception: nothing in between may swall
 
 
 def load_full() -> Judge:
-    """Import Math-Verify; the judgement of both, ``correct`` Math-Verify's alone, ``rule`` the full grader's or None."""
+    """Import Math-Verify; both judgements: ``correct`` Math-Verify's, ``rule`` the full grader's or None."""
     judge = load_math_verify()
     signal.signal(signal.SIGVTALRM, _stop)
 
@@ -33,9 +33,7 @@ def load_full() -> Judge:
             reply = judge(gold, answer)
         except (Exception, RecursionError):  # the rules may read what Math-Verify cannot
             reply = {"correct": False, "extracted": None, "vote": None}
-        signal.setitimer(
-            signal.ITIMER_PROF, 2 * CASCADE_S
-        )  # the caller's limit was for Math-Verify, whose verdict stays
+        signal.setitimer(signal.ITIMER_PROF, 2 * CASCADE_S)  # the caller's limit was Math-Verify's
         signal.setitimer(signal.ITIMER_VIRTUAL, CASCADE_S)
         try:
             if reply["correct"]:
@@ -46,6 +44,7 @@ def load_full() -> Judge:
             rule = None
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         return {**reply, "rule": rule}
 
     return judge_fully

@@ -8,6 +8,7 @@ other golds, the question); the rest are the gold with one or two characters cha
 (2+3 for 3+2): those are printed with the rest, to be looked at, unless the values say that they are equal.
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import argparse
