@@ -48,7 +48,8 @@ def grade(
 
     Each gets ``correct``; ``extracted``, the answer as it was read, None where none was found; ``vote``, what equal
     answers share; ``rule``, what makes it right for the full grader ("math_verify", "intervals", "letter"), None where
-    it is wrong for that, too; ``timed_out``, whether judging was given up. A response that was cut off is wrong and has no answer.
+    it is wrong for that, too; ``timed_out``, whether judging was given up. A
+    response that was cut off is wrong and has no answer.
 
     Args:
         oat: judge by the second grader too: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.

@@ -18,7 +18,8 @@ from exgrpo.grading.wording import conditions, words
 MATH_VERIFY, REPAIRED, WORDS = "math_verify", "repaired_latex", "words"
 # of the names in a verdict; numeric identity is named only where it decided alone
 ORDER = (
-    REPAIRED, WORDS, "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians", "units_and_ordinals",
+    REPAIRED, WORDS, "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians",
+    "units_and_ordinals",
     "decimals", "equations", "dropped_left_side", "lists", "numeric_identity",
 )  # fmt: skip
 MAX_CHARACTERS = 1_000
@@ -41,12 +42,20 @@ def decide(golds: Sequence[str], response: str, verify: Verify) -> str | None:
         rule = compare(gold, answer)
         if rule is not None:
             return rule
-    mended = [single_backslashes(text) for text in (plain[0], answer)]
-    unread = mended != [plain[0], answer] or "\\boxed" not in response
-    if unread and not is_too_much(repair(plain[0]), repair(answer)) and not is_gaming(plain, response):
-        if verify([f"\\boxed{{{mended[0]}}}".replace("$", "")], f"\\boxed{{{mended[1]}}}"):
-            return REPAIRED
+    unreadable = not (is_readable(plain[0]) or is_too_much(repair(plain[0]), repair(answer)))
+    unread = single_backslashes(plain[0]) != plain[0] or "\\boxed" not in response
+    if unreadable and unread and not is_gaming(plain, response):
+        gold = single_backslashes(plain[0]).replace("$", "")
+        return REPAIRED if verify([rf"\boxed{{{gold}}}"], rf"\boxed{{{single_backslashes(answer)}}}") else None
     return None
+
+
+def is_readable(gold: str) -> bool:
+    """Whether the rules can read a gold; then they decide, and Math-Verify is not asked again."""
+    try:
+        return read(conditions(repair(gold))[0]) is not None
+    except Unreadable:
+        return False
 
 
 def compare(gold: str, answer: str) -> str | None:

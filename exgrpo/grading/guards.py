@@ -84,7 +84,7 @@ def is_a_list(gold: str, response: str) -> bool:
 
 
 def lists_candidates(gold: str, answer: str) -> bool:
-    """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, and nothing else; the gold is one."""
+    """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, nothing else."""
     answer = _THOUSANDS.sub("1", answer)
     several = len(re.findall(r"-?\d[\d./]*|[A-J]", answer)) > 2
     return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
@@ -104,7 +104,7 @@ def says_something_else(gold: str, answer: str) -> bool:
 
 
 def is_another_value(gold: str, answer: str) -> bool:
-    """ "x > 5", "5, 6" and 5 + x for 5, whether per cent signs and degrees count or not: Math-Verify leaves them out."""
+    """ "x > 5", "5, 6" and 5 + x for 5, whether per cent signs and degrees count or not."""
     bare = [_MARKS.sub("", text) for text in (gold, answer)]
     return _differ(gold, answer) and (bare == [gold, answer] or _differ(*bare))
 
@@ -135,7 +135,7 @@ def _is_plain(node: Node, nested: int = 0) -> bool:
 
 
 def contradicts_itself(gold: str, answer: str) -> bool:
-    """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same; Math-Verify reads the last."""
+    """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same."""
     sides, found = split(answer, "=")
     if not found or len(sides) > 12 or "=" in gold:
         return False

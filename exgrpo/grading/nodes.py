@@ -44,7 +44,7 @@ class Equation:
 
 @dataclass(frozen=True)
 class Chain:
-    """Inequalities in a row, ``-2 < x <= 3``, one ``x != 2``, or the ``x = 2`` of a case: what stands between the signs, and the signs."""
+    """Inequalities in a row, ``-2 < x <= 3``, one ``x != 2``, or the ``x = 2`` of a case."""
 
     parts: tuple[Tree, ...]
     signs: tuple[str, ...]

@@ -20,8 +20,8 @@ def rounds(gold: Expression, answer: Expression) -> bool:
 
     The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded gives the gold;
     or is a decimal one digit shorter where the gold itself was rounded (at least three
-    digits behind the point, the last neither 0 nor 5). The gold is a fraction: the answer is a decimal that rounds it to
-    four significant digits or more. At least three significant digits in all; a whole number rounds nothing.
+    digits behind the point, the last neither 0 nor 5). The gold is a fraction: the answer is a decimal that rounds it
+    to four significant digits or more. At least three significant digits in all; a whole number rounds nothing.
     """
     a, b = exact, _ = constant(gold.tree), constant(answer.tree)
     texts = [re.sub(r"\s*\\?%$|\\\$|\s", "", each.text) for each in (gold, answer)]

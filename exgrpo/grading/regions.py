@@ -11,7 +11,7 @@ from typing import Any
 
 from exgrpo.grading.evaluation import Undefined, Value, evaluate, number, same
 from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Region
-from exgrpo.grading.trees import Tree
+from exgrpo.grading.trees import Tree, variables
 
 INFINITE = {("const", "infty"): 1, ("neg", ("const", "infty")): -1}
 _HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne, "=": same}
@@ -109,8 +109,13 @@ def _chain(node: Chain, point: Point) -> tuple[Piece, ...]:
 def lone(node: Chain) -> Tree | None:
     """The unknown of inequalities: the one part that is a variable by itself (x, x_1, f(x)), in the middle of three."""
     parts = node.parts[1:2] if len(node.parts) == 3 else node.parts
-    alone = [part for part in parts if part[0] == "var" or (part[0] == "call" and part[1].startswith("?"))]
+    alone = [part for part in parts if part[0] == "var" or (part[:1] == ("call",) and _unknown(part))]
     return alone[0] if alone else None
+
+
+def _unknown(call: Tree) -> bool:
+    """f(x); f(2) is a number that nobody knows."""
+    return bool(call[1].startswith("?") and variables(call))
 
 
 def _end(node: Node, point: Point) -> Bound:

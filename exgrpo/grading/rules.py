@@ -195,8 +195,9 @@ def intervals(gold: Node, answer: Node) -> Used | None:
     try:
         with mpmath.workdps(DIGITS):
             for point in regions.parameter_points(parameters):
-                if not regions.equal(regions.pieces(gold, point), regions.pieces(answer, point)):
-                    return None
+                mine, theirs = regions.pieces(gold, point), regions.pieces(answer, point)
+                if not regions.equal(mine, theirs) or not (mine or isinstance(gold, Region)):
+                    return None  # (4, 1) is no interval, and equal to no other that is none
     except (Undefined, KeyError):
         return None
     return frozenset(("piecewise",)) if any(map(_has_cases, (gold, answer))) else frozenset(("intervals",))

@@ -1,7 +1,8 @@
 r"""Trees of expressions, and the pieces of LaTeX they are read from.
 
 Trees: ("num", Fraction), ("var", name), ("const", name), ("neg" or "deg" or "pct", a),
-("+" or "*" or "/" or "^", a, b), ("call", function, arguments...). A letter is a variable, "i" too; "f(x)" is a call of an unknown function, "?f".
+("+" or "*" or "/" or "^", a, b), ("call", function, arguments...). A letter is a variable, "i" too;
+"f(x)" is a call of an unknown function, "?f".
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def renamed(tree: Tree, names: dict[str, str]) -> Tree:
 
 
 def tokens(latex: str) -> list[str]:
-    found, at = [], 0
+    found: list[str] = []
+    at = 0
     text = latex.rstrip()
     while at < len(text):
         token = _TOKEN.match(text, at)

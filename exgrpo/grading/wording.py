@@ -7,7 +7,7 @@ import re
 from exgrpo.grading.repair import ONE_LETTER_UNITS
 from exgrpo.grading.trees import FUNCTIONS, Unreadable
 
-_UNITS = "cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs"
+_UNITS = "pct cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs"
 UNITS = frozenset(_UNITS.split())
 # words that make another answer of a number
 CHANGING = frozenset(
