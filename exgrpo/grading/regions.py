@@ -140,11 +140,14 @@ def _compare(one: Bound, other: Bound) -> int:
     return -1 if number(one.value) < number(other.value) else 1
 
 
+def _by_start(one: Piece, other: Piece) -> int:
+    return _compare(one[0], other[0])
+
+
 def _joined(found: list[Piece]) -> tuple[Piece, ...]:
     """In order, without empty ones, those that overlap or touch as one."""
     kept: list[Piece] = []
-    order = cmp_to_key(lambda one, other: _compare(one[0], other[0]))
-    for low, high in sorted((piece for piece in found if _compare(*piece) <= 0), key=order):
+    for low, high in sorted((piece for piece in found if _compare(*piece) <= 0), key=cmp_to_key(_by_start)):
         if kept and _compare(low, _after(kept[-1][1])) <= 0:
             last = kept.pop()
             low, high = last[0], high if _compare(high, last[1]) > 0 else last[1]
