@@ -107,7 +107,7 @@ def sample(folder: Path, count: int) -> list[tuple[str, str]]:
     for name in FILES:
         for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            if row["expected"] and len(row["gold"]) < 300:
+            if row["expected"] and len(row["gold"]) < 300 and "boxed" not in row["gold"]:
                 found.setdefault(row["gold"], row.get("question") or "")
     return random.Random(SEED).sample(sorted(found.items()), min(count, len(found)))
 
