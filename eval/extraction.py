@@ -3,30 +3,17 @@ r"""Where an answer stands in a response: \boxed{...}, and the letter of a multi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+
+from exgrpo.grading.boxes import boxed
+
+__all__ = ["DIGITS", "LETTERS", "boxed", "choice"]
 
 LETTERS, DIGITS = "A-J", "1-9"  # choices are lettered; some of ARC's are numbered
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_BRACE = re.compile(r"(?<!\\)[{}]")
 _MARKUP = re.compile(r"\\(?:(?:text|math)(?:bf|it|rm|sf)?|bf|rm|left|right)(?![a-zA-Z])|\\[,;! ]|[{}$*_~]")
 _STATED = (
     r"(?:answer|choice|option)\W{{0,6}}(?:is|:|=)\W{{0,3}}(?:(?:option|choice)\s*)?[(\[]?\s*(?P<letter>[{letters}])"
 )
 _CLOSED = re.compile(r"\s*[)\].:,;!]|\s*$|\s+(?:because|since|as)\b", re.IGNORECASE | re.MULTILINE)
-
-
-def boxed(text: str) -> Iterator[str]:
-    r"""What stands in each closed \boxed{...} of a text, from the last to the first."""
-    opened: list[int] = []
-    ends: dict[int, int] = {}
-    for brace in _BRACE.finditer(text):
-        if brace[0] == "{":
-            opened.append(brace.end())
-        elif opened:
-            ends[opened.pop()] = brace.start()
-    for box in reversed(list(_BOX.finditer(text))):
-        if box.end() in ends:
-            yield text[box.end() : ends[box.end()]].strip()
 
 
 def choice(text: str, letters: str = LETTERS) -> str | None:

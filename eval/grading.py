@@ -1,4 +1,5 @@
-"""Verdicts on generated rows: Math-Verify, letters for multiple choice, and on request a second grader.
+"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and on
+request a second grader.
 
 Mathematics is judged in processes of their own, as the training reward is (exgrpo.math_verify_reward): an answer that
 hangs or crashes costs itself alone. The limit is on computing time, so a busy machine changes no verdict.
@@ -19,20 +20,20 @@ from extraction import DIGITS, LETTERS, boxed, choice
 from tqdm import tqdm
 
 from exgrpo.gold_answers import clean, latex_forms
-from exgrpo.math_verify_reward import Verifier, judged_part
+from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
 
 CHOICE_BENCHMARKS = ("arc_c", "gpqa", "mmlu_pro")
 CPU_S = 2.0  # of computing for one answer; the slowest of 6,345 real ones took 0.5
 WALL_S = 60.0  # on the clock, for one that sleeps
 WORTH_A_START = 100  # answers that take Math-Verify as long as another process takes to start
 WORTH_A_SECOND_START = 5_000  # the same of the second grader, which imports verl
-VERDICT_KEYS = ("correct", "extracted", "vote", "timed_out", "math_verify_correct", "oat_correct")
+VERDICT_KEYS = ("correct", "extracted", "vote", "rule", "timed_out", "math_verify_correct", "oat_correct")
 SECOND_GRADER = Path(__file__).with_name("second_grader.py")
 
 Row = dict[str, Any]
 Job = tuple[str, str]  # gold, answer
 Reply = dict[str, Any]  # of exgrpo.math_verify_worker.serve
-_NOTHING: Reply = {"correct": False, "extracted": None, "vote": None}
+_NOTHING: Reply = {"correct": False, "extracted": None, "vote": None, "rule": None}
 
 
 def grade(
@@ -46,7 +47,9 @@ def grade(
     """The rows in the same order, with their verdicts; those of an earlier grading are dropped.
 
     Each gets ``correct``; ``extracted``, the answer as it was read, None where none was found; ``vote``, what equal
-    answers share; ``timed_out``, whether judging was given up. A response that was cut off is wrong and has no answer.
+    answers share; ``rule``, what makes it right for the full grader ("math_verify", "intervals", "letter"), None where
+    it is wrong for that, too; ``timed_out``, whether judging was given up. A
+    response that was cut off is wrong and has no answer.
 
     Args:
         oat: judge by the second grader too: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
@@ -66,7 +69,7 @@ def grade(
         for row, answer in zip(rows, answers, strict=True)
     ]
     asked = list(dict.fromkeys(job for job in jobs if job))
-    first = _judge(asked, latex_forms, Verifier, _count(asked, processes, WORTH_A_START))
+    first = _judge(asked, latex_forms, _full_grader, _count(asked, processes, WORTH_A_START))
     second = _judge(asked, _plain_forms, _second_grader, _count(asked, processes, WORTH_A_SECOND_START)) if oat else {}
     graded = []
     for row, answer, job in zip(rows, answers, jobs, strict=True):
@@ -97,15 +100,13 @@ def _letters(gold: str) -> str:
 
 def _judge_choice(gold: str, answer: str) -> Reply:
     letter = choice(answer, _letters(gold))
-    return {
-        "correct": letter is not None and letter == choice(gold, _letters(gold)),
-        "extracted": letter,
-        "vote": letter,
-    }
+    correct = letter is not None and letter == choice(gold, _letters(gold))
+    return {"correct": correct, "extracted": letter, "vote": letter, "rule": "letter" if correct else None}
 
 
 def _verdict(reply: Reply) -> Reply:
-    return {key: reply[key] for key in ("correct", "extracted", "vote")} | {"timed_out": reply.get("timed_out", False)}
+    kept = {key: reply[key] for key in ("correct", "extracted", "vote")}
+    return kept | {"rule": reply.get("rule"), "timed_out": reply.get("timed_out", False)}
 
 
 def _add_second(row: Row, reply: Reply, any_true: bool) -> None:
@@ -117,6 +118,10 @@ def _add_second(row: Row, reply: Reply, any_true: bool) -> None:
 
 def _plain_forms(gold: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((clean(gold), gold)))
+
+
+def _full_grader() -> Verifier:
+    return Verifier(*FULL_GRADER)
 
 
 def _second_grader() -> Verifier:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -57,12 +58,14 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
             "estimates": {metric: asdict(value) for metric, value in found[name].items()},
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
+    full = [own["full"] for own in benchmarks.values()]
     differing = [row for row in rows if _disagree(row)]
     return {
         "benchmarks": benchmarks,
         "overall": {
             "estimates": {metric: asdict(value) for metric, value in found[OVERALL].items()},
             **_responses(rows),
+            "full": None if None in full else float(np.mean(full)),
         },
         "interval": {"level": LEVEL, "resamples": RESAMPLES, "method": "percentile bootstrap over questions"},
         "second_grader": any(row.get("oat_correct") is not None for row in rows),
@@ -73,7 +76,10 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _responses(rows: Sequence[Row]) -> dict[str, Any]:
-    """Lengths in tokens, and the shares of responses that were cut off, hold no answer, or could not be judged."""
+    """Lengths in tokens, the shares of responses that were cut off, hold no answer, or could not be judged.
+
+    ``full``: the accuracy by the full grader, None of rows graded before there was one; ``rules``: its extra successes.
+    """
     tokens = np.array([row["tokens"] for row in rows])
     lengths = {
         name: _mean(tokens, [row["correct"] is right for row in rows])
@@ -91,6 +97,8 @@ def _responses(rows: Sequence[Row]) -> dict[str, Any]:
         "cut_off": _share(row["finish_reason"] == "length" for row in rows),
         "no_answer": _share(row["vote"] is None and row["finish_reason"] != "length" for row in rows),
         "timed_out": sum(row["timed_out"] for row in rows),
+        "full": _share(row["rule"] is not None for row in rows) if all("rule" in row for row in rows) else None,
+        "rules": dict(Counter(row["rule"] for row in rows if row.get("rule") and not row["correct"]).most_common()),
     }
 
 

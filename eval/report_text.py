@@ -25,11 +25,12 @@ def cell(estimates: Mapping[str, Mapping[str, float]], metric: str) -> str:
 def markdown_table(summary: Mapping[str, Any]) -> str:
     """Benchmark by benchmark, and the mean over benchmarks."""
     lines = [
-        "| benchmark | questions | n | Mean@n | Best@n | majority@n | tokens | cut off |",
-        "| --- | ---: | ---: | --- | --- | --- | ---: | ---: |",
+        "| benchmark | questions | n | Mean@n | full grader | Best@n | majority@n | tokens | cut off |",
+        "| --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: |",
     ]
     for name, own in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
-        values = " | ".join(cell(own["estimates"], metric) for metric in ("mean", "best", "majority"))
+        mean, *others = (cell(own["estimates"], metric) for metric in ("mean", "best", "majority"))
+        values = " | ".join((mean, number(own.get("full")), *others))
         counts = f"{own.get('questions', '')} | {own.get('samples', '')}"
         lines.append(
             f"| {plain(name)} | {counts} | {values} | {own['tokens']['mean']:.0f} | {number(own['cut_off'])} |"
@@ -62,7 +63,8 @@ def _notes(summary: Mapping[str, Any]) -> str:
     return (
         f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
         "last line is the mean over benchmarks, each weighing the same, at each one's own n. A response that was cut "
-        "off is wrong. majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right."
+        "off is wrong. Full grader: Mean@n where rules judge again what Math-Verify rejects. "
+        "majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right."
     )
 
 

@@ -26,6 +26,8 @@ from typing import Any
 
 from exgrpo.gold_answers import latex_forms
 
+STRICT, FULL = GRADERS = ("strict", "full")
+FULL_GRADER = ("full grader", ("-m", "exgrpo.grading.worker"))  # name and start of its process, for a Verifier
 THINK_END = "</think>"
 MAX_CHARACTERS = 20_000  # of an answer, counted from its end: where answers stand; parsing is not linear in the length
 ANSWERS_PER_PROCESS = 5_000
@@ -40,6 +42,7 @@ def compute_score(
     extra_info: Any = None,
     require_think: bool = True,
     timeout_s: float = 5.0,
+    grader: str = STRICT,
     **_: Any,
 ) -> dict[str, float]:
     """Whether ``solution_str`` ends in the answer ``ground_truth``; never raises, whatever the arguments.
@@ -52,6 +55,7 @@ def compute_score(
             the answer is wrong (version 3 of the released rewards, its script's); else the whole response (version 4).
         timeout_s: seconds for this answer once its turn has come (the threads of a caller share one process, which
             takes up to START_TIMEOUT_S to start); one that takes longer is wrong.
+        grader: ``strict``, Math-Verify alone; or ``full``, which judges what that rejects by rules (docs/grading.md).
         **_: verl passes the address and the tokenizer of a reward model where there is one; unused.
 
     Returns:
@@ -62,11 +66,16 @@ def compute_score(
         gold = () if ground_truth is None else latex_forms(str(ground_truth))
         if not gold or not answer:
             return _verdict(False)
-        reply = _VERIFIER.judge(gold, answer, timeout_s, timeout_s)
-        return _verdict(reply is not None and reply["correct"], timed_out=reply is None)
+        reply = _VERIFIERS[grader].judge(gold, answer, timeout_s, timeout_s)
+        return _verdict(reply is not None and is_right(reply, grader), timed_out=reply is None)
     except Exception:  # a reward that raises ends the run
         _logger.exception("no verdict, counted as a wrong answer")
         return _verdict(False)
+
+
+def is_right(reply: dict[str, Any], grader: str) -> bool:
+    """What a reply says by one of the GRADERS; by the full one an answer is right where a rule is named."""
+    return bool(reply["correct"]) if grader == STRICT else reply["rule"] is not None
 
 
 def judged_part(response: str, require_think: bool) -> str:
@@ -182,5 +191,7 @@ def _wait(descriptor: int, event: int, deadline: float) -> bool:
 
 
 _VERIFIER = Verifier()
-atexit.register(_VERIFIER.close)
-os.register_at_fork(after_in_child=_VERIFIER.forget)
+_VERIFIERS = {STRICT: _VERIFIER, FULL: Verifier(*FULL_GRADER)}
+for _each in _VERIFIERS.values():
+    atexit.register(_each.close)
+    os.register_at_fork(after_in_child=_each.forget)

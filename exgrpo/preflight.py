@@ -18,6 +18,7 @@ from exgrpo.config import ExperienceConfig
 from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
+from exgrpo.math_verify_reward import GRADERS
 from exgrpo.prompt_check import verify_prompts
 from exgrpo.train_files import column_names, is_local, read_question_ids
 
@@ -109,6 +110,10 @@ def _packages(config: DictConfig) -> None:
     ours = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if ours and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
+    key = "reward.custom_reward_function.reward_kwargs.grader"
+    grader = OmegaConf.select(config, key, default=GRADERS[0])
+    if ours and grader not in GRADERS:
+        raise ValueError(f"{key}={grader}: must be one of {', '.join(GRADERS)}")
 
 
 def _attention(config: DictConfig) -> None:

@@ -160,6 +160,12 @@ def test_forms_of_a_gold():
     assert latex_forms(r"1\times 10^{-5}")[-1] == "$1e-5$"
 
 
+def test_the_rule_by_which_the_full_grader_takes_an_answer():
+    rows = [row(r"\boxed{3 < x \le 4}", "(3,4]"), row(r"\boxed{5}"), row(r"\boxed{6}"), row("C", "C", "gpqa")]
+    assert verdicts(rows, "rule") == ["intervals", "math_verify", None, "letter"]
+    assert verdicts(rows) == [False, True, False, True]  # Math-Verify's verdicts stay
+
+
 def test_what_is_cut_off_is_wrong_and_has_no_answer():
     graded = grade([row(r"\boxed{5}", finish_reason="length"), row(r"\boxed{5}")], oat=True)
     assert [r["correct"] for r in graded] == [r["oat_correct"] for r in graded] == [False, True]
@@ -287,7 +293,7 @@ def test_processes_end_with_the_grading():
     grade([row(r"\boxed{5}")])
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    assert not any(b"math_verify_worker" in command for command in commands)
+    assert not any(b"grading.worker" in command for command in commands)
 
 
 @pytest.mark.skipif(not (SHARED / "grading").is_dir(), reason="the grading data is not beside the checkout")

@@ -122,6 +122,13 @@ def test_a_missing_file_is_named(files, key):
         verify(configuration(files, f"{key}=/nowhere/x"))
 
 
+def test_the_grader_is_strict_or_full(files):
+    key = "reward.custom_reward_function.reward_kwargs.grader"
+    verify(configuration(files, f"{key}=full"))
+    with pytest.raises(ValueError, match=f"{key}=lenient: must be one of strict, full"):
+        verify(configuration(files, f"{key}=lenient"))
+
+
 def test_a_missing_math_verify_is_named(files, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="the package math-verify is not installed"):

@@ -1,0 +1,170 @@
+"""What Math-Verify takes for right and the full grader does not: an answer that names the gold and does not say it.
+
+Each guard has a reason and a test; it speaks only where it is sure, and what it cannot read it lets pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import mpmath
+
+from exgrpo.grading.boxes import boxes_differ, final_answer, has_box
+from exgrpo.grading.evaluation import DIGITS, number
+from exgrpo.grading.expressions import parse
+from exgrpo.grading.identity import constant
+from exgrpo.grading.nodes import Chain, Equation, Expression, Many, Node
+from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
+from exgrpo.grading.reading import read
+from exgrpo.grading.repair import repair
+from exgrpo.grading.rules import same
+from exgrpo.grading.splitting import split
+from exgrpo.grading.trees import Unreadable
+from exgrpo.grading.wording import conditions
+
+ROUNDED = 0.005  # by which two sides of an equation may differ where one is a decimal
+FLOATS = 1e-12  # by which a decimal that a computer printed may be off
+_OTHERWISE = re.compile(
+    r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
+    r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
+)
+_ALWAYS_OTHERWISE = frozenset(
+    (
+        "not",
+        "if",
+        "wrong",
+        "least",
+        "most",
+        "less",
+        "more",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "dozen",
+        "hundred",
+    )
+)
+_SEVERAL = re.compile(
+    r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
+)
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
+_NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|[-+*/^(){}\d.\se])+")
+_COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
+_LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
+_MARKS = re.compile(r"\\?%|°")
+_PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi|%)|[-+\w\s.,{}/^()%°])*")
+MAX_MORE = 20  # characters that an answer has beyond the gold's
+
+
+def is_gaming(golds: Sequence[str], response: str) -> bool:
+    """Whether an answer that Math-Verify took for `golds`, forms of one, is none."""
+    answer, gold = repair(final_answer(response)), repair(golds[0])
+    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing", answer):
+        return True  # an empty box, the answer somewhere before it
+    if not has_box(response) and is_a_list(gold, response):
+        return True
+    if not answer or answer == gold:
+        return False
+    whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
+    return (
+        (not has_box(response) and lists_candidates(gold, answer))
+        or says_something_else(gold, answer)
+        or contradicts_itself(gold, answer)
+        or is_not_that_decimal(gold, answer)
+        or (whole and is_another_value(gold, answer))
+    )
+
+
+def is_a_list(gold: str, response: str) -> bool:
+    """One long line without a box and with more commas than words: Math-Verify reads the last of whatever it is."""
+    commas = response.count(",") - gold.count(",")
+    return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
+
+
+def lists_candidates(gold: str, answer: str) -> bool:
+    """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, nothing else."""
+    answer = _THOUSANDS.sub("1", answer)
+    several = len(re.findall(r"-?\d[\d./]*|[A-J]", answer)) > 2
+    return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
+
+
+def says_something_else(gold: str, answer: str) -> bool:
+    """ "not 5", "5 thousand", "1 -> 5": a word or sign that makes another answer of it, and is not the gold's.
+
+    Of a short answer to a plain gold: a sentence may say "not 10 but 5".
+    """
+    if len(answer) > len(gold) + MAX_MORE:
+        return False
+    plain = _PLAIN.fullmatch(gold) is not None
+    return any(
+        match[0] not in gold for match in _OTHERWISE.finditer(answer.lower()) if plain or match[0] in _ALWAYS_OTHERWISE
+    )
+
+
+def is_another_value(gold: str, answer: str) -> bool:
+    """ "x > 5", "5, 6" and 5 + x for 5, whether per cent signs and degrees count or not."""
+    bare = [_MARKS.sub("", text) for text in (gold, answer)]
+    return _differ(gold, answer) and (bare == [gold, answer] or _differ(*bare))
+
+
+def _differ(gold: str, answer: str) -> bool:
+    """Whether both can be read here, plain values or lists of them, and are not equal; names and words are no such."""
+    if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
+        return False
+    try:
+        mine = read(conditions(gold)[0])
+    except Unreadable:
+        return False
+    try:
+        theirs = read(conditions(answer)[0])
+    except Unreadable:  # as "3 7.78" and "3 \\frac{41}{12}" are
+        return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
+    if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
+        theirs = theirs.right  # 1 = 1
+    if isinstance(mine, Expression) and isinstance(theirs, Chain):
+        return True
+    return _is_plain(mine) and _is_plain(theirs) and same(mine, theirs) is None
+
+
+def _is_plain(node: Node, nested: int = 0) -> bool:
+    if isinstance(node, Expression):
+        return True
+    if not isinstance(node, Many) or nested > 1 or (nested and not node.left) or node.joined == "union":
+        return False
+    return all(_is_plain(item, nested + 1) for item in node.items)
+
+
+def contradicts_itself(gold: str, answer: str) -> bool:
+    """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same."""
+    sides, found = split(answer, "=")
+    if not found or len(sides) > 12 or "=" in gold:
+        return False
+    values = [_value(side) for side in sides]
+    known = [value for value in values if value is not None]
+    if known and values[0] is not None and values[-1] is None:
+        return True
+    return any(abs(value - known[-1]) > ROUNDED * abs(known[-1]) for value in known)
+
+
+def is_not_that_decimal(gold: str, answer: str) -> bool:
+    """0.5000004 for 1/2: Math-Verify compares six digits, but a decimal that is written says which number it rounds."""
+    digits = digits_behind_the_point(answer)
+    if digits is None or digits_behind_the_point(gold) is not None:
+        return False
+    mine, theirs = _value(gold), _value(answer)
+    if mine is None or theirs is None or "%" in gold or "°" in gold:
+        return False
+    with mpmath.workdps(DIGITS):
+        printed = abs(mine - theirs) <= FLOATS * abs(mine)
+        return not (printed or near(mine, theirs, digits) or cut_off(mine, theirs, digits))
+
+
+def _value(text: str) -> mpmath.mpf | None:
+    try:
+        value = constant(parse(text))
+    except Unreadable:
+        return None
+    with mpmath.workdps(DIGITS):
+        return None if value is None else number(value)

@@ -1,0 +1,170 @@
+r"""A repaired answer into its tree of nodes; what cannot be read is `Unreadable`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from exgrpo.grading.expressions import parse
+from exgrpo.grading.nodes import GREATER, LESS, Cases, Chain, Equation, Expression, Many, Node, Quantity, Region
+from exgrpo.grading.splitting import enclosed, split
+from exgrpo.grading.trees import Tree, Unreadable
+from exgrpo.grading.wording import CHANGING, has_words, quantity
+
+MAX_ITEMS, MAX_NESTING = 64, 8
+_BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", "]"), ("[", ")"))
+_SIGN = r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|<|>"
+_SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
+_ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}(.*)\\end\s*\{\1\}")
+_REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\mathbf\s*\{?\s*R\s*\}?|\(?all (?:real numbers|reals)\)?")
+_LABEL = re.compile(r"([A-Za-z][A-Za-z ]{0,40}?)\s*:\s*(.+)")
+_MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "array")
+_ELSE = Many(())  # the condition of a last branch that has none
+
+
+@lru_cache(maxsize=1024)
+def read(text: str, nesting: int = 0) -> Node:
+    """The node of a repaired text. Raises: Unreadable."""
+    text = text.strip().strip(",;").strip()
+    if not text or nesting > MAX_NESTING:
+        raise Unreadable(text)
+    for reader in (_environment, _listed, _region, _related, _united, _bracketed, _signed):
+        node = reader(text, nesting + 1)
+        if node is not None:
+            return node
+    if has_words(text) or (tree := _tree(text)) is None:
+        value, words = quantity(text)
+        return Quantity(read(value, nesting + 1), words)
+    return Expression(tree, text)
+
+
+def _items(pieces: list[str], nesting: int) -> tuple[Node, ...]:
+    kept = [piece for piece in pieces if piece]
+    if not kept or len(kept) > MAX_ITEMS:
+        raise Unreadable("no list, or a huge one")
+    return tuple(read(piece, nesting) for piece in kept)
+
+
+def _environment(text: str, nesting: int) -> Node | None:
+    r"""\begin{cases} and matrices."""
+    match = _ENVIRONMENT.fullmatch(text)
+    if match is None:
+        return None
+    lines = [line.strip() for line in match[2].split("\\\\") if line.strip()]
+    if match[1] == "cases":
+        return Cases(tuple(_branch(line, nesting) for line in lines))
+    if match[1] not in _MATRICES:
+        raise Unreadable(text)
+    lines[0] = re.sub(r"^\{[lcr| ]*\}", "", lines[0])
+    rows = (Many(_items(line.split("&"), nesting), "row", "row") for line in lines)
+    return Many(tuple(rows), "matrix", "matrix")
+
+
+def _branch(line: str, nesting: int) -> tuple[Node, Node]:
+    pieces = line.split("&") if "&" in line else split(line, r"\b(?:if|when|for)\b")[0]
+    if len(pieces) != 2:
+        raise Unreadable(line)
+    when = re.sub(r"\b(?:if|when|for|where)\b", " ", pieces[1]).strip(" ,")
+    if re.fullmatch(r'"?(?:otherwise|else)"?', when):
+        return read(pieces[0], nesting), _ELSE
+    sides, equal = split(when, "=")
+    if equal == ["="] and not re.search(r"[<>]|\\(?:le|ge|ne)(?![a-z])", when):
+        return read(pieces[0], nesting), Chain(tuple(map(parse, sides)), ("=",))
+    condition = read(when, nesting)
+    if not isinstance(condition, Chain):
+        raise Unreadable(line)
+    return read(pieces[0], nesting), condition
+
+
+def _listed(text: str, nesting: int) -> Node | None:
+    """A bare list: with commas, semicolons, "and", "or"."""
+    for separator, joined in ((r"\bor\b", "or"), (r",\s*and\b|;|,|\band\b|\\\\", ",")):
+        pieces, found = split(text, separator)
+        if found and sum(map(bool, pieces)) > 1:
+            if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", text):
+                return None
+            joined = "and" if found == ["and"] else joined
+            return Many(_items(pieces, nesting), joined=joined)
+    return None
+
+
+def _region(text: str, nesting: int) -> Node | None:
+    r"""All real numbers, x \in S, S \setminus T, {x | condition}, the empty set."""
+    if _REALS.fullmatch(text):
+        return Region(None)
+    if re.fullmatch(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}", text):
+        return Region(Many((), "{", "}"))
+    pieces, _signs = split(text, r"\\(?:setminus|backslash)(?![a-z])")
+    if len(pieces) == 2:
+        return Region(read(pieces[0], nesting), except_=read(pieces[1], nesting))
+    pieces, _signs = split(text, r"\\in(?![a-z])")
+    if len(pieces) == 2 and re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", pieces[0]):
+        return Region(read(pieces[1], nesting), pieces[0])
+    if enclosed(text, "\\{", "\\}"):
+        pieces, _signs = split(text[2:-2], r"\\mid(?![a-z])|\||:")
+        if len(pieces) == 2:
+            variable = split(pieces[0], r"\\in(?![a-z])")[0][0]
+            return Region(read(pieces[1], nesting), variable)
+    return None
+
+
+def _related(text: str, nesting: int) -> Node | None:
+    """One equation, a chain of inequalities in one direction, a label and what it labels."""
+    pieces, found = split(text, _SIGN + "|=")
+    if found == ["="]:
+        if CHANGING & set(re.findall(r"(?<![\\\\a-z])[a-z]+", pieces[0].lower())):
+            raise Unreadable(text)  # "at least x" is no name
+        return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), _tree(pieces[0]))
+    if found and "=" not in found:
+        signs = tuple(_SIGNS.get(sign, sign) for sign in found)
+        if len(signs) > 2 or not (set(signs) <= set(LESS) or set(signs) <= set(GREATER) or signs == ("!=",)):
+            raise Unreadable(text)
+        return _without_bars(Chain(tuple(map(parse, pieces)), signs))
+    if found:
+        raise Unreadable(text)  # 1 = 2 = 3 says nothing
+    label = _LABEL.fullmatch(text)
+    return Equation(label[1].replace(" ", ""), read(label[2], nesting), None) if label else None
+
+
+def _without_bars(chain: Chain) -> Node:
+    """|x| < 1 is -1 < x < 1, |x| > 1 is x < -1 or x > 1."""
+    inner, bound = chain.parts[0], chain.parts[-1]
+    if len(chain.parts) > 2 or inner[:2] != ("call", "abs") or chain.signs == ("!=",):
+        return chain
+    below: Tree = ("neg", bound)
+    if chain.signs[0] in LESS:
+        return Chain((below, inner[2], bound), chain.signs * 2)
+    less = chain.signs[0].replace(">", "<")
+    return Many((Chain((inner[2], below), (less,)), Chain((inner[2], bound), chain.signs)), joined="or")
+
+
+def _tree(text: str) -> Tree | None:
+    try:
+        return parse(text)
+    except Unreadable:
+        return None
+
+
+def _united(text: str, nesting: int) -> Node | None:
+    pieces, found = split(text, r"\\cup(?![a-z])")
+    return Many(_items(pieces, nesting), joined="union") if found else None
+
+
+def _bracketed(text: str, nesting: int) -> Node | None:
+    for left, right in _BRACKETS:
+        if enclosed(text, left, right):
+            pieces, found = split(text[len(left) : -len(right)], "[,;]")
+            if found or left == "\\{":
+                return Many(_items(pieces, nesting), left[-1], right[-1])
+            if re.search(r"[<>=]|\\(?:le|ge|ne)(?![a-z])", text):
+                return read(text[1:-1], nesting)
+    pieces, found = split(text, ":")
+    return Many(_items(pieces, nesting), ":", ":") if found and len(pieces) <= 3 else None
+
+
+def _signed(text: str, nesting: int) -> Node | None:
+    r"""What \pm stands for: two values."""
+    if text.count("\\pm") != 1:
+        return None
+    both = (("+", "-"), ("-", "+"))
+    return Many(tuple(read(text.replace("\\pm", plus).replace("\\mp", minus), nesting) for plus, minus in both))

@@ -1,0 +1,137 @@
+r"""Answers that are wrong on purpose, 1,000 for each gold, against the full grader: what gets through is printed.
+
+    python tests/unit/grading_adversary.py FOLDER [--golds 60] [--answers 1000]
+
+FOLDER holds hardverify_dev.jsonl, math_verify_tests.jsonl and qwen_math_cot_100.jsonl. Half of the answers are a fixed
+kit (empty boxes, options, lists with the gold among them, tautologies, letters that could be anything, undefined values,
+other golds, the question); the rest are the gold with one or two characters changed. A change may hit on an equal answer
+(2+3 for 3+2): those are printed with the rest, to be looked at, unless the values say that they are equal.
+"""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from exgrpo.gold_answers import latex_forms
+from exgrpo.math_verify_reward import FULL_GRADER, Verifier
+
+SEED = 20251002
+WALL_S, CPU_S = 60.0, 2.0
+FILES = ("hardverify_dev", "math_verify_tests", "qwen_math_cot_100")
+NOTHING = [
+    "",
+    " ",
+    "{}",
+    "()",
+    "[]",
+    r"\{\}",
+    "?",
+    ".",
+    ",",
+    "$",
+    "$$",
+    r"\text{}",
+    "...",
+    "-",
+    "=",
+    r"\emptyset",
+    "None",
+]
+ANYTHING = [
+    "x", "y", "k", "C", "c", "f(x)", "a", "x=x", "0=0", "1=1", "y=y", "f(x)=f(x)", r"x\in\mathbb{R}", r"(-\infty,\infty)",
+    r"\mathbb{R}", "all real numbers", "any", "any number", "everything", "nan", "NaN", "zoo", "oo", r"\infty-\infty",
+    r"\frac{0}{0}", "0/0", "1/0", r"\frac{x}{0}", r"0\cdot\infty", r"x\ge x", r"x\le x", "true", "True", "correct",
+    r"\text{the answer}", "the right answer", "A, B, C, D", "A or B or C or D", r"\text{(A)(B)(C)(D)}", "all of the above",
+    r"\{x \mid x = x\}", r"x \ne x", r"\sqrt{-1}", r"\log 0", r"\pm x", r"x+y=x+y", "x=y",
+]  # fmt: skip
+AROUND = [
+    "{g}, {w}", "{w}, {g}", "{g} or {w}", "{w} or {g}", r"{g} \text{{ or }} {w}", r"{g} \text{{ and }} {w}", r"\{{{g}, {w}\}}",
+    "({g}, {w})", "[{g}, {w}]", r"\text{{not }} {g}", r"\ne {g}", r"x \ne {g}", r"x > {g}", r"x \ge {g}", r"x < {g}",
+    "{w} = {g}", "{w} = {v} = {g}", "{g} = {w}", "{g} = {g} + {w}", r"{g} \pm {w}", r"{g} \text{{ or more}}", "{g} + x",
+    r"{g} \cdot x", "{g} + {w}", "{g} - {w}", r"{w} \cdot ({g})", r"\frac{{{g}}}{{{w}}}", "-({g})", "({g})^2", r"\sqrt{{{g}}}",
+    r"{g} + 10^{{-12}}", r"({g})(1+10^{{-9}})", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, {g}", "{g}; {w}; {v}", r"{g} \cup {w}",
+    r"{w} \to {g}", r"\text{{at least }} {g}", r"\text{{less than }} {g}", r"{g} \text{{ thousand}}", "{g} {w}", "{w} {g}",
+    "{g} if {w}", r"{g} \text{{ is wrong}}", r"\text{{either }} {g} \text{{ or }} {w}", "({g}) + (x - y)", "({g})^{{{w}}}",
+    r"\begin{{cases}} {g} & x>0 \\ {w} & x \le 0 \end{{cases}}", r"\text{{approximately }} {w}", "{g} = x = {w}",
+]  # fmt: skip
+UNBOXED = [r"\boxed{{}} {g}", r"{g} \boxed{{}}", r"\boxed{{{g}}} \boxed{{{w}}}", r"\boxed{{{w}}} \boxed{{{v}}} \boxed{{}} {g}",
+           r"\boxed{{{g}}} or \boxed{{{w}}}", "1 2 3 4 5 6 7 8 9 {w}", r"\boxed{{{g}"]  # fmt: skip
+DIGITS = "123456789"
+ALPHABET = DIGITS + "-*/^()xynk."  # no 0, no + and no comma: before a number they change nothing
+
+
+def wrong_answers(gold: str, others: list[str], question: str, count: int, draw: random.Random) -> Iterator[str]:
+    """Responses that are not the gold: a fixed kit, then random changes of it."""
+    bare = re.sub(r"^\$+|\$+$", "", gold.strip())
+    fixed = [*NOTHING, *ANYTHING, question[:1500], ", ".join([*others[:30], bare])]
+    fixed += [", ".join(map(str, range(500))), " ".join([bare, *others[:30]])]
+    numbers = [str(draw.randint(2, 40)) for _ in range(2 * (len(AROUND) + len(UNBOXED)))]
+    filled = [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in AROUND]
+    kit = [rf"\boxed{{{each}}}" for each in [*fixed, *filled, *others]] + [*fixed, *filled]
+    kit += [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in UNBOXED]
+    yield from kit[:count]
+    seen = {_plain(bare)}
+    for _ in range(20 * count):
+        if len(seen) > count - len(kit):
+            return
+        changed = _changed(bare, draw)
+        if _plain(changed) not in seen:
+            seen.add(_plain(changed))
+            yield rf"\boxed{{{changed}}}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"(?<![\d.])0+(?=\d)|[\s$]", "", text)
+
+
+def _changed(text: str, draw: random.Random) -> str:
+    """A character or two of a text exchanged, inserted or left out; never the whole text left out."""
+    places = [n for n, letter in enumerate(text) if letter in ALPHABET + "0+,"]
+    letters = list(text)
+    for place in draw.sample(places, min(len(places), draw.choice((1, 1, 2)))):
+        new = draw.choice(DIGITS if text[place].isdigit() else ALPHABET)
+        letters[place] = draw.choice((new, new, new + text[place], text[place] + new, ""))
+    return "".join(letters)
+
+
+def sample(folder: Path, count: int) -> list[tuple[str, str]]:
+    """Golds and their questions ("" where unknown), each once, the same for the same count."""
+    found: dict[str, str] = {}
+    for name in FILES:
+        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if row["expected"] and len(row["gold"]) < 300 and "boxed" not in row["gold"]:
+                found.setdefault(row["gold"], row.get("question") or "")
+    return random.Random(SEED).sample(sorted(found.items()), min(count, len(found)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--golds", type=int, default=60)
+    parser.add_argument("--answers", type=int, default=1_000)
+    settings = parser.parse_args()
+    judge, golds = Verifier(*FULL_GRADER), sample(settings.folder, settings.golds)
+    tried, through = 0, Counter[str]()
+    for at, (gold, question) in enumerate(golds):
+        draw = random.Random(f"{SEED} {gold}")
+        others = [each for each, _ in golds[at + 1 :] + golds[:at] if each != gold]
+        for response in wrong_answers(gold, others, question, settings.answers, draw):
+            tried += 1
+            reply = judge.judge(latex_forms(gold), response, WALL_S, CPU_S)
+            rule = reply and reply["rule"]
+            if rule is not None:
+                through[rule] += 1
+                print(f"{rule} | {gold} | {response[:160]}", flush=True)
+    print(f"{tried} answers to {len(golds)} golds; {through.total()} counted as right: {dict(through)}")
+
+
+if __name__ == "__main__":
+    main()
