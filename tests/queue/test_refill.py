@@ -12,6 +12,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from exgrpo.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.fresh_questions import FreshQuestions
 from exgrpo.experience.replay_state import ReplayState
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
@@ -60,7 +61,8 @@ def make_trainer():
         trainer.train_dataset = [{"question_id": f"q{i}", "raw_prompt": "?"} for i in range(questions)]
         trainer.row_of_question = {f"q{i}": i for i in range(questions)}
         stream = iter([f"q{i}" for i in range(questions)] * 9)
-        trainer._next_question = lambda: next(stream)
+        trainer._fetch_question = lambda: (next(stream), False)
+        trainer.fresh = FreshQuestions(trainer.pool, trainer.state, trainer.row_of_question.keys(), 4, True)
         trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
         trainer.global_steps, trainer.drawn_at = STEP, -1
         trainer.replay_buffer = trainer._build_replay_buffer()
