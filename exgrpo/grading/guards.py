@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import mpmath
 
@@ -14,11 +15,11 @@ from exgrpo.grading.boxes import boxes_differ, final_answer, has_box
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
-from exgrpo.grading.nodes import Chain, Equation, Expression, Many, Node
+from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, letters
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
 from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
-from exgrpo.grading.rules import same
+from exgrpo.grading.rules import is_name, one_name, same
 from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions
@@ -69,17 +70,18 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         return False
     whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
     return (
-        (not has_box(response) and lists_candidates(gold, answer))
+        is_a_list(gold, answer)
+        or (not has_box(response) and lists_candidates(gold, answer))
         or says_something_else(gold, answer)
         or contradicts_itself(gold, answer)
         or is_not_that_decimal(gold, answer)
-        or (whole and is_another_value(gold, answer))
+        or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
     )
 
 
 def is_a_list(gold: str, response: str) -> bool:
-    """One long line without a box and with more commas than words: Math-Verify reads the last of whatever it is."""
-    commas = response.count(",") - gold.count(",")
+    """One long line with more commas than words: Math-Verify reads the last of whatever it is."""
+    commas = response.count(",") - gold.count(",") - gold.count(";")
     return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
 
 
@@ -123,8 +125,10 @@ def _differ(gold: str, answer: str) -> bool:
         return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
     if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
         theirs = theirs.right  # 1 = 1
-    if isinstance(mine, Expression) and isinstance(theirs, Chain):
-        return True
+    if isinstance(mine, Expression) and isinstance(theirs, (Chain, Cases)):
+        return isinstance(theirs, Chain) or same(mine, theirs) is None
+    if isinstance(mine, Chain) and isinstance(theirs, Chain):
+        return len(letters(theirs)) > len(letters(mine))  # x < 0y
     return _is_plain(mine) and _is_plain(theirs) and same(mine, theirs) is None
 
 
@@ -136,11 +140,33 @@ def _is_plain(node: Node, nested: int = 0) -> bool:
     return all(_is_plain(item, nested + 1) for item in node.items)
 
 
+def names_another(gold: str, answer: str) -> bool:
+    """ "xn = 1, 2" for n = 1, 2: a value of something that the gold, which says of what it speaks, does not name."""
+    try:
+        mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
+    except Unreadable:
+        return False
+    asked, named = _names(mine), _names(theirs)
+    unasked = any(not any(one_name(side, other) for other in asked) for side in named)
+    return bool(asked) and unasked and same(mine, theirs) is None
+
+
+def _names(node: Node) -> list[Equation]:
+    """The equations in a node that give a name a value, without the name's index, in lower case."""
+    if isinstance(node, Many):
+        return [side for item in node.items for side in _names(item)]
+    if not (isinstance(node, Equation) and is_name(node)):
+        return []
+    return [replace(node, left=node.left.partition("_")[0].lower())]
+
+
 def contradicts_itself(gold: str, answer: str) -> bool:
     """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same."""
     sides, found = split(answer, "=")
     if not found or len(sides) > 12 or "=" in gold:
         return False
+    if len(set(sides)) == 1:
+        return True  # 0 = 0
     values = [_value(side) for side in sides]
     known = [value for value in values if value is not None]
     if known and values[0] is not None and values[-1] is None:

@@ -89,8 +89,10 @@ def dropped_left_side(gold: Node, answer: Node) -> Used | None:
     sides = [node for node in (gold, answer) if isinstance(node, Equation)]
     if not sides or not all(_droppable(side) for side in sides):
         return None
-    if len(sides) == 2 and not _one_name(*sides):
+    if len(sides) == 2 and not one_name(*sides):
         return None
+    if any(isinstance(node, Chain) and (regions.lone(node) or " ")[0] == "call" for node in (gold, answer)):
+        return None  # D = (0, 1) is not 0 < f(x) < 1
     used = same(*(node.right if isinstance(node, Equation) else node for node in (gold, answer)))
     return None if used is None else used | {"dropped_left_side"}
 
@@ -121,6 +123,11 @@ def _droppable(side: Equation) -> bool:
     return _function(tree) is not None or _product_of_letters(tree)
 
 
+def is_name(side: Equation) -> bool:
+    """Whether the left side is an expression that only names: x, x_1, f(x), AB."""
+    return side.left_tree is not None and _droppable(side)
+
+
 def _product_of_letters(tree: Tree) -> bool:
     return tree[0] == "var" or (tree[0] == "*" and all(_product_of_letters(part) for part in tree[1:]))
 
@@ -130,7 +137,7 @@ def _function(tree: Tree | None) -> str | None:
     return tree[1] if tree is not None and tree[0] == "call" and tree[1].startswith("?") else None
 
 
-def _one_name(one: Equation, other: Equation) -> bool:
+def one_name(one: Equation, other: Equation) -> bool:
     """Whether two left sides name the same: the same text, or y and f(x)."""
     if one.left.strip("()") == other.left.strip("()"):
         return True
@@ -187,11 +194,15 @@ def intervals(gold: Node, answer: Node) -> Used | None:
     """
     if not any(isinstance(node, (Chain, Region, Cases)) or _spoken(node) for node in (gold, answer)):
         return None
+    if any(isinstance(node, Equation) or _mixes(node) for node in (gold, answer)):
+        return None  # an equation's right side is the business of dropped_left_side
     unknowns = {name for node in (gold, answer) for name in _unknowns(node)}
     named = [_named(node) for node in (gold, answer)]
     if all(named) and named[0] != named[1]:
         return None
-    parameters = (letters(gold) | letters(answer)) - unknowns
+    parameters = letters(gold) - unknowns
+    if parameters != letters(answer) - unknowns:
+        return None  # x <= 0y
     try:
         with mpmath.workdps(DIGITS):
             for point in regions.parameter_points(parameters):
@@ -212,6 +223,14 @@ def _spoken(node: Node) -> bool:
     return isinstance(node, Many) and (
         node.joined == "union" or any(isinstance(item, (Chain, Region)) for item in node.items)
     )
+
+
+def _mixes(node: Node) -> bool:
+    """ "x > 5 or 26": a condition, and a number that nobody says is a solution."""
+    if not isinstance(node, Many) or node.joined == "union":
+        return False
+    kinds = [type(item) for item in node.items]
+    return Expression in kinds and (Chain in kinds or Region in kinds)
 
 
 def _unknowns(node: Node) -> set[str]:
