@@ -56,6 +56,7 @@ _COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
 _LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _MARKS = re.compile(r"\\?%|°")
 _PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi|%)|[-+\w\s.,{}/^()%°])*")
+_TWO_NUMBERS = re.compile(r"[(\[,]\s*-?(?!\d{1,3}(?: \d{3})+\s*[)\],])\d+ +\d+\s*[)\],]")
 MAX_MORE = 20  # characters that an answer has beyond the gold's
 
 
@@ -69,8 +70,9 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
     if not answer or answer == gold:
         return False
     whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
-    return (
+    return bool(
         is_a_list(gold, answer)
+        or (_TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold))  # (4 0, 1): read as a product
         or (not has_box(response) and lists_candidates(gold, answer))
         or says_something_else(gold, answer)
         or contradicts_itself(gold, answer)

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import mpmath
 
-from exgrpo.grading import regions
+from exgrpo.grading import regions, subjects
 from exgrpo.grading.evaluation import DIGITS, Undefined
 from exgrpo.grading.identity import identical
 from exgrpo.grading.lists import matched, mixed, without_repeats
@@ -24,12 +24,11 @@ from exgrpo.grading.nodes import (
     Node,
     Quantity,
     Region,
-    children,
     letters,
     rename,
 )
 from exgrpo.grading.precision import rounds
-from exgrpo.grading.trees import Tree, contains, variables
+from exgrpo.grading.trees import Tree, contains
 
 Used = frozenset[str]
 Rule = Callable[[Node, Node], Used | None]
@@ -192,12 +191,12 @@ def intervals(gold: Node, answer: Node) -> Used | None:
 
     With cases in it, the rule is named "piecewise": the value or the set is the same in every case.
     """
-    if not any(isinstance(node, (Chain, Region, Cases)) or _spoken(node) for node in (gold, answer)):
+    if not any(isinstance(node, (Chain, Region, Cases)) or subjects.spoken(node) for node in (gold, answer)):
         return None
-    if any(isinstance(node, Equation) or _mixes(node) for node in (gold, answer)):
+    if any(isinstance(node, Equation) or subjects.mixes(node) for node in (gold, answer)):
         return None  # an equation's right side is the business of dropped_left_side
-    unknowns = {name for node in (gold, answer) for name in _unknowns(node)}
-    named = [_named(node) for node in (gold, answer)]
+    unknowns = {name for node in (gold, answer) for name in subjects.unknowns(node)}
+    named = [subjects.named(node) for node in (gold, answer)]
     if all(named) and named[0] != named[1]:
         return None
     parameters = letters(gold) - unknowns
@@ -211,44 +210,7 @@ def intervals(gold: Node, answer: Node) -> Used | None:
                     return None  # (4, 1) is no interval, and equal to no other that is none
     except (Undefined, KeyError):
         return None
-    return frozenset(("piecewise",)) if any(map(_has_cases, (gold, answer))) else frozenset(("intervals",))
-
-
-def _has_cases(node: Node) -> bool:
-    return isinstance(node, Cases) or any(map(_has_cases, children(node)))
-
-
-def _spoken(node: Node) -> bool:
-    """A union, or alternatives of which one is an inequality or an interval."""
-    return isinstance(node, Many) and (
-        node.joined == "union" or any(isinstance(item, (Chain, Region)) for item in node.items)
-    )
-
-
-def _mixes(node: Node) -> bool:
-    """ "x > 5 or 26": a condition, and a number that nobody says is a solution."""
-    if not isinstance(node, Many) or node.joined == "union":
-        return False
-    kinds = [type(item) for item in node.items]
-    return Expression in kinds and (Chain in kinds or Region in kinds)
-
-
-def _unknowns(node: Node) -> set[str]:
-    """The letters that inequalities and set-builders below a node are about."""
-    below = [value for value, _when in node.branches] if isinstance(node, Cases) else children(node)
-    found = {name for child in below for name in _unknowns(child)}
-    if isinstance(node, Chain) and (tree := regions.lone(node)) is not None:
-        found |= variables(tree)
-    return found | ({node.variable} if isinstance(node, Region) and node.variable else set())
-
-
-def _named(node: Node) -> set[str]:
-    """The letters an answer is said to be about; a set-builder's is bound, and none."""
-    if isinstance(node, Chain):
-        return _unknowns(node)
-    if isinstance(node, Many) and node.left == "":
-        return {name for item in node.items for name in _named(item)}
-    return set()
+    return frozenset(("piecewise",)) if any(map(subjects.has_cases, (gold, answer))) else frozenset(("intervals",))
 
 
 RULES: tuple[Rule, ...] = (

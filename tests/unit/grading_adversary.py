@@ -1,6 +1,6 @@
 r"""Answers that are wrong on purpose, 1,000 for each gold, against the full grader: what gets through is printed.
 
-    python tests/unit/grading_adversary.py FOLDER [--golds 60] [--answers 1000] [--processes 2] [--minutes 8]
+    python tests/unit/grading_adversary.py FOLDER [--golds 60] [--answers 1000] [--processes 2] [--minutes 8] [--skip 40]
 
 FOLDER holds hardverify_dev.jsonl, math_verify_tests.jsonl and qwen_math_cot_100.jsonl. Half of the answers are a fixed
 kit (empty boxes, options, lists with the gold among them, tautologies, letters that could be anything, undefined values,
@@ -97,7 +97,8 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
 
 
 def _plain(text: str) -> str:
-    """A text without what changes nothing: 03, 3x1, 1(x), a*b, a full stop."""
+    """A text without what changes nothing: 03, 3x1, 1(x), a*b, a full stop, 7 times infinity, infinity and 7, -0."""
+    text = re.sub(r"\d+(?=[-+]?\\infty)|(?<=\\infty)\d+|\+(?=\\infty)|(?<!\d)[-.]+(?=0(?![\d.]))", "", text)
     text = re.sub(r"(?<![\d.])0+(?=\d)|[\s$]|(?<=[a-z)}])\*(?=[a-z(\\])|\.$", "", text)
     return re.sub(r"(?<![\d.^_])1(?=[a-zA-Z(\\])|(?<=[a-zA-Z)}])1(?![\d.])", "", text)
 
@@ -167,8 +168,9 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=1_000)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no further gold is begun after these")
+    parser.add_argument("--skip", type=int, default=0, help="golds of the sample that were tried before")
     asked = parser.parse_args()
-    attack = Attack(sample(asked.folder, asked.golds), asked.answers, monotonic() + 60 * asked.minutes)
+    attack = Attack(sample(asked.folder, asked.golds)[asked.skip :], asked.answers, monotonic() + 60 * asked.minutes)
     with ThreadPoolExecutor(asked.processes) as pool:
         for done in [pool.submit(attack.run, first, asked.processes) for first in range(asked.processes)]:
             done.result()

@@ -87,6 +87,7 @@ WRONG = [
     (r"\sqrt{2}", r"\sqrt{2}+10^{-50}"), ("f(x+1)", "f(x)+f(1)"), ("5", "1=2=5"), (r"50\%", "0.5 cm"), ("1.27\\%", "1.27"),
     (r"x=2k, k\in\mathbb{Z}", r"x=2k, k\in\mathbb{N}"), ("x=1, y=2", "x=2, y=1"), ("7.78", "7.78+10^{-12}"), ("-3", "3"),
     ("7.78", "7.783"), ("x>5", "x>5, 26"), ("D=(0,1)", "0<f(x)<1"), (r"-4<m\le 0", r"-4<m\le 0\cdot x"), ("n=1,2", "xn=1,2"),
+    ("1 and 2 and 3", "-(1 and 2 and 3)"), ("1 and 2 and 3", r"1 and 2 and 3 \cup 3"), (r"(0,1)\cup(2,5)", r"(0,1)\cup(2,5), 3"),
 ]  # fmt: skip
 
 
@@ -118,9 +119,10 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
         ("n=1, 2, 3", r"\boxed{n=1, 2, 3}", "math_verify"),
         ("n=5", r"\boxed{N=5}", "math_verify"),
         ("$p=5,q=2;p=7,q=2$", r"\boxed{(5,2),(7,2)}", "math_verify"),
-        (r"1-\frac{1}{\mathrm{e}}", r"\boxed{1+\frac{1}{\mathrm{e}}}", None),
+        (r"1-\frac{1}{\mathrm{e}}", r"\boxed{1-\frac{1}{\mathrm{e}y}}", None),
         (r"2\mathrm{e}", r"\boxed{2}", None),
         ("0", r"\boxed{0=0}", None),
+        (r"(-\infty,0)\cup(1,\infty)", r"\boxed{(-\infty,4 0)\cup(1,\infty)}", None),
         ("0", r"\boxed{\begin{cases} 0 & x>0 \\ 2 & x \le 0 \end{cases}}", None),
         (r"-4<m\le 0", r"\boxed{-4<m\le 0\cdot x}", None),
     ],
