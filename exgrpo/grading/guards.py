@@ -51,7 +51,9 @@ _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
-_NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|[-+*/^(){}\d.\se])+")
+_NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|\\%|[-+*/^(){}\d.\se%°])+")
+_NAMED = re.compile(r"(\\?[a-zA-Z](?:_\{?\w\}?)?)\s*=\s*([^=<>]+)")
+_FACTOR = re.compile(r"[-*/\d]\s*\([^()]*=[^()]*\)|\([^()]*=[^()]*\)\s*[\^*/(\d]")  # (x = 1)^2
 _COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
 _LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _MARKS = re.compile(r"\\?%|°")
@@ -74,11 +76,37 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         is_a_list(gold, answer)
         or (_TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold))  # (4 0, 1): read as a product
         or (not has_box(response) and lists_candidates(gold, answer))
-        or says_something_else(gold, answer)
-        or contradicts_itself(gold, answer)
+        or says_something_else(*unnamed(gold, answer))
+        or contradicts_itself(*unnamed(gold, answer))
+        or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
         or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
     )
+
+
+def unnamed(gold: str, answer: str) -> tuple[str, str]:
+    """The gold without its "x =", for an answer that does not begin with it: what follows may be steps."""
+    name = _NAMED.fullmatch(gold)
+    steps = name is None or re.match(rf"{re.escape(name[1])}\s*=", answer)
+    return (gold, answer) if name is None or steps else (name[2], answer)
+
+
+def is_no_equation(gold: str, answer: str) -> bool:
+    """ "x > x = 5", "12 x = 5", "24, x = 5" and "(x = 5)^2" for x = 5."""
+    if _FACTOR.search(answer) and not _FACTOR.search(gold):
+        return True
+    if not _NAMED.fullmatch(gold):
+        return False
+    if "=" in answer and re.search(r"[<>]|\\[gl]e(?![a-z])", answer):
+        return True
+    try:
+        mine, theirs = read(gold), read(answer)
+    except Unreadable:
+        return False
+    if isinstance(theirs, Many):
+        return {type(item) for item in theirs.items} == {Equation, Expression} and isinstance(mine, Equation)
+    strange = isinstance(theirs, Equation) and theirs.left_tree is not None and not is_name(theirs)
+    return strange and same(mine, theirs) is None
 
 
 def is_a_list(gold: str, response: str) -> bool:
@@ -115,6 +143,7 @@ def is_another_value(gold: str, answer: str) -> bool:
 
 def _differ(gold: str, answer: str) -> bool:
     """Whether both can be read here, plain values or lists of them, and are not equal; names and words are no such."""
+    gold, answer = (text.replace(" ", "") if _THOUSANDS.fullmatch(text) else text for text in (gold, answer))
     if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
         return False
     try:
