@@ -9,6 +9,10 @@ from functools import lru_cache
 from exgrpo.grading.trees import FUNCTIONS, GREEK, UNKNOWN_FUNCTIONS, Tree, Unreadable, tokens
 
 MAX_DEPTH = 40
+_NO_FACTOR = frozenset(
+    ("+", "-", "*", "/", "^", "_", ")", "]", "}", "!", "°", "%", "'", ",")
+    + ("\\}", "\\%", "\\rfloor", "\\rceil", "\\mid", "\\in")
+)
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
 
 
@@ -72,26 +76,9 @@ class _Reader:
 
     def _starts_factor(self) -> bool:
         token = self.here
-        if token is None or token in (
-            "+",
-            "-",
-            "*",
-            "/",
-            "^",
-            "_",
-            ")",
-            "]",
-            "}",
-            "\\}",
-            "!",
-            "°",
-            "%",
-            "'",
-            ",",
-            "\\%",
-        ):
+        if token is None or token in _NO_FACTOR:
             return False
-        return not (token == "|" and self._bars) and token not in ("\\rfloor", "\\rceil", "\\mid", "\\in")
+        return not (token == "|" and self._bars)
 
     def _beside(self, left: Tree, right: Tree) -> Tree:
         """Two factors with nothing between: a mixed number, or a product; never two numbers."""

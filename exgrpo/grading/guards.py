@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import mpmath
 
@@ -14,11 +15,11 @@ from exgrpo.grading.boxes import boxes_differ, final_answer, has_box
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
-from exgrpo.grading.nodes import Chain, Equation, Expression, Many, Node
+from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, letters
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
 from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
-from exgrpo.grading.rules import same
+from exgrpo.grading.rules import is_name, one_name, same
 from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions
@@ -50,11 +51,14 @@ _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
-_NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|[-+*/^(){}\d.\se])+")
+_NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|\\%|[-+*/^(){}\d.\se%°])+")
+_NAMED = re.compile(r"(\\?[a-zA-Z](?:_\{?\w\}?)?)\s*=\s*([^=<>]+)")
+_FACTOR = re.compile(r"[-*/\d]\s*\([^()]*=[^()]*\)|\([^()]*=[^()]*\)\s*[\^*/(\d]")  # (x = 1)^2
 _COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
 _LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _MARKS = re.compile(r"\\?%|°")
 _PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi|%)|[-+\w\s.,{}/^()%°])*")
+_TWO_NUMBERS = re.compile(r"[(\[,]\s*-?(?!\d{1,3}(?: \d{3})+\s*[)\],])\d+ +\d+\s*[)\],]")
 MAX_MORE = 20  # characters that an answer has beyond the gold's
 
 
@@ -68,18 +72,46 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
     if not answer or answer == gold:
         return False
     whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
-    return (
-        (not has_box(response) and lists_candidates(gold, answer))
-        or says_something_else(gold, answer)
-        or contradicts_itself(gold, answer)
+    return bool(
+        is_a_list(gold, answer)
+        or (_TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold))  # (4 0, 1): read as a product
+        or (not has_box(response) and lists_candidates(gold, answer))
+        or says_something_else(*unnamed(gold, answer))
+        or contradicts_itself(*unnamed(gold, answer))
+        or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
-        or (whole and is_another_value(gold, answer))
+        or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
     )
 
 
+def unnamed(gold: str, answer: str) -> tuple[str, str]:
+    """The gold without its "x =", for an answer that does not begin with it: what follows may be steps."""
+    name = _NAMED.fullmatch(gold)
+    steps = name is None or re.match(rf"{re.escape(name[1])}\s*=", answer)
+    return (gold, answer) if name is None or steps else (name[2], answer)
+
+
+def is_no_equation(gold: str, answer: str) -> bool:
+    """ "x > x = 5", "12 x = 5", "24, x = 5" and "(x = 5)^2" for x = 5."""
+    if _FACTOR.search(answer) and not _FACTOR.search(gold):
+        return True
+    if not _NAMED.fullmatch(gold):
+        return False
+    if "=" in answer and re.search(r"[<>]|\\[gl]e(?![a-z])", answer):
+        return True
+    try:
+        mine, theirs = read(gold), read(answer)
+    except Unreadable:
+        return False
+    if isinstance(theirs, Many):
+        return {type(item) for item in theirs.items} == {Equation, Expression} and isinstance(mine, Equation)
+    strange = isinstance(theirs, Equation) and theirs.left_tree is not None and not is_name(theirs)
+    return strange and same(mine, theirs) is None
+
+
 def is_a_list(gold: str, response: str) -> bool:
-    """One long line without a box and with more commas than words: Math-Verify reads the last of whatever it is."""
-    commas = response.count(",") - gold.count(",")
+    """One long line with more commas than words: Math-Verify reads the last of whatever it is."""
+    commas = response.count(",") - gold.count(",") - gold.count(";")
     return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
 
 
@@ -111,6 +143,7 @@ def is_another_value(gold: str, answer: str) -> bool:
 
 def _differ(gold: str, answer: str) -> bool:
     """Whether both can be read here, plain values or lists of them, and are not equal; names and words are no such."""
+    gold, answer = (text.replace(" ", "") if _THOUSANDS.fullmatch(text) else text for text in (gold, answer))
     if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
         return False
     try:
@@ -123,8 +156,10 @@ def _differ(gold: str, answer: str) -> bool:
         return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
     if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
         theirs = theirs.right  # 1 = 1
-    if isinstance(mine, Expression) and isinstance(theirs, Chain):
-        return True
+    if isinstance(mine, Expression) and isinstance(theirs, (Chain, Cases)):
+        return isinstance(theirs, Chain) or same(mine, theirs) is None
+    if isinstance(mine, Chain) and isinstance(theirs, Chain):
+        return len(letters(theirs)) > len(letters(mine))  # x < 0y
     return _is_plain(mine) and _is_plain(theirs) and same(mine, theirs) is None
 
 
@@ -136,11 +171,33 @@ def _is_plain(node: Node, nested: int = 0) -> bool:
     return all(_is_plain(item, nested + 1) for item in node.items)
 
 
+def names_another(gold: str, answer: str) -> bool:
+    """ "xn = 1, 2" for n = 1, 2: a value of something that the gold, which says of what it speaks, does not name."""
+    try:
+        mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
+    except Unreadable:
+        return False
+    asked, named = _names(mine), _names(theirs)
+    unasked = any(not any(one_name(side, other) for other in asked) for side in named)
+    return bool(asked) and unasked and same(mine, theirs) is None
+
+
+def _names(node: Node) -> list[Equation]:
+    """The equations in a node that give a name a value, without the name's index, in lower case."""
+    if isinstance(node, Many):
+        return [side for item in node.items for side in _names(item)]
+    if not (isinstance(node, Equation) and is_name(node)):
+        return []
+    return [replace(node, left=node.left.partition("_")[0].lower())]
+
+
 def contradicts_itself(gold: str, answer: str) -> bool:
     """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same."""
     sides, found = split(answer, "=")
     if not found or len(sides) > 12 or "=" in gold:
         return False
+    if len(set(sides)) == 1:
+        return True  # 0 = 0
     values = [_value(side) for side in sides]
     known = [value for value in values if value is not None]
     if known and values[0] is not None and values[-1] is None:

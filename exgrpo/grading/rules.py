@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import mpmath
 
-from exgrpo.grading import regions
+from exgrpo.grading import regions, subjects
 from exgrpo.grading.evaluation import DIGITS, Undefined
 from exgrpo.grading.identity import identical
 from exgrpo.grading.lists import matched, mixed, without_repeats
@@ -24,12 +24,11 @@ from exgrpo.grading.nodes import (
     Node,
     Quantity,
     Region,
-    children,
     letters,
     rename,
 )
 from exgrpo.grading.precision import rounds
-from exgrpo.grading.trees import Tree, contains, variables
+from exgrpo.grading.trees import Tree, contains
 
 Used = frozenset[str]
 Rule = Callable[[Node, Node], Used | None]
@@ -89,8 +88,10 @@ def dropped_left_side(gold: Node, answer: Node) -> Used | None:
     sides = [node for node in (gold, answer) if isinstance(node, Equation)]
     if not sides or not all(_droppable(side) for side in sides):
         return None
-    if len(sides) == 2 and not _one_name(*sides):
+    if len(sides) == 2 and not one_name(*sides):
         return None
+    if any(isinstance(node, Chain) and (regions.lone(node) or " ")[0] == "call" for node in (gold, answer)):
+        return None  # D = (0, 1) is not 0 < f(x) < 1
     used = same(*(node.right if isinstance(node, Equation) else node for node in (gold, answer)))
     return None if used is None else used | {"dropped_left_side"}
 
@@ -121,6 +122,11 @@ def _droppable(side: Equation) -> bool:
     return _function(tree) is not None or _product_of_letters(tree)
 
 
+def is_name(side: Equation) -> bool:
+    """Whether the left side is an expression that only names: x, x_1, f(x), AB."""
+    return side.left_tree is not None and _droppable(side)
+
+
 def _product_of_letters(tree: Tree) -> bool:
     return tree[0] == "var" or (tree[0] == "*" and all(_product_of_letters(part) for part in tree[1:]))
 
@@ -130,7 +136,7 @@ def _function(tree: Tree | None) -> str | None:
     return tree[1] if tree is not None and tree[0] == "call" and tree[1].startswith("?") else None
 
 
-def _one_name(one: Equation, other: Equation) -> bool:
+def one_name(one: Equation, other: Equation) -> bool:
     """Whether two left sides name the same: the same text, or y and f(x)."""
     if one.left.strip("()") == other.left.strip("()"):
         return True
@@ -185,13 +191,17 @@ def intervals(gold: Node, answer: Node) -> Used | None:
 
     With cases in it, the rule is named "piecewise": the value or the set is the same in every case.
     """
-    if not any(isinstance(node, (Chain, Region, Cases)) or _spoken(node) for node in (gold, answer)):
+    if not any(isinstance(node, (Chain, Region, Cases)) or subjects.spoken(node) for node in (gold, answer)):
         return None
-    unknowns = {name for node in (gold, answer) for name in _unknowns(node)}
-    named = [_named(node) for node in (gold, answer)]
+    if any(isinstance(node, Equation) or subjects.mixes(node) for node in (gold, answer)):
+        return None  # an equation's right side is the business of dropped_left_side
+    unknowns = {name for node in (gold, answer) for name in subjects.unknowns(node)}
+    named = [subjects.named(node) for node in (gold, answer)]
     if all(named) and named[0] != named[1]:
         return None
-    parameters = (letters(gold) | letters(answer)) - unknowns
+    parameters = letters(gold) - unknowns
+    if parameters != letters(answer) - unknowns:
+        return None  # x <= 0y
     try:
         with mpmath.workdps(DIGITS):
             for point in regions.parameter_points(parameters):
@@ -200,36 +210,7 @@ def intervals(gold: Node, answer: Node) -> Used | None:
                     return None  # (4, 1) is no interval, and equal to no other that is none
     except (Undefined, KeyError):
         return None
-    return frozenset(("piecewise",)) if any(map(_has_cases, (gold, answer))) else frozenset(("intervals",))
-
-
-def _has_cases(node: Node) -> bool:
-    return isinstance(node, Cases) or any(map(_has_cases, children(node)))
-
-
-def _spoken(node: Node) -> bool:
-    """A union, or alternatives of which one is an inequality or an interval."""
-    return isinstance(node, Many) and (
-        node.joined == "union" or any(isinstance(item, (Chain, Region)) for item in node.items)
-    )
-
-
-def _unknowns(node: Node) -> set[str]:
-    """The letters that inequalities and set-builders below a node are about."""
-    below = [value for value, _when in node.branches] if isinstance(node, Cases) else children(node)
-    found = {name for child in below for name in _unknowns(child)}
-    if isinstance(node, Chain) and (tree := regions.lone(node)) is not None:
-        found |= variables(tree)
-    return found | ({node.variable} if isinstance(node, Region) and node.variable else set())
-
-
-def _named(node: Node) -> set[str]:
-    """The letters an answer is said to be about; a set-builder's is bound, and none."""
-    if isinstance(node, Chain):
-        return _unknowns(node)
-    if isinstance(node, Many) and node.left == "":
-        return {name for item in node.items for name in _named(item)}
-    return set()
+    return frozenset(("piecewise",)) if any(map(subjects.has_cases, (gold, answer))) else frozenset(("intervals",))
 
 
 RULES: tuple[Rule, ...] = (

@@ -208,4 +208,6 @@ def words(text: str) -> tuple[str, ...]:
     plain = text.replace('"', " ").lower()
     if not re.fullmatch(r"[a-z0-9\s.,;:!?'()-]*", plain) or not re.search(r"[a-z]{3}", plain):
         return ()
-    return tuple(word for word in re.findall(r"[a-z]+|-?[0-9.]*[0-9]", plain) if word not in ("the", "a", "an"))
+    return tuple(
+        word for word in re.findall(r"[a-z]+|-?[0-9.]*[0-9]|-(?=\s*\()", plain) if word not in ("the", "a", "an")
+    )

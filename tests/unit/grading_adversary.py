@@ -1,6 +1,6 @@
 r"""Answers that are wrong on purpose, 1,000 for each gold, against the full grader: what gets through is printed.
 
-    python tests/unit/grading_adversary.py FOLDER [--golds 60] [--answers 1000]
+    python tests/unit/grading_adversary.py FOLDER [--golds 60] [--answers 1000] [--processes 2] [--minutes 8] [--skip 40]
 
 FOLDER holds hardverify_dev.jsonl, math_verify_tests.jsonl and qwen_math_cot_100.jsonl. Half of the answers are a fixed
 kit (empty boxes, options, lists with the gold among them, tautologies, letters that could be anything, undefined values,
@@ -17,13 +17,17 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
+from time import monotonic
 
 from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier
 
 SEED = 20251002
 WALL_S, CPU_S = 60.0, 2.0
+OTHERS = 60  # golds of other questions among the answers
 FILES = ("hardverify_dev", "math_verify_tests", "qwen_math_cot_100")
 NOTHING = [
     "",
@@ -61,6 +65,10 @@ AROUND = [
     "{g} if {w}", r"{g} \text{{ is wrong}}", r"\text{{either }} {g} \text{{ or }} {w}", "({g}) + (x - y)", "({g})^{{{w}}}",
     r"\begin{{cases}} {g} & x>0 \\ {w} & x \le 0 \end{{cases}}", r"\text{{approximately }} {w}", "{g} = x = {w}",
 ]  # fmt: skip
+SCALED = [  # equal, where the gold is 0 or 1
+    r"{g} \cdot x", r"{w} \cdot ({g})", r"\frac{{{g}}}{{{w}}}", "-({g})", "({g})^2", r"\sqrt{{{g}}}", r"({g})(1+10^{{-9}})",
+    "({g})^{{{w}}}",
+]  # fmt: skip
 UNBOXED = [r"\boxed{{}} {g}", r"{g} \boxed{{}}", r"\boxed{{{g}}} \boxed{{{w}}}", r"\boxed{{{w}}} \boxed{{{v}}} \boxed{{}} {g}",
            r"\boxed{{{g}}} or \boxed{{{w}}}", "1 2 3 4 5 6 7 8 9 {w}", r"\boxed{{{g}"]  # fmt: skip
 DIGITS = "123456789"
@@ -73,7 +81,8 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
     fixed = [*NOTHING, *ANYTHING, question[:1500], ", ".join([*others[:30], bare])]
     fixed += [", ".join(map(str, range(500))), " ".join([bare, *others[:30]])]
     numbers = [str(draw.randint(2, 40)) for _ in range(2 * (len(AROUND) + len(UNBOXED)))]
-    filled = [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in AROUND]
+    around = [each for each in AROUND if bare not in ("0", "1") or each not in SCALED]
+    filled = [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in around]
     kit = [rf"\boxed{{{each}}}" for each in [*fixed, *filled, *others]] + [*fixed, *filled]
     kit += [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in UNBOXED]
     yield from kit[:count]
@@ -88,7 +97,10 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"(?<![\d.])0+(?=\d)|[\s$]", "", text)
+    """A text without what changes nothing: 03, 3x1, 1(x), a*b, a full stop, 7 times infinity, infinity and 7, -0."""
+    text = re.sub(r"\d+(?=[-+]?\\infty)|(?<=\\infty)\d+|\+(?=\\infty)|(?<!\d)[-.]+(?=0(?![\d.]))", "", text)
+    text = re.sub(r"(?<![\d.])0+(?=\d)|[\s$]|(?<=[a-z)}])\*(?=[a-z(\\])|\.$", "", text)
+    return re.sub(r"(?<![\d.^_])1(?=[a-zA-Z(\\])|(?<=[a-zA-Z)}])1(?![\d.])", "", text)
 
 
 def _changed(text: str, draw: random.Random) -> str:
@@ -112,25 +124,57 @@ def sample(folder: Path, count: int) -> list[tuple[str, str]]:
     return random.Random(SEED).sample(sorted(found.items()), min(count, len(found)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--golds", type=int, default=60)
-    parser.add_argument("--answers", type=int, default=1_000)
-    settings = parser.parse_args()
-    judge, golds = Verifier(*FULL_GRADER), sample(settings.folder, settings.golds)
-    tried, through = 0, Counter[str]()
-    for at, (gold, question) in enumerate(golds):
-        draw = random.Random(f"{SEED} {gold}")
-        others = [each for each, _ in golds[at + 1 :] + golds[:at] if each != gold]
-        for response in wrong_answers(gold, others, question, settings.answers, draw):
+class Attack:
+    """The answers to a share of the golds, judged one by one; counts so far are printed after each gold."""
+
+    def __init__(self, golds: list[tuple[str, str]], answers: int, until: float) -> None:
+        self._golds, self._answers, self._until = golds, answers, until
+        self._lock, self._golds_done, self._tried, self._through = Lock(), 0, 0, Counter[str]()
+
+    def run(self, first: int, step: int) -> None:
+        """Every `step`-th gold in a judging process of its own, none begun past the end of the time."""
+        judge = Verifier(*FULL_GRADER)
+        for at in range(first, len(self._golds), step):
+            if monotonic() > self._until:
+                break
+            self._one(judge, at)
+        judge.close()
+
+    def _one(self, judge: Verifier, at: int) -> None:
+        gold, question = self._golds[at]
+        others = [each for each, _ in self._golds[at + 1 :] + self._golds[:at] if each != gold]
+        tried, through = 0, Counter[str]()
+        for response in wrong_answers(gold, others[:OTHERS], question, self._answers, random.Random(f"{SEED} {gold}")):
             tried += 1
             reply = judge.judge(latex_forms(gold), response, WALL_S, CPU_S)
             rule = reply and reply["rule"]
             if rule is not None:
                 through[rule] += 1
                 print(f"{rule} | {gold} | {response[:160]}", flush=True)
-    print(f"{tried} answers to {len(golds)} golds; {through.total()} counted as right: {dict(through)}")
+        with self._lock:
+            self._golds_done, self._tried = self._golds_done + 1, self._tried + tried
+            self._through += through
+            print(self.summary(), flush=True)
+
+    def summary(self) -> str:
+        counted = f"{self._through.total()} counted as right: {dict(self._through)}"
+        return f"# {self._tried} answers to {self._golds_done} golds; {counted}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--golds", type=int, default=60)
+    parser.add_argument("--answers", type=int, default=1_000)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no further gold is begun after these")
+    parser.add_argument("--skip", type=int, default=0, help="golds of the sample that were tried before")
+    asked = parser.parse_args()
+    attack = Attack(sample(asked.folder, asked.golds)[asked.skip :], asked.answers, monotonic() + 60 * asked.minutes)
+    with ThreadPoolExecutor(asked.processes) as pool:
+        for done in [pool.submit(attack.run, first, asked.processes) for first in range(asked.processes)]:
+            done.result()
+    print(attack.summary())
 
 
 if __name__ == "__main__":

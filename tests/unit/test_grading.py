@@ -86,6 +86,8 @@ WRONG = [
     (r"\frac{3\pi}{4}", "135"), ("|x|", "x"), (r"\ln x", r"\ln |x|+0y"), ("x^2", "x^2+10^{-30}"), ("10^{50}", "10^{50}+1"),
     (r"\sqrt{2}", r"\sqrt{2}+10^{-50}"), ("f(x+1)", "f(x)+f(1)"), ("5", "1=2=5"), (r"50\%", "0.5 cm"), ("1.27\\%", "1.27"),
     (r"x=2k, k\in\mathbb{Z}", r"x=2k, k\in\mathbb{N}"), ("x=1, y=2", "x=2, y=1"), ("7.78", "7.78+10^{-12}"), ("-3", "3"),
+    ("7.78", "7.783"), ("x>5", "x>5, 26"), ("D=(0,1)", "0<f(x)<1"), (r"-4<m\le 0", r"-4<m\le 0\cdot x"), ("n=1,2", "xn=1,2"),
+    ("1 and 2 and 3", "-(1 and 2 and 3)"), ("1 and 2 and 3", r"1 and 2 and 3 \cup 3"), (r"(0,1)\cup(2,5)", r"(0,1)\cup(2,5), 3"),
 ]  # fmt: skip
 
 
@@ -112,6 +114,27 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
         (r"\frac{1}{3}", r"\boxed{0.333333}", "math_verify"),
         ("3,5", r"\boxed{7} \boxed{3 \text{ and } 5}", None),
         ("4", ", ".join(map(str, range(500, 3, -1))), None),
+        ("25", r"\boxed{(-\infty, 0) \cup (1, 2), $\frac{3}{56}$, $4$ and $2$, 1, 2, 3, 4, 5, 6, 7, 8, 25}", None),
+        ("n=1, 2, 3", r"\boxed{xn=1, 2, 3}", None),
+        ("n=1, 2, 3", r"\boxed{n=1, 2, 3}", "math_verify"),
+        ("n=5", r"\boxed{N=5}", "math_verify"),
+        ("$p=5,q=2;p=7,q=2$", r"\boxed{(5,2),(7,2)}", "math_verify"),
+        (r"1-\frac{1}{\mathrm{e}}", r"\boxed{1-\frac{1}{\mathrm{e}y}}", None),
+        (r"2\mathrm{e}", r"\boxed{2}", None),
+        ("0", r"\boxed{0=0}", None),
+        ("113.4\\%", r"\boxed{30 113.4\%}", None),
+        ("$x = 1/3$", r"\boxed{-(x = 1/3)}", None),
+        ("$x = 1/3$", r"\boxed{(x = 1/3)^2}", None),
+        ("$x = 1/3$", "24, x = 1/3", None),
+        ("$x = 1/3$", r"\ne x = 1/3", None),
+        ("$x = 1/3$", "x > x = 1/3", None),
+        ("$x = 1/3$", "21 = 40 = x = 1/3", None),
+        ("$x = 1/3$", "12 x = 1/3", None),
+        ("$x = 1/3$", r"x = 1/3 \cdot x", None),
+        ("$x = 1/3$", r"\boxed{x = 3/9}", "math_verify"),
+        (r"(-\infty,0)\cup(1,\infty)", r"\boxed{(-\infty,4 0)\cup(1,\infty)}", None),
+        ("0", r"\boxed{\begin{cases} 0 & x>0 \\ 2 & x \le 0 \end{cases}}", None),
+        (r"-4<m\le 0", r"\boxed{-4<m\le 0\cdot x}", None),
     ],
 )
 def test_what_names_the_gold_and_does_not_say_it_is_wrong(full, gold, response, rule):
