@@ -69,6 +69,7 @@ def test_the_page_shows_figures_and_answers(prove):
     assert "| replayed / on-policy | 1.02 (0.9 to 1.25) |" in page
     assert "| correlation | 0.999 |" in page
     assert "| alike | yes |" in page
+    assert "too few to compare" not in page and "too few to compare" in proof_page.page({})
     assert "| alike | **no** |" in proof_page.page({"evaluation": {"alike": False, "seconds": 1.0}})
 
 
