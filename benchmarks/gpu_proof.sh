@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Proves the GPU path on a machine with one GPU, in ten minutes: see benchmarks/gpu_proof.py.
+# Proves the GPU path on a machine with one GPU, meant to take ten minutes: see benchmarks/gpu_proof.py.
 #
 #   bash benchmarks/gpu_proof.sh                         in the environment exp_scripts/setup_gpu.sh made
 #   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     makes that environment from the folder first (exp_scripts/wheelhouse.sh)
