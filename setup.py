@@ -36,6 +36,6 @@ setup(
     },
     entry_points={
         "verl.plugins": ["exgrpo = exgrpo.plugin"],
-        "vllm.general_plugins": ["exgrpo = exgrpo.cpu.vllm_on_cpu:install"],
+        "vllm.general_plugins": ["exgrpo = exgrpo.on_verl.cpu.vllm_on_cpu:install"],
     },
 )

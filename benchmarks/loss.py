@@ -2,7 +2,7 @@
 
     python benchmarks/loss.py [--rows 64] [--tokens 512 2048 8192] [--runs 25] [--threads 1]
 
-The loss is measured as verl calls it (exgrpo.mix_actor, aggregation and metrics included): in the mixed phase, with one
+The loss is measured as verl calls it (mix_actor, aggregation and metrics included): in the mixed phase, with one
 row in sixteen replayed, and before it. Time: all in turn in one process. Memory: torch's profiler notes what the CPU
 allocator hands out and takes back; the figure is the most that was held at once beyond the input tensors.
 """
@@ -58,8 +58,8 @@ def work(name: str, rows: int, tokens: int) -> Callable[[], None]:
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
     from verl.workers.config import ActorConfig
 
-    from exgrpo.mix_actor import MixPolicyLossConfig, compute_policy_loss_exgrpo
-    from exgrpo.phase import FRESH, ON_POLICY, REPLAYED
+    from exgrpo.on_verl.mix_actor import MixPolicyLossConfig, compute_policy_loss_exgrpo
+    from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 
     generator = torch.Generator().manual_seed(0)
     past = -torch.empty(rows, tokens).exponential_(1.0, generator=generator)

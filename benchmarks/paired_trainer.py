@@ -25,10 +25,10 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo.experience.candidate_scoring import SCRATCH
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.preflight import resolve, verify
-from exgrpo.task_runner import MixTaskRunner
+from exgrpo.on_verl.candidate_scoring import SCRATCH
+from exgrpo.on_verl.task_runner import MixTaskRunner
+from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_paired"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from common import Figures, at_least, machine, parser, ratios, report, resident_bytes, spread, timed
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector

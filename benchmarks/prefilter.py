@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from common import Figures, at_least, machine, parser, refuse, report, spread
 
-from exgrpo.experience.pool_files import read_saved
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.train_files import read_question_ids
+from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.saved.pool_files import read_saved
 
 Entropies: TypeAlias = npt.NDArray[np.float64]
 
@@ -81,7 +81,7 @@ def scores(found: dict[str, list[Trajectory]], model: Path, file: Path) -> Itera
     import pandas as pd
     from transformers import AutoTokenizer
 
-    from exgrpo.experience.recompute import LogProbScorer, prompt_tokens
+    from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     scorer = LogProbScorer(str(model), len(tokenizer))

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from common import at_least, machine, parser, report, resident_bytes, spread
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector

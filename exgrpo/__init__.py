@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exgrpo.config import ExperienceConfig
+    from exgrpo.experience.config import ExperienceConfig
     from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
     from exgrpo.experience.experience_pool import ExperiencePool, Outcome
     from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -33,7 +33,7 @@ __version__ = "0.1.0"
 _HOME = {
     "DifficultyBucketer": "exgrpo.replay.difficulty_bucketer",
     "ExperienceBucketManager": "exgrpo.experience.experience_bucket_manager",
-    "ExperienceConfig": "exgrpo.config",
+    "ExperienceConfig": "exgrpo.experience.config",
     "ExperiencePool": "exgrpo.experience.experience_pool",
     "Outcome": "exgrpo.experience.experience_pool",
     "ReplayBatch": "exgrpo.replay.records",

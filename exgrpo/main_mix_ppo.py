@@ -11,9 +11,9 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from exgrpo import released_scale
-from exgrpo.preflight import resolve, verify
-from exgrpo.task_runner import MixTaskRunner
+from exgrpo.on_verl import released_scale
+from exgrpo.on_verl.task_runner import MixTaskRunner
+from exgrpo.preflight.checks import resolve, verify
 
 released_scale.register()  # before Hydra composes
 

@@ -26,20 +26,21 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import checkpoints, loss_metrics, optimizer_states
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience import durable
-from exgrpo.experience import experience_trainer_ops as ops
-from exgrpo.experience.candidate_scoring import Scored, choose_trajectories, score_candidates
+from exgrpo import loss_metrics
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.fresh_questions import FreshQuestions
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.experience.replay_metrics import ratio_metrics, replay_metrics
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
-from exgrpo.first_look import first_prompt, first_response
-from exgrpo.phase import FRESH, ON_POLICY, REPLAYED
-from exgrpo.train_files import read_question_ids
+from exgrpo.on_verl import checkpoints, optimizer_states
+from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl.candidate_scoring import Scored, choose_trajectories, score_candidates
+from exgrpo.on_verl.first_look import first_prompt, first_response
+from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
+from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.saved import durable
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +212,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     def _init_experience(self) -> None:
         """Pool and state, of the checkpoint to go on from if there is one: a wrong one is refused before any worker."""
         trainer = self.config.trainer
-        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
+        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight.checks reads
         self.identity = {
             "data_fingerprint": fingerprint(read_question_ids(files, self.config.data.prompt_key)),
             "tokenizer": tokenizer_fingerprint(self.tokenizer),

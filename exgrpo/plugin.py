@@ -8,6 +8,6 @@ ten seconds; :mod:`exgrpo.main_mix_ppo` registers it.
 import os
 
 if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
-    from exgrpo.cpu import verl_on_cpu
+    from exgrpo.on_verl.cpu import verl_on_cpu
 
     verl_on_cpu.install()

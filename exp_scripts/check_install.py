@@ -44,7 +44,7 @@ MODULES = [
     # the actor
     "verl.workers.engine.fsdp",
     "verl.workers.engine_workers",
-    "exgrpo.mix_actor",
+    "exgrpo.on_verl.mix_actor",
     # the driver, the queue, the reward
     "ray",
     "transfer_queue",
@@ -53,7 +53,7 @@ MODULES = [
     "verl.trainer.ppo.v1.trainer_sync",
     "exgrpo.main_mix_ppo",
     "exgrpo.mix_trainer_experience",
-    "exgrpo.seeded_agent_loop",
+    "exgrpo.on_verl.agent_loop",
     "math_verify",
     "exgrpo.math_verify_reward",
     "tensorboard",

@@ -22,7 +22,7 @@ from minimal_settings import Loop, draw, settings
 from torch import Tensor
 
 from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory, TrajectorySelector, compute_grpo_loss
-from exgrpo.config import Metric
+from exgrpo.experience.config import Metric
 from exgrpo.loss_settings import LossSettings
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience import durable, pool_files, pool_writer
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager, success_bucket
-from exgrpo.experience.pool_writer import Snapshot
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
+from exgrpo.saved import durable, pool_files, pool_writer
+from exgrpo.saved.pool_writer import Snapshot
 
 
 class Outcome(enum.Enum):

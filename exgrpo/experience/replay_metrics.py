@@ -12,7 +12,7 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import effective_sample_size
 
 if TYPE_CHECKING:
-    from exgrpo.experience.candidate_scoring import Scored
+    from exgrpo.on_verl.candidate_scoring import Scored
 
 
 def replay_metrics(

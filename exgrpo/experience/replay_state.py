@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 
 
 @dataclass

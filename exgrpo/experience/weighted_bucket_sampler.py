@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.config import BucketMethod
+from exgrpo.experience.config import BucketMethod
 
 
 def bucket_weights(

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from exgrpo.experience.exchange import SUFFIXES
+from exgrpo.saved.exchange import SUFFIXES
 
 LOG_PROBS = ("recorded", "none", "model")
 # options of one of the two commands and the defaults they have in it

@@ -11,15 +11,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience.exchange import read_rows, replaced
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.import_rows import Imported, RowImporter
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.experience.questions import Question, read_questions
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.inspect.import_rows import Imported, RowImporter
+from exgrpo.inspect.questions import Question, read_questions
 from exgrpo.inspect.text import load_tokenizer, printable
-from exgrpo.train_files import read_question_ids
+from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.saved.exchange import read_rows, replaced
 
 SHOWN = 20  # refused rows on the terminal; all of them are in the file
 _UNBOUNDED = 2**53 - 1  # the training that loads the pool applies its own bounds
@@ -66,7 +66,7 @@ def _scored(
     refused: list[tuple[int, str]],
 ) -> Iterator[tuple[int, Imported]]:
     """With the log-probs and the entropy that each would have as a sample of the model."""
-    from exgrpo.experience.recompute import LogProbScorer, prompt_tokens
+    from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
 
     scorer = LogProbScorer(model, len(tokenizer))
     for number, row in tqdm(accepted, desc="scoring", unit="row", disable=None):

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from exgrpo.checkpoints import POOL, marked_step, step_folder
-from exgrpo.experience.exchange import Row, replaced, to_row, write_rows
-from exgrpo.experience.pool_files import MANIFEST, SavedPool, read_saved
 from exgrpo.experience.question_id import tokenizer_fingerprint
-from exgrpo.experience.questions import Question, read_questions
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.inspect.questions import Question, read_questions
 from exgrpo.inspect.summary import look_through, question_lines, summary
 from exgrpo.inspect.text import Decoder, load_tokenizer
+from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
+from exgrpo.saved.exchange import Row, replaced, to_row, write_rows
+from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 
 
 def look(options: argparse.Namespace) -> None:
@@ -107,7 +107,7 @@ def _score(
     model: str, shown: Mapping[str, list[Trajectory]], questions: Mapping[str, Question], tokenizer: Any
 ) -> dict[str, list[npt.NDArray[np.float32]]]:
     """Log-probs under the model, of the questions whose prompts are known."""
-    from exgrpo.experience.recompute import LogProbScorer, prompt_tokens
+    from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
 
     scorer, now = LogProbScorer(model, len(tokenizer)), {}
     for name in tqdm([name for name in shown if name in questions], desc="scoring", unit="question", disable=None):

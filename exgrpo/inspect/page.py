@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.pool_files import SavedPool
-from exgrpo.experience.questions import Question
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import effective_sample_size
+from exgrpo.inspect.questions import Question
 from exgrpo.inspect.summary import Overview, facts
 from exgrpo.inspect.text import Decoder
+from exgrpo.saved.pool_files import SavedPool
 
 MAX_POINTS = 600  # of a curve; a longer history is thinned
 MAX_BARS = 30  # of a histogram

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.packing import BYTES_PER_TOKEN
-from exgrpo.experience.pool_files import SavedPool
-from exgrpo.experience.questions import Question
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_store import BYTES_PER_TRAJECTORY
+from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
+from exgrpo.saved.pool_files import SavedPool
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAR = 40  # columns of the longest bar

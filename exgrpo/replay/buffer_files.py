@@ -1,6 +1,6 @@
 """The saved form of a buffer.
 
-pool/                    the trajectories, as exgrpo.experience.pool_files writes them; its manifest's replay_state
+pool/                    the trajectories, as exgrpo.saved.pool_files writes them; its manifest's replay_state
                          names the two files beside it with their SHA-256: putting it in place commits all three
 rollouts-<sha>.parquet   question, key, text, reward, entropy: what the pool does not keep, by a digest of the tokens
 windows-<sha>.parquet    question, measures: the difficulty window of every question seen
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from exgrpo.experience import durable, pool_files
-from exgrpo.experience.pool_files import DamagedPool
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.replay.holdings import Holdings
 from exgrpo.replay.ledger import Entry, Ledger
+from exgrpo.saved import durable, pool_files
+from exgrpo.saved.pool_files import DamagedPool
 
 IDENTITY = {"kind": "TrajectoryBuffer"}
 POOL = "pool"

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from exgrpo.config import BucketMethod
+from exgrpo.experience.config import BucketMethod
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import learning_curves
 import tasks
 
-from exgrpo.checkpoints import marked_step
+from exgrpo.on_verl.checkpoints import marked_step
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from conftest import ROOT, Run
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.train_files import read_question_ids
+from exgrpo.preflight.train_files import read_question_ids
 
 ALWAYS = ["experience/fresh_score", "experience/replayed_groups", "experience/seconds", "actor/replayed_ess"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
-from exgrpo.checkpoints import marked_step
+from exgrpo.on_verl.checkpoints import marked_step
 
 RAY = Path(sys.executable).parent / "ray"
 MOUNTS = os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(["unshare", "-m", "true"]).returncode == 0

@@ -9,13 +9,13 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience import experience_trainer_ops as ops
-from exgrpo.experience.candidate_scoring import SCRATCH, choose_trajectories, score_candidates
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay_metrics import replay_metrics
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
-from exgrpo.first_look import first_response
+from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl.candidate_scoring import SCRATCH, choose_trajectories, score_candidates
+from exgrpo.on_verl.first_look import first_response
 
 
 def rollout(uid, session, tokens, reward):

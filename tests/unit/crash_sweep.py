@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow.dataset
 import pyarrow.parquet  # noqa: F401  (what they import is imported before the forks)
 
-from exgrpo import checkpoints
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience import pool_segments
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.on_verl import checkpoints
+from exgrpo.saved import pool_segments
 
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experience_start_sratio=0)
 KEEP = 2

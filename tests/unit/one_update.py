@@ -24,7 +24,7 @@ from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
-from exgrpo import released_scale
+from exgrpo.on_verl import released_scale
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 

@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from exgrpo.absolute_paths import make_absolute
+from exgrpo.preflight.absolute_paths import make_absolute
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.pool_files import DamagedPool
 from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
 from exgrpo.replay.strategies import STRATEGIES
+from exgrpo.saved.pool_files import DamagedPool
 
 ALL = {"difficulty_range": None, "entropy_percentile": None}
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience.candidate_scoring import dealt, promising
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.on_verl.candidate_scoring import dealt, promising
 
 UNKNOWN = math.nan
 

@@ -3,12 +3,12 @@
 import pytest
 from omegaconf import OmegaConf
 
-from exgrpo import checkpoints
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.pool_files import DamagedPool
 from exgrpo.experience.replay_state import ReplayState
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.on_verl import checkpoints
+from exgrpo.saved.pool_files import DamagedPool
 
 CONFIG = ExperienceConfig(rollout_n=8)
 IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 3}

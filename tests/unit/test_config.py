@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 
 SCRIPT = {
     "experience": "True",

@@ -8,15 +8,15 @@ import numpy as np
 import pandas
 import pytest
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience.exchange import read_rows, to_row, write_rows
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.import_rows import RowImporter
-from exgrpo.experience.pool_files import read_saved
 from exgrpo.experience.question_id import fingerprint, question_id
-from exgrpo.experience.questions import Question, ids_by_text, read_questions
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.inspect import __main__ as inspect
+from exgrpo.inspect.import_rows import RowImporter
+from exgrpo.inspect.questions import Question, ids_by_text, read_questions
+from exgrpo.saved.exchange import read_rows, to_row, write_rows
+from exgrpo.saved.pool_files import read_saved
 
 VOCABULARY = ["<end>", *"abcdefgh"]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome, success_bucket
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("verl")
-from exgrpo import first_look
-from exgrpo.first_look import clipped, first_prompt
+from exgrpo.on_verl import first_look
+from exgrpo.on_verl.first_look import clipped, first_prompt
 from exgrpo.prompts import load_tokenizer
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"

@@ -8,12 +8,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions
-from exgrpo.experience.pool_files import read_manifest
 from exgrpo.experience.replay_state import ReplayState
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.saved.pool_files import read_manifest
 
 CONFIG = ExperienceConfig(rollout_n=2, experience_start_sratio=0)
 IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 12}

@@ -9,16 +9,16 @@ import numpy as np
 import pandas
 import pytest
 
-from exgrpo.checkpoints import MARKER
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.pool_files import read_saved
 from exgrpo.experience.question_id import question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.inspect import __main__ as inspect
 from exgrpo.inspect.look import find_pool
 from exgrpo.inspect.summary import look_through
 from exgrpo.inspect.text import load_tokenizer
+from exgrpo.on_verl.checkpoints import MARKER
+from exgrpo.saved.pool_files import read_saved
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 TEXTS = ["1+2+3+4+5", "0+0+0+0+1"]

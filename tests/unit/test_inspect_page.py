@@ -9,14 +9,14 @@ import subprocess
 import numpy as np
 import pytest
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.pool_files import read_saved
-from exgrpo.experience.questions import Question
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.inspect.page import MAX_POINTS, Sample, build_page, draw_sample
+from exgrpo.inspect.questions import Question
 from exgrpo.inspect.summary import look_through
 from exgrpo.inspect.text import Decoder, printable
+from exgrpo.saved.pool_files import read_saved
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = [

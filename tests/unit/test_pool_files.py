@@ -12,11 +12,11 @@ import numpy as np
 import pandas
 import pytest
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience import durable, pool_segments
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.pool_files import DamagedPool, read_saved
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.saved import durable, pool_segments
+from exgrpo.saved.pool_files import DamagedPool, read_saved
 
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=120)
 IDENTITY = {"data": "fingerprint", "questions": 40}

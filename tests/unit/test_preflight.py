@@ -14,11 +14,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.preflight import resolve, verify
+from exgrpo.preflight.checks import resolve, verify
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
@@ -226,7 +226,7 @@ def test_seeded_rollouts_are_an_agent_loop_verl_can_load(files):
 
 
 def test_seeds_differ_between_runs_places_and_sessions():
-    from exgrpo.seeded_agent_loop import sampling_seed
+    from exgrpo.on_verl.agent_loop import sampling_seed
 
     seeds = {sampling_seed(run, f"0000001q{place:05d}", k) for run in (1, 2) for place in range(50) for k in range(8)}
     assert len(seeds) == 800 and all(0 <= seed < 2**31 for seed in seeds)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(DATA))
 import prepare_train  # noqa: E402
 
 from exgrpo.experience.question_id import question_id, row_question_id  # noqa: E402
-from exgrpo.train_files import read_question_ids  # noqa: E402
+from exgrpo.preflight.train_files import read_question_ids  # noqa: E402
 
 
 def prepare(tmp_path, rows, *options, name="in.jsonl"):

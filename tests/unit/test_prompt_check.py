@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
-from exgrpo.preflight import verify
+from exgrpo.preflight.checks import verify
 from exgrpo.prompts import load_tokenizer
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from exgrpo import released_scale
-from exgrpo.preflight import resolve
+from exgrpo.on_verl import released_scale
+from exgrpo.preflight.checks import resolve
 
 ROOT = Path(__file__).parents[2]
 ACTOR = "actor_rollout_ref.actor"

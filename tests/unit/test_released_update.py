@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from exgrpo.phase import FRESH, REPLAYED
+from exgrpo.on_verl.phase import FRESH, REPLAYED
 
 SCRIPT = Path(__file__).parent / "one_update.py"
 LENGTH, ROWS, COEFFICIENT = 64, 32, 0.001  # longest response, rows of a mini-batch, of the entropy bonus

@@ -2,7 +2,7 @@
 
 import json
 
-from exgrpo.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay_state import ReplayState
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from exgrpo.experience import durable
+from exgrpo.saved import durable
 
 # Linux's NFS client: flock on a file opened for writing is a byte-range lock at the server, which other hosts see; on a
 # folder it is known to the own host alone. Byte-range locks of two processes of one machine meet in the same way.
@@ -26,7 +26,7 @@ def flock(descriptor, operation):
     fcntl.lockf(descriptor, operation)
 
 fcntl.flock, socket.gethostname = flock, lambda: sys.argv[1]
-from exgrpo.experience import durable
+from exgrpo.saved import durable
 """
 TAKE = """
 try:

@@ -6,7 +6,7 @@ import sys
 CODE = """
 import logging
 logging.basicConfig(level=logging.ERROR)  # as it is once vLLM is imported
-from exgrpo.task_runner import show_warnings
+from exgrpo.on_verl.task_runner import show_warnings
 SHOW
 logging.getLogger("exgrpo.mix_trainer_experience").warning("mixing begins")
 logging.getLogger("elsewhere").warning("not ours")

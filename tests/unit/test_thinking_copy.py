@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exgrpo.prompts import load_tokenizer, render
-from exgrpo.thinking_copy import main, thinking_copy
+from exgrpo.thinking_copy.__main__ import main, thinking_copy
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 MESSAGES = [{"role": "system", "content": "Think, then \\boxed{}."}, {"role": "user", "content": "1+1"}]
@@ -217,7 +217,7 @@ def test_no_torch_is_needed(tmp_path):
 import sys
 sys.modules["torch"] = None
 sys.argv = ["thinking_copy", {str(model)!r}, {str(tmp_path / "copy")!r}]
-from exgrpo.thinking_copy import main
+from exgrpo.thinking_copy.__main__ import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -81,7 +81,7 @@ def test_every_setting_of_the_loss_is_a_key():
     from dataclasses import fields
 
     from exgrpo.loss_settings import LossSettings
-    from exgrpo.mix_actor import MixPolicyLossConfig
+    from exgrpo.on_verl.mix_actor import MixPolicyLossConfig
 
     keys = {field.name: field.default for field in fields(MixPolicyLossConfig)}
     ours = {field.name: field.default for field in fields(LossSettings) if not field.name.startswith("cliprange_")}

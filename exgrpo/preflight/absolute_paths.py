@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from exgrpo.train_files import is_local
+from exgrpo.preflight.train_files import is_local
 
 # one path or a list of them; each is read as a path whether or not it is there
 _PATHS = [

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exgrpo.checkpoints import marked_step, saved_steps, step_folder
-from exgrpo.experience import durable
+from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder
+from exgrpo.saved import durable
 
 FILES = "*/optim_world_size_*_rank_*.pt"  # in a checkpoint's folder, by verl's FSDP checkpoint manager
 NOTE = "optimizer_states_deleted"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
 
-from exgrpo.cpu import device
+from exgrpo.on_verl.cpu import device
 
 
 class PlatformCPU(PlatformBase):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience import durable, pool_files, pool_segments
 from exgrpo.experience.experience_bucket_manager import BucketState
-from exgrpo.experience.pool_files import OnDisk
-from exgrpo.experience.pool_segments import Record, Segment
+from exgrpo.saved import durable, pool_files, pool_segments
+from exgrpo.saved.pool_files import OnDisk
+from exgrpo.saved.pool_segments import Record, Segment
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """verl's single-turn rollout with a sampling seed of its own for each: a repeated run asks vLLM for the same draws.
 
-Chosen by ``trainer.rollout_seeded=True`` (exgrpo.preflight.resolve).
+Chosen by ``trainer.rollout_seeded=True`` (exgrpo.preflight.checks.resolve).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ def install() -> None:
     """Adapt this process; called once by :mod:`exgrpo.plugin`, before verl looks for its platform."""
     from verl.plugin.platform import PlatformRegistry
 
-    from exgrpo.cpu.platform_cpu import PlatformCPU
+    from exgrpo.on_verl.cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
     # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, and run here as they are.

@@ -11,18 +11,18 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from exgrpo import optimizer_states, released_scale
-from exgrpo.absolute_paths import make_absolute
-from exgrpo.checkpoints import POOL, marked_step, step_folder
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience.pool_files import MANIFEST, DamagedPool, read_manifest
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import GRADERS
-from exgrpo.prompt_check import verify_prompts
-from exgrpo.train_files import column_names, is_local, read_question_ids
+from exgrpo.on_verl import optimizer_states, released_scale
+from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
+from exgrpo.preflight.absolute_paths import make_absolute
+from exgrpo.preflight.prompt_check import verify_prompts
+from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
+from exgrpo.saved.pool_files import MANIFEST, DamagedPool, read_manifest
 
-SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parent / "config" / "agent_loops.yaml"
+SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
 
 # key, the value it must have, why; asked for with and without replay
 _REQUIRED: list[tuple[str, Any, str]] = [
@@ -75,7 +75,7 @@ def resolve(config: DictConfig) -> None:
     """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
-        actor.loss_scale_factor = actor.loss_scale_factor  # the other processes do not know exgrpo.released_scale
+        actor.loss_scale_factor = actor.loss_scale_factor  # the other processes do not know that resolver
         make_absolute(config)
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from exgrpo.config import ExperienceConfig
-from exgrpo.experience import durable
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.pool_files import DamagedPool, read_manifest
 from exgrpo.experience.replay_state import ReplayState
+from exgrpo.saved import durable
+from exgrpo.saved.pool_files import DamagedPool, read_manifest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

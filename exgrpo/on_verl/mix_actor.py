@@ -3,7 +3,7 @@
 Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
 
 A policy loss registered with verl never sees the batch; its only per-token argument is ``rollout_is_weights``. The
-trainer carries the phase code of each token there (:mod:`exgrpo.phase`), which is why rollout correction is refused
+trainer carries the phase code of each token there (:mod:`exgrpo.on_verl.phase`), so rollout correction is refused
 together with replay.
 """
 
@@ -24,8 +24,8 @@ from verl.workers.utils.padding import no_padding_2_padding
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.phase import ON_POLICY, REPLAYED
-from exgrpo.released_scale import RELEASED_GPUS
+from exgrpo.on_verl.phase import ON_POLICY, REPLAYED
+from exgrpo.on_verl.released_scale import RELEASED_GPUS
 
 
 @dataclass
@@ -33,7 +33,7 @@ class MixPolicyLossConfig(PolicyLossConfig):
     """verl's policy-loss settings and those of :class:`exgrpo.loss_settings.LossSettings`, by the same names.
 
     ``entropy_agg`` is how token entropies make the entropy bonus: ``verl``, as the token losses make the loss, or
-    ``released``, see :mod:`exgrpo.released_scale`.
+    ``released``, see :mod:`exgrpo.on_verl.released_scale`.
     """
 
     entropy_agg: str = "verl"

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from exgrpo.experience.question_id import question_id, row_question_id
-from exgrpo.experience.questions import Question, ids_by_text
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.inspect.questions import Question, ids_by_text
 
 LogProbs = Literal["recorded", "none", "model"]
 _VERDICTS = ("correct", "is_correct", "acc", "reward", "score")

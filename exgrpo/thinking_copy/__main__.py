@@ -26,8 +26,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from exgrpo.experience.durable import replace_folder
-from exgrpo.thinking_template import KINDS, edit_json, read_json, write_json, write_template
+from exgrpo.saved.durable import replace_folder
+from exgrpo.thinking_copy.template import KINDS, edit_json, read_json, write_json, write_template
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 LARGE = 100 << 20  # bytes; a file of any name that is larger is linked too

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from exgrpo.experience import durable
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.saved import durable
 
 SUFFIXES = (".parquet", ".jsonl")
 _BATCH = 1024

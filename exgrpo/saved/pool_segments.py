@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience import durable
 from exgrpo.experience.packing import join
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.saved import durable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,7 @@ from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
 
-from exgrpo.config import ExperienceConfig, Metric
-from exgrpo.experience.experience_helpers import candidate_row
+from exgrpo.experience.config import ExperienceConfig, Metric
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import (
     TrajectorySelector,
@@ -25,6 +24,7 @@ from exgrpo.experience.trajectory_selector import (
     mean_entropy,
     perplexity,
 )
+from exgrpo.on_verl.rows import candidate_row
 
 SCRATCH = "exgrpo_candidates"  # partition of the queue for rows that are scored and dropped
 

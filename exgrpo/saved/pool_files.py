@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience import pool_segments
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.packing import unpack
-from exgrpo.experience.pool_segments import Segment
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.saved import pool_segments
+from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"

@@ -8,7 +8,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from exgrpo.experience.experience_helpers import split_key
+from exgrpo.on_verl.rows import split_key
 from exgrpo.prompts import render, token_count
 
 MAX_CHARACTERS = 4_000  # of a text; of a longer one its two ends are shown

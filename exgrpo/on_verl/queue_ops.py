@@ -19,9 +19,9 @@ from verl.protocol import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from exgrpo.config import MissingLogProbs
-from exgrpo.experience.experience_helpers import replayed_row, replayed_tag, rollout_groups, split_key
+from exgrpo.experience.config import MissingLogProbs
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.on_verl.rows import replayed_row, replayed_tag, rollout_groups, split_key
 
 
 def in_order(batch: KVBatchMeta) -> KVBatchMeta:

@@ -15,8 +15,8 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from exgrpo.preflight.train_files import is_local
 from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
-from exgrpo.train_files import is_local
 
 SAMPLE = 256  # prompts that are counted; beyond them the first that fits ends the search
 CONTEXT_KEYS = ("max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling")

@@ -1,0 +1,1 @@
+"""What is checked, and completed, before Ray starts."""
