@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from tensordict import TensorDict
-from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -27,18 +26,18 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import loss_metrics
+from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.fresh_questions import FreshQuestions
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.experience.replay_metrics import ratio_metrics, replay_metrics
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import checkpoints, optimizer_states
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.candidate_scoring import Scored, choose_trajectories, score_candidates
+from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
+from exgrpo.on_verl.queue import Batch
+from exgrpo.on_verl.rows import rollout_groups
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved import durable
 
@@ -47,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 @register_trainer("exgrpo")
 class ExperienceMixPPOTrainer(PPOTrainerSync):
-    """The trainer owns the pool, the generator and the phase; everybody else is handed values.
+    """The trainer owns the replay object and says when; everybody else is handed values.
 
     With ``trainer.experience=False`` every method below is verl's own: plain GRPO through the same program.
     """
@@ -63,7 +62,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         return buffer
 
     def _init_dataloader(self) -> None:
-        """verl's loaders; then the pool, which must know the questions it belongs to."""
+        """verl's loaders; then replay, which must know the questions it belongs to."""
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
@@ -75,14 +74,14 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             raise ValueError("actor_rollout_ref.model.path: has a processor; a replayed trajectory is text alone")
         questions = self.train_dataset.question_ids()
         self.row_of_question = {question: row for row, question in enumerate(questions)}
-        self.selector = TrajectorySelector(self.experience.exp_metric, self.experience.exp_select_mode)
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
-        self.drawn_at = -1  # the step that the next two are of
-        self.step_questions: list[str] = []  # its questions, in the order of their uids
-        self.replayed_questions: dict[str, str] = {}  # uid -> question, of its replayed groups
+        self.asked_at = -1  # the step that the next two are of
+        self.asked = 0  # its prompts so far
+        self.replayed_questions: dict[str, str] = {}  # question -> uid, of its replayed groups
+        self.choice_metrics: dict[str, float] = {}
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.replay_seconds = 0.0
-        self._init_experience()
+        self._open_experience()
 
     def _row(self, question: str) -> dict[str, Any]:
         return self.train_dataset[self.row_of_question[question]]
@@ -98,27 +97,21 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
             return super()._next_train_batch(size)
-        if self.drawn_at != self.global_steps:
-            self.drawn_at, self.step_questions, self.replayed_questions = self.global_steps, [], {}
-        replayed: list[str] = []
-        if self.state.mixing and not self.step_questions:
-            wanted = int(self.experience.experience_ratio * size)
-            replayed = self.pool.choose(wanted, self.state.rng, exclude=frozenset(self.state.deferred))
-        drawn = frozenset([*replayed, *self.step_questions])
-        wanted, left = size - len(replayed), len(self.row_of_question) - len(drawn)
-        if wanted > left:
-            raise RuntimeError(f"step {self.global_steps} needs {wanted} more questions, {left} are not in it yet")
-        fresh = [self._row(question) for question in self.fresh.take(wanted, drawn, self._fetch_question)]
-        columns = self.mix_collate(fresh, replayed, self.global_steps, self.state.rng, first=len(self.step_questions))
+        if self.asked_at != self.global_steps:
+            self.asked_at, self.asked, self.replayed_questions = self.global_steps, 0, {}
+        drawn = self.replay.draw(self.global_steps, size, self._next_question)
+        self.mixed = drawn.mixed
+        fresh = [self._row(question) for question in drawn.fresh]
+        columns = self.mix_collate(fresh, drawn.replayed, self.global_steps, self.replay.rng, first=self.asked)
+        self.asked += size
         marks = columns.pop("is_replayed")
         rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.replayed_questions |= {uid: question for uid, question, mark in rows if mark}
-        self.step_questions.extend(columns["question_id"])
+        self.replayed_questions |= {question: uid for uid, question, is_replayed in rows if is_replayed}
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _fetch_question(self) -> tuple[str, bool]:
+    def _next_question(self) -> tuple[str, bool]:
         """The next of verl's stateful loader, whose position is saved; whether a new epoch has begun with it."""
         if self.train_dataloader_it is None:  # as verl does next; it may be resumed at the very end of an epoch
             self.train_dataloader_it = iter(self.train_dataloader)
@@ -128,7 +121,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     # -- 2. after generation --------------------------------------------------------------------------------------
 
-    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
+    def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """One replayed trajectory completes each replayed group, while the actor holds the weights that generated."""
         if not self.response_shown:
             print(first_response(batch, self.tokenizer), flush=True)
@@ -137,22 +130,27 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             return super()._balance_batch(batch, metrics, **kwargs)
         started = time.perf_counter()
         batch = ops.in_order(batch)
-        siblings = ops.first_siblings(batch, self.replayed_questions)
-        candidates = {uid: self.pool.candidates(self.replayed_questions[uid]) for uid in siblings}
-        scored = self._score(siblings, candidates)
-        self.replayed, positions = choose_trajectories(scored, self.selector, self.state.rng)
+        siblings = ops.first_siblings(batch, self.replayed_questions.values())
+        questions = [question for question, uid in self.replayed_questions.items() if uid in siblings]
+        choice = self.replay.choose(self.replay.candidates(questions), self._scorer(siblings))
+        self.choice_metrics = choice.metrics(self.global_steps)
+        chosen = choice.trajectories.items()
+        self.replayed = {self.replayed_questions[question]: trajectory for question, trajectory in chosen}
         session = self.config.actor_rollout_ref.rollout.n - 1
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
-        metrics.update(replay_metrics(scored, positions, self.replayed, self.global_steps))
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    def _score(self, siblings: dict[str, ops.Sibling], candidates: dict[str, tuple]) -> Scored:
-        prompts = {uid: sibling.row["prompts"] for uid, sibling in siblings.items()}
+    def _scorer(self, siblings: dict[str, ops.Sibling]) -> CandidateScorer:
         rollout = self.config.actor_rollout_ref.rollout
-        micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
-        compute, ranks = self.actor_rollout_wg.compute_log_prob, self._data_parallel_size()
-        return score_candidates(candidates, prompts, self.experience, compute, ranks, micro, rollout.temperature)
+        questions = self.replayed_questions.items()
+        return CandidateScorer(
+            prompts={question: siblings[uid].row["prompts"] for question, uid in questions if uid in siblings},
+            compute_log_prob=self.actor_rollout_wg.compute_log_prob,
+            ranks=self._data_parallel_size(),
+            micro_batch=1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
+            temperature=rollout.temperature,
+        )
 
     def _data_parallel_size(self) -> int:
         workers = self.actor_rollout_wg
@@ -162,8 +160,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     # -- 3. log-probs ---------------------------------------------------------------------------------------------
 
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's pass over the batch; then the pool observes the fresh rows, and replayed rows get their own past."""
+    def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
+        """verl's pass over the batch; then replay observes the fresh rows, and replayed rows get their own past."""
         batch = super()._compute_old_log_prob(batch, metrics)
         actor, length = self.config.actor_rollout_ref.actor, self.config.data.max_response_length
         if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # verl divides by the loss's scale: no part of an entropy
@@ -173,35 +171,25 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         started = time.perf_counter()
         compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
         rows = ops.scored_rows(batch, rollout_log_probs=compare)
-        self._observe(ops.observed_groups(batch, rows, self.replayed, self.global_steps, len(self.tokenizer)), metrics)
-        metrics.update(ratio_metrics(ops.log_ratios(batch, rows, self.replayed)))
-        noted = {name.removeprefix("experience/"): value for name, value in metrics.items() if "experience/" in name}
-        pool = self.pool.end_step(self.global_steps, noted)
-        metrics.update({f"experience/{name}": value for name, value in pool.items()})
+        metrics.update(self._observe(batch, rows))
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
         if self.experience.exp_is_correct:
             ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
-        batch = ops.put_phase(batch, rows, FRESH if metrics["experience/mixing"] else ON_POLICY, REPLAYED)
+        batch = ops.put_phase(batch, rows, FRESH if self.mixed else ON_POLICY, REPLAYED)
         metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
         return batch
 
-    def _observe(self, groups: list[RolloutGroup], metrics: dict) -> None:
-        """Mixing begins, for good, once a batch is solved often enough (delayed start); collection begins with it."""
-        rollouts = sum(group.size for group in groups)
-        score = sum(group.solved for group in groups) / max(rollouts, 1)
-        was_mixing = self.state.mixing
-        self.state.mixing = was_mixing or score > self.experience.experience_start_sratio
-        if self.state.mixing and not was_mixing:
-            logger.warning("step %d: %.3f of the rollouts are correct, mixing begins", self.global_steps, score)
-        if self.state.mixing:
-            for group in groups:
-                self.pool.observe(group)
-        metrics["experience/fresh_score"] = score
-        metrics["experience/mixing"] = float(was_mixing)
-        metrics["experience/refused"] = float(sum(group.refused for group in groups))
+    def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
+        """What the step's fresh rows teach replay; all metrics of replay."""
+        threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
+        fresh = ops.fresh_rows(batch, rows)
+        groups = rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold)
+        noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
+        observed = self.replay.observe(self.global_steps, groups, noted)
+        return {f"experience/{name}": value for name, value in (noted | observed).items()}
 
-    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+    def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports become the means and shares of the whole step."""
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
@@ -209,10 +197,10 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     # -- 4. checkpoints -------------------------------------------------------------------------------------------
 
-    def _init_experience(self) -> None:
-        """Pool and state, of the checkpoint to go on from if there is one: a wrong one is refused before any worker."""
+    def _open_experience(self) -> None:
+        """Replay as the checkpoint to go on from has it, if there is one: a wrong one is refused before any worker."""
         trainer = self.config.trainer
-        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight.checks reads
+        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
         self.identity = {
             "data_fingerprint": fingerprint(read_question_ids(files, self.config.data.prompt_key)),
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
@@ -224,12 +212,11 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))  # a killed run takes a moment
         self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
         check = optimizer_states.check_if_loaded(self.config.actor_rollout_ref.actor.checkpoint.load_contents)
-        opened = checkpoints.open_experience(trainer, self.experience, self.identity, check)
-        self.resumed_step, self.pool, self.state = opened
-        if gone := self.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
+        questions = self.row_of_question.keys()
+        opened = checkpoints.open_experience(trainer, self.experience, self.identity, questions, check)
+        self.resumed_step, self.replay, self.pool_folder = opened
+        if gone := self.replay.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
             logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
-        size, skip = self.config.data.train_batch_size, self.experience.experience_skip_retired
-        self.fresh = FreshQuestions(self.pool, self.state, self.row_of_question.keys(), size, skip)
 
     def _load_checkpoint(self) -> None:
         """verl's checkpoint, which must be of the step whose pool was loaded."""
@@ -243,7 +230,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         folder = checkpoints.step_folder(root, self.global_steps)
         optimizer_states.expect_new(folder)
         if self.experience.experience:
-            self.pool.save(folder / checkpoints.POOL, self.global_steps, self.identity, self.state.to_json())
+            pool, state = self.replay.pool, self.replay.state()
+            self.pool_folder.save(pool, folder / checkpoints.POOL, self.global_steps, self.identity, state)
             self.rotation.make_room(self.global_steps)
         super()._save_checkpoint()
         if keep := self.config.trainer.max_optim_to_keep:
@@ -251,7 +239,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
 
     def on_step_end(self) -> None:
         """verl's weight update; a run whose questions are all retired ends with this step and a checkpoint of it."""
-        if self.experience.experience and self.fresh.exhausted and self.global_steps < self.total_training_steps:
+        if self.experience.experience and self.replay.exhausted and self.global_steps < self.total_training_steps:
             logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
             if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
                 self._save_checkpoint()

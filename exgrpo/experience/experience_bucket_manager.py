@@ -5,23 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
-from exgrpo.experience.trajectory import RolloutGroup
-
-
-def success_bucket(group: RolloutGroup, rollout_n: int) -> int:
-    """The group's success rate among fresh rollouts as a count out of K, a tie going to the even count.
-
-    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success in,
-    which puts a mixed question one bucket too high.
-
-    Raises:
-        ValueError: the group holds more than K rows.
-    """
-    if group.size + group.replayed > rollout_n:
-        rows = f"{group.size} fresh and {group.replayed} replayed rows"
-        raise ValueError(f"group of question {group.question!r} has {rows}: must be at most {rollout_n}")
-    return round(group.solved * rollout_n / group.size)
-
 
 class BucketState(NamedTuple):
     """Everything an ExperienceBucketManager holds, as parallel lists in the order of entry."""

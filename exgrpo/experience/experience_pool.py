@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import os
-from collections.abc import Collection, Container, Mapping
-from pathlib import Path
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from exgrpo.experience import rules
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager, success_bucket
+from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
+from exgrpo.experience.snapshot import Snapshot
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
-from exgrpo.saved import durable, pool_files, pool_writer
-from exgrpo.saved.pool_writer import Snapshot
 
 
 class Outcome(enum.Enum):
@@ -33,41 +31,47 @@ class ExperiencePool:
     A question is eligible while it has a trajectory, is not retired, and lbound < bucket <= rbound. Owned by one
     caller; nothing here is random but `choose`, whose generator is handed in.
 
-    Four bounds hold after every call (config: experience_max_*). Beyond the bound per question, the highest recorded
-    entropy goes first, unknown before any, of equals the oldest; beyond those on all, the oldest recording.
+    Four bounds hold after every call (config: experience_max_*). Beyond the bound per question, the eviction rule says
+    which goes first; beyond those on all, the oldest recording.
     """
 
     def __init__(self, config: ExperienceConfig) -> None:
         self._config = config
         self._buckets = ExperienceBucketManager(config.rollout_n)
         self._store = TrajectoryStore(
-            config.experience_max_per_question, config.experience_max_trajectories, config.experience_max_bytes
+            config.experience_max_per_question,
+            config.experience_max_trajectories,
+            config.experience_max_bytes,
+            rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
         )
         self._sampler = WeightedBucketSampler(
             config.exp_bucket_manager, config.rollout_n, config.exp_bucket_mean, config.exp_bucket_sigma
         )
+        self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
+        self._retires = rules.RETIREMENTS.load("trainer.exp_retirement", config.exp_retirement)
         self._history: list[dict[str, float]] = []
-        self._saved = pool_files.OnDisk()
 
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to what one step produced for one question.
 
-        Solved by every rollout of a whole group: retired for good (a group that lost rollouts proves less). Collected,
-        if lbound < bucket <= rbound: its successes are stored. Any other question changes its bucket if the pool knows
-        it, and keeps its trajectories.
+        What the retirement rule says is retired is gone for good. A question with lbound < bucket <= rbound is
+        collected: its successes are stored. Any other changes its bucket if the pool knows it, and keeps its
+        trajectories.
 
         Raises:
-            ValueError: the group holds more than K rows; nothing has changed.
+            ValueError: the group holds more than K rows, or the difficulty rule gives no bucket; nothing has changed.
         """
-        bucket = success_bucket(group, self._config.rollout_n)
-        question = group.question
+        rollout_n, question = self._config.rollout_n, group.question
+        if group.size + group.replayed > rollout_n:
+            rows = f"{group.size} fresh and {group.replayed} replayed rows"
+            raise ValueError(f"group of question {question!r} has {rows}: must be at most {rollout_n}")
         if self._buckets.is_retired(question):
             return Outcome.SKIPPED
-        complete = group.size + group.replayed == self._config.rollout_n
-        if complete and group.solved == group.size:
+        if self._retires(group, rollout_n):
             self._store.counters.retired += self._store.discard(question)
             self._buckets.retire(question)
             return Outcome.RETIRED
+        bucket = self._difficulty(group, rollout_n)
         collected = bucket in self._config.eligible_buckets and bool(group.successes)
         if collected or question in self._buckets:
             self._buckets.put(question, bucket)
@@ -76,14 +80,19 @@ class ExperiencePool:
         self._record(question, group.successes)
         return Outcome.STORED
 
-    def seed(self, question: str, bucket: int, trajectory: Trajectory) -> None:
-        """File a question under `bucket` successes and keep a trajectory of another author, such as a teacher's.
+    def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
+        """File a question under a bucket that the caller has found, with a trajectory of whatever author.
+
+        Args:
+            trajectory: to keep; without one, a question that the pool does not know stays unknown.
 
         Raises:
             ValueError: the question is retired, or the bucket is not in 0..K.
         """
-        self._buckets.put(question, bucket)
-        self._record(question, [trajectory])
+        if trajectory is not None or question in self._buckets:
+            self._buckets.put(question, bucket)
+        if trajectory is not None:
+            self._record(question, [trajectory])
 
     def _record(self, question: str, trajectories: Collection[Trajectory]) -> None:
         for trajectory in trajectories:
@@ -111,6 +120,27 @@ class ExperiencePool:
         metrics = self.metrics() | {f"age_{name}": age for name, age in ages.items()}
         self._history.append({"step": float(step), **metrics, **noted})
         return metrics
+
+    @property
+    def rollout_n(self) -> int:
+        """K."""
+        return self._config.rollout_n
+
+    @property
+    def trajectories(self) -> int:
+        """Number of trajectories held."""
+        return len(self._store)
+
+    def __contains__(self, question: str) -> bool:
+        return question in self._buckets
+
+    def __iter__(self) -> Iterator[str]:
+        """The questions that have a trajectory, in their order of entry."""
+        return iter(self._buckets)
+
+    def bucket(self, question: str) -> int:
+        """What a question is filed under, 0..K. KeyError if the pool holds none of it."""
+        return self._buckets.place(question)[0]
 
     @property
     def eligible(self) -> int:
@@ -185,26 +215,9 @@ class ExperiencePool:
             **{f"bucket_{bucket}": float(size) for bucket, size in enumerate(self._buckets.sizes())},
         }
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        step: int,
-        identity: Mapping[str, object],
-        replay_state: Mapping[str, object] | None = None,
-    ) -> None:
-        """Write the pool to `folder`, replaced as a whole: a kill at any moment leaves the old state or the new one.
-
-        What the last save or load of this pool has on disk is linked, not written again.
-
-        Args:
-            step: the global step it is the state after.
-            identity: what the pool belongs to, such as the data set's fingerprint; JSON values, which `load` asks for.
-            replay_state: what the caller must remember with it; JSON values, in the manifest.
-
-        Raises:
-            OSError: the disk is full, the folder read-only, another process is writing; what was there is intact.
-        """
-        snapshot = Snapshot(
+    def snapshot(self) -> Snapshot:
+        """Everything the pool holds; valid until it changes."""
+        return Snapshot(
             state=self._buckets.state(),
             history=self._history,
             serials=self._store.serials(),
@@ -213,34 +226,29 @@ class ExperiencePool:
             counters=dataclasses.asdict(self._store.counters),
             records=self._store.records,
         )
-        facts = {"rollout_n": self._config.rollout_n, "step": step, "identity": identity, "replay_state": replay_state}
-        self._saved = pool_writer.save(Path(folder), snapshot, self._saved, facts)
 
     @classmethod
-    def load(
-        cls, folder: str | os.PathLike[str], config: ExperienceConfig, step: int, identity: Mapping[str, object]
+    def restore(
+        cls,
+        config: ExperienceConfig,
+        state: BucketState,
+        history: Sequence[Mapping[str, float]],
+        records: Iterable[tuple[int, str, bytes]],
+        next_serial: int,
+        counters: Mapping[str, int],
     ) -> ExperiencePool:
-        """The pool that was saved to `folder`; it makes the same next draws. `config`'s bounds on size hold at once.
+        """The pool that a snapshot was taken of; it makes the same next draws. `config`'s bounds on size hold at once.
 
         Args:
-            step: the one it must be the state after.
-            identity: what it must belong to; facts that are not given here are not asked for.
+            records: (serial, question, packed trajectory), ascending.
 
         Raises:
-            FileNotFoundError: there is none.
-            DamagedPool: naming the file.
-            ValueError: format, rollout_n, step or identity differ; both sides are in the message.
+            ValueError: the parts contradict each other.
         """
-        durable.finish_replacement(Path(folder))
-        saved = pool_files.read_saved(Path(folder).absolute())
-        pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n, "step": step})
-        pool_files.compare(saved.folder, saved.manifest["identity"], identity)
         pool = cls(config)
-        pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, saved.state)
-        counters = StoreCounters(**saved.manifest["counters"])
-        pool._store.restore(saved.records(), saved.manifest["next_serial"], counters)
-        pool._history = saved.history
-        pool._saved = saved.on_disk
+        pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
+        pool._store.restore(records, next_serial, StoreCounters(**counters))
+        pool._history = [dict(row) for row in history]
         for question in tuple(pool._store.questions()):
             pool._store.trim(question)
         pool._forget(pool._store.shrink())

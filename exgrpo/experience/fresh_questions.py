@@ -1,4 +1,4 @@
-"""The fresh half of a step: the data's questions in their order, epoch after epoch, less the retired ones."""
+"""The fresh half of a step: the data's questions in their order, epoch after epoch, without the retired ones."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import logging
 from collections.abc import Callable, Collection
 
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.replay_state import ReplayState
 
 logger = logging.getLogger(__name__)
+NextQuestion = Callable[[], tuple[str, bool]]  # the data's next question, and whether a new epoch begins with it
 
 
 class FreshQuestions:
     """Deals out the data's questions: none twice in a step, and none retired when its epoch began (as released).
 
-    A new epoch that could not fill the step skips only what the one before it did, or else nothing. Owned by the
-    trainer; reads the pool, and keeps what must be saved in the state it is handed.
+    A new epoch that could not fill the step skips only what the one before it did, or else nothing.
 
     Args:
-        pool: whose retired questions are left out.
-        state: for ``deferred`` and ``skipped``.
+        pool: whose retired questions are left out; it is read, never changed.
         questions: the data's.
-        batch: questions of a step, which an epoch must be able to fill.
         skip_retired: False: retired questions are dealt out like any other.
+
+    Attributes:
+        deferred: questions fetched from the data but already in that step; the first ones of the next step.
     """
 
-    def __init__(
-        self, pool: ExperiencePool, state: ReplayState, questions: Collection[str], batch: int, skip_retired: bool
-    ) -> None:
-        self._pool, self._state, self._questions, self._batch = pool, state, questions, batch
-        self._skip_retired = skip_retired
-        self._skipped = frozenset(pool.retired[: state.skipped] if skip_retired else ())
+    def __init__(self, pool: ExperiencePool, questions: Collection[str], skip_retired: bool) -> None:
+        self._pool, self._questions, self._skip_retired = pool, questions, skip_retired
+        self.deferred: list[str] = []
+        self.skip(0)
 
-    def take(self, count: int, drawn: Collection[str], fetch: Callable[[], tuple[str, bool]]) -> list[str]:
+    def skip(self, number: int) -> None:
+        """Leave the first `number` retired questions, in order of retirement, out of this epoch."""
+        self.skipped = number
+        self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
+
+    def take(self, count: int, drawn: Collection[str], next_question: NextQuestion) -> list[str]:
         """The next ``count`` questions; one that is in the step already waits for the next step.
 
         Args:
             drawn: what is in the step already; with ``count`` no more than there are questions.
-            fetch: gives the data's next question, and whether a new epoch has begun with it.
         """
         taken: list[str] = []
-        needed = max(self._batch, len(drawn) + count)
-        waiting, self._state.deferred = self._state.deferred, []
+        needed = len(drawn) + count
+        waiting, self.deferred = self.deferred, []
         while len(taken) < count:
-            question = waiting.pop(0) if waiting else self._next(fetch, needed)
-            (self._state.deferred if question in drawn or question in taken else taken).append(question)
-        self._state.deferred += waiting
+            question = waiting.pop(0) if waiting else self._next(next_question, needed)
+            (self.deferred if question in drawn or question in taken else taken).append(question)
+        self.deferred += waiting
         return taken
 
-    def _next(self, fetch: Callable[[], tuple[str, bool]], needed: int) -> str:
+    def _next(self, next_question: NextQuestion, needed: int) -> str:
         while True:
-            question, begins_epoch = fetch()
+            question, begins_epoch = next_question()
             if begins_epoch and self._skip_retired:
                 self._begin_epoch(needed)
             if question not in self._skipped:
@@ -58,8 +60,8 @@ class FreshQuestions:
 
     def _begin_epoch(self, needed: int) -> None:
         retired = self._pool.retired
-        for number in (len(retired), self._state.skipped, 0):
-            self._state.skipped, self._skipped = number, frozenset(retired[:number])
+        for number in (len(retired), self.skipped, 0):
+            self.skip(number)
             if sum(question not in self._skipped for question in self._questions) >= needed:
                 break
         logger.warning(

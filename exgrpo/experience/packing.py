@@ -1,39 +1,67 @@
-"""A trajectory as one bytes object: header, tokens, log-probs; 24 bytes and 8 a token."""
+"""A trajectory as one bytes object: 36 bytes and 8 a token; a bit a token for a loss mask, a note's bytes as UTF-8."""
 
 from __future__ import annotations
 
-import math
 import struct
 
 import numpy as np
 
 from exgrpo.experience.trajectory import Trajectory
 
-HEADER = struct.Struct("=qqd")  # serial, step, entropy
-BYTES_PER_TOKEN = 8
+HEADER = struct.Struct("=qIIddI")  # serial, step, tokens, entropy, reward, bytes of the note
+_BYTES_PER_TOKEN = 8
 
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
     """One object instead of the dozen a Trajectory consists of."""
-    return join(serial, trajectory.step, trajectory.entropy, trajectory.tokens.data, trajectory.log_probs.data)
+    mask, note = trajectory.loss_mask, trajectory.note
+    return join(
+        serial,
+        trajectory.step,
+        trajectory.entropy,
+        trajectory.tokens.data,
+        trajectory.log_probs.data,
+        trajectory.reward,
+        b"" if mask is None else np.packbits(mask).tobytes(),
+        b"" if note is None else note.encode(),
+    )
 
 
-def join(serial: int, step: int, entropy: float, tokens_T: memoryview, log_probs_T: memoryview) -> bytes:
+def join(
+    serial: int,
+    step: int,
+    entropy: float,
+    tokens_T: memoryview,
+    log_probs_T: memoryview,
+    reward: float = 1.0,
+    mask_bits: bytes = b"",
+    note: bytes = b"",
+) -> bytes:
     """The same of what has been validated before: int32 tokens and as many float32 log-probs."""
-    return b"".join((HEADER.pack(serial, step, entropy), tokens_T, log_probs_T))
+    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note))
+    return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
 
 
 def unpack(packed: bytes) -> Trajectory:
     """A trajectory whose arrays are read-only views of `packed`, which they keep alive."""
-    _, step, entropy = HEADER.unpack_from(packed)
-    tokens_T = np.frombuffer(packed, dtype=np.int32, count=length(packed), offset=HEADER.size)
-    log_probs_T = np.frombuffer(packed, dtype=np.float32, count=length(packed), offset=HEADER.size + tokens_T.nbytes)
-    return Trajectory.view(tokens_T, log_probs_T, step, entropy)
+    _, step, count, entropy, reward, note_bytes = HEADER.unpack_from(packed)
+    tokens_T = np.frombuffer(packed, dtype=np.int32, count=count, offset=HEADER.size)
+    log_probs_T = np.frombuffer(packed, dtype=np.float32, count=count, offset=HEADER.size + 4 * count)
+    end = HEADER.size + _BYTES_PER_TOKEN * count
+    if len(packed) == end:
+        return Trajectory.view(tokens_T, log_probs_T, step, entropy, None, reward, None)
+    note = packed[end : end + note_bytes].decode() if note_bytes else None
+    bits = np.frombuffer(packed, dtype=np.uint8, offset=end + note_bytes)
+    mask_T = np.unpackbits(bits, count=count).astype(np.bool_) if len(bits) else None
+    if mask_T is not None:
+        mask_T.setflags(write=False)
+    return Trajectory.view(tokens_T, log_probs_T, step, entropy, mask_T, reward, note)
 
 
 def length(packed: bytes) -> int:
     """Tokens."""
-    return (len(packed) - HEADER.size) // BYTES_PER_TOKEN
+    count: int = HEADER.unpack_from(packed)[2]
+    return count
 
 
 def serial(packed: bytes) -> int:
@@ -46,7 +74,7 @@ def step(packed: bytes) -> int:
     return number
 
 
-def rank(packed: bytes) -> float:
-    """The recorded entropy; infinite where it is not known."""
-    entropy: float = HEADER.unpack_from(packed)[2]
-    return math.inf if math.isnan(entropy) else entropy
+def note_length(packed: bytes) -> int:
+    """Bytes."""
+    count: int = HEADER.unpack_from(packed)[5]
+    return count

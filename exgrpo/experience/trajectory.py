@@ -6,15 +6,13 @@ Axes in names: `_T` runs over the response tokens of one trajectory.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-# Log-probs and entropies come out of float32 or bfloat16 arithmetic; a value this far beyond zero is rounding.
-_ROUNDING = 1e-3
+from exgrpo.experience import checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +21,16 @@ class Trajectory:
 
     Attributes:
         tokens: int32 [T], the response only, never decoded and encoded again. Read-only; a copy of what was handed in.
+            Empty only where a note stands for the response.
         log_probs: float32 [T], natural log of pi_past(o_t | q, o_<t), the denominator of w*. Read-only copy. All NaN if
             nobody recorded them, which only `without_log_probs` makes.
-        step: global training step that generated it, at least 0.
-        entropy: mean token entropy in nats under the policy that sampled it (section 3.2); NaN if unknown.
+        step: global training step that generated it, 0 to 2**32 - 1.
+        entropy: mean entropy in nats over the action tokens under the policy that sampled it (section 3.2); NaN if
+            unknown.
+        loss_mask: bool [T], true at the tokens the policy chose; tokens of tools and environments are context. None if
+            all are the policy's. Read-only copy.
+        reward: 0 to 1, which a replayed row brings into its group.
+        note: a text that goes with the trajectory and that nothing here reads, such as JSON; None for none.
 
     Raises:
         ValueError: an array is not 1-D, is empty, or has another length, type or range; the message names it.
@@ -36,35 +40,72 @@ class Trajectory:
     log_probs: npt.NDArray[np.float32]
     step: int
     entropy: float = math.nan
+    loss_mask: npt.NDArray[np.bool_] | None = None
+    reward: float = 1.0
+    note: str | None = None
 
     def __post_init__(self) -> None:
-        tokens_T, log_probs_T = _tokens(self.tokens), _log_probs(self.log_probs)
+        note = checked.note(self.note)
+        tokens_T = checked.tokens(self.tokens, may_be_empty=note is not None)
+        log_probs_T = checked.log_probs(self.log_probs, may_be_empty=tokens_T.size == 0)
         if tokens_T.shape != log_probs_T.shape:
             raise ValueError(f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens: must be as many")
-        step = _integer("step", self.step, 0)
         entropy = float(self.entropy)
-        if math.isinf(entropy) or entropy < -_ROUNDING:
+        if math.isinf(entropy) or entropy < -checked.ROUNDING:
             raise ValueError(f"entropy={entropy}: must be a mean entropy in nats, 0 or more, or NaN if unknown")
-        for name, value in (("tokens", tokens_T), ("log_probs", log_probs_T), ("step", step), ("entropy", entropy)):
+        fields = {
+            "tokens": tokens_T,
+            "log_probs": log_probs_T,
+            "step": checked.integer("step", self.step, 0, 2**32 - 1),
+            "entropy": entropy,
+            "loss_mask": checked.loss_mask(self.loss_mask, tokens_T.size),
+            "reward": checked.reward(self.reward),
+            "note": note,
+        }
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @classmethod
-    def without_log_probs(cls, tokens: Any, step: int, entropy: float = math.nan) -> Trajectory:
+    def without_log_probs(
+        cls,
+        tokens: Any,
+        step: int,
+        entropy: float = math.nan,
+        loss_mask: Any = None,
+        reward: float = 1.0,
+        note: str | None = None,
+    ) -> Trajectory:
         """A trajectory whose author's log-probs are not known, such as a teacher's text. ValueError as above."""
-        tokens_T = _tokens(tokens)
-        checked = cls(tokens_T, np.zeros(tokens_T.size, np.float32), step, entropy)
+        tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
+        zeros_T = np.zeros(tokens_T.size, np.float32)
+        trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note)
         blank_T = np.full(tokens_T.size, np.nan, np.float32)
         blank_T.setflags(write=False)
-        return cls.view(checked.tokens, blank_T, checked.step, checked.entropy)
+        object.__setattr__(trajectory, "log_probs", blank_T)
+        return trajectory
 
     @classmethod
     def view(
-        cls, tokens_T: npt.NDArray[np.int32], log_probs_T: npt.NDArray[np.float32], step: int, entropy: float
+        cls,
+        tokens_T: npt.NDArray[np.int32],
+        log_probs_T: npt.NDArray[np.float32],
+        step: int,
+        entropy: float,
+        loss_mask: npt.NDArray[np.bool_] | None,
+        reward: float,
+        note: str | None,
     ) -> Trajectory:
         """A trajectory over read-only arrays that have been validated before; they are neither checked nor copied."""
         trajectory = object.__new__(cls)
-        for name, value in (("tokens", tokens_T), ("log_probs", log_probs_T), ("step", step), ("entropy", entropy)):
-            object.__setattr__(trajectory, name, value)
+        trajectory.__dict__.update(
+            tokens=tokens_T,
+            log_probs=log_probs_T,
+            step=step,
+            entropy=entropy,
+            loss_mask=loss_mask,
+            reward=reward,
+            note=note,
+        )
         return trajectory
 
     def __len__(self) -> int:
@@ -72,18 +113,23 @@ class Trajectory:
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """ValueError if a token is not in 0..vocab_size-1."""
-        highest = int(self.tokens.max())
+        highest = int(self.tokens.max(initial=0))
         if highest >= vocab_size:
             raise ValueError(f"tokens holds {highest}: must be below {vocab_size}, the size of the vocabulary")
 
     @property
     def has_log_probs(self) -> bool:
-        return not math.isnan(self.log_probs[0])
+        return self.tokens.size > 0 and not math.isnan(self.log_probs[0])
+
+    def of_actions(self, values_T: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What belongs to the policy's own tokens: all of [T] values without a loss mask."""
+        return values_T if self.loss_mask is None else values_T[self.loss_mask]
 
     @property
     def key(self) -> bytes:
-        """The bytes of the tokens; trajectories of a question are duplicates if and only if these are equal."""
-        return self.tokens.tobytes()
+        """The bytes of the tokens, or of the note where there are none: a question's trajectories are duplicates if
+        and only if these are equal."""
+        return self.tokens.tobytes() or (self.note or "").encode()
 
 
 @dataclass(frozen=True)
@@ -94,7 +140,7 @@ class RolloutGroup:
         question: stable identity of the question across steps, epochs and restarts; not empty.
         size: fresh rollouts that came back in this step, at least 1: K, K - 1 beside a replayed row, or fewer if
             sessions failed.
-        successes: the fresh rollouts with reward 1; the same tokens may stand in it more than once.
+        successes: the fresh rollouts that are right; the same tokens may stand in it more than once.
         replayed: replayed rows that stood in the group, 0 or 1; they are in neither `size` nor `successes`.
         refused: further successes, which count for difficulty but cannot be kept: their tokens and log-probs do not
             make a Trajectory.
@@ -111,15 +157,15 @@ class RolloutGroup:
 
     @property
     def solved(self) -> int:
-        """Fresh rollouts with reward 1."""
+        """Fresh rollouts that are right."""
         return len(self.successes) + self.refused
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question:
             raise ValueError(f"question={self.question!r}: must be a non-empty string")
-        object.__setattr__(self, "size", _integer("size", self.size, 1))
-        object.__setattr__(self, "replayed", _integer("replayed", self.replayed, 0))
-        object.__setattr__(self, "refused", _integer("refused", self.refused, 0))
+        object.__setattr__(self, "size", checked.integer("size", self.size, 1))
+        object.__setattr__(self, "replayed", checked.integer("replayed", self.replayed, 0))
+        object.__setattr__(self, "refused", checked.integer("refused", self.refused, 0))
         object.__setattr__(self, "successes", tuple(self.successes))
         if self.replayed > 1:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
@@ -129,46 +175,3 @@ class RolloutGroup:
         for index, success in enumerate(self.successes):
             if not isinstance(success, Trajectory):
                 raise ValueError(f"successes[{index}] is a {type(success).__name__}: must be a Trajectory")
-
-
-def _integer(name: str, value: Any, low: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = low - 1
-    if number < low:
-        raise ValueError(f"{name}={value!r}: must be an integer of at least {low}")
-    return number
-
-
-def _vector(name: str, values: Any) -> npt.NDArray[Any]:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} has shape {array.shape}: must be 1-D and not empty")
-    return array
-
-
-def _tokens(values: Any) -> npt.NDArray[np.int32]:
-    array = _vector("tokens", values)
-    if array.dtype.kind not in "iu":
-        raise ValueError(f"tokens has type {array.dtype}: must be an integer type")
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high > np.iinfo(np.int32).max:
-        raise ValueError(f"tokens holds {low if low < 0 else high}: must be between 0 and 2**31 - 1")
-    copy = array.astype(np.int32)
-    copy.setflags(write=False)
-    return copy
-
-
-def _log_probs(values: Any) -> npt.NDArray[np.float32]:
-    array = _vector("log_probs", values)
-    if array.dtype.kind != "f":
-        raise ValueError(f"log_probs has type {array.dtype}: must be a floating type")
-    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused below
-        copy = array.astype(np.float32)
-    wrong = ~np.isfinite(copy) | (copy > _ROUNDING)
-    if wrong.any():
-        index = int(np.flatnonzero(wrong)[0])
-        raise ValueError(f"log_probs[{index}]={array[index]}: must be finite and not above 0 (natural logarithm)")
-    copy.setflags(write=False)
-    return copy

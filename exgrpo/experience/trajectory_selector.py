@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.config import Metric, SelectMode
+from exgrpo.experience.rules import METRICS, Metric
+from exgrpo.experience.trajectory import Trajectory
+
+RANDOM = "random"  # the metric that needs no scores
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
@@ -58,20 +62,44 @@ def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
 
 
 class TrajectorySelector:
-    """Chooses one candidate by its score: `ent` and `ppl` take the extreme score, `random` draws uniformly."""
+    """Chooses one candidate by its score.
 
-    def __init__(self, metric: Metric, mode: SelectMode) -> None:
-        if metric not in ("ent", "ppl", "random"):
-            raise ValueError(f"metric={metric}: must be one of ent, ppl, random")
+    Args:
+        metric: a name of exgrpo.experience.rules.METRICS (ent, ppl) or a reference, whose extreme value wins; or
+            `random`, which draws uniformly.
+        mode: whether the lowest score wins (`argmin`) or the highest (`argmax`).
+    """
+
+    def __init__(self, metric: str, mode: str) -> None:
+        self.metric = None if metric == RANDOM else METRICS.load("metric", metric)
         if mode not in ("argmin", "argmax"):
             raise ValueError(f"mode={mode}: must be one of argmin, argmax")
-        self._metric = metric
         self._mode = mode
 
     @property
     def needs_scores(self) -> bool:
         """False if the choice ignores the scores, so that nobody computes them."""
-        return self._metric != "random"
+        return self.metric is not None
+
+    def promising(self, candidates: Sequence[Trajectory], limit: int | None) -> tuple[Trajectory, ...]:
+        """The `limit` candidates that looked best when they were recorded, in their order; unknown ones look best.
+
+        What was recorded is the metric's value under the policy that wrote the trajectory: it costs nothing, and it is
+        off by what the policy has learnt since. Of the entropies only the mean was kept, which stands for each token's.
+
+        Args:
+            limit: None keeps all, and so does `random`.
+        """
+        if limit is None or len(candidates) <= limit or self.metric is None:
+            return tuple(candidates)
+        recorded = np.array([self._recorded(self.metric, trajectory) for trajectory in candidates])
+        recorded = recorded if self._mode == "argmin" else -recorded
+        best = np.argsort(np.where(np.isnan(recorded), -np.inf, recorded), kind="stable")[:limit]
+        return tuple(candidates[position] for position in sorted(best.tolist()))
+
+    def _recorded(self, metric: Metric, trajectory: Trajectory) -> float:
+        log_probs_T = trajectory.of_actions(trajectory.log_probs)
+        return metric(np.broadcast_to(trajectory.entropy, log_probs_T.shape), log_probs_T, trajectory)
 
     def choose(self, scores: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Index of the chosen candidate; ties go to the first, a NaN score is never chosen.

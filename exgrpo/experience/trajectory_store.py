@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from exgrpo.experience import packing
 from exgrpo.experience.packing import pack, unpack
+from exgrpo.experience.rules import Eviction, highest_entropy
 from exgrpo.experience.trajectory import Trajectory
 
-# What Python adds to a trajectory's tokens and log-probs, its share of its question's entries included; measured by
-# benchmarks/pool.py, so that the bound in bytes means memory.
-BYTES_PER_TRAJECTORY = 200
+# What Python adds to a packed trajectory, its share of its question's entries included; measured by benchmarks/pool.py,
+# so that the bound in bytes means memory: 8 bytes a token and 200 a trajectory.
+_OVERHEAD = 200 - packing.HEADER.size
 
 
 @dataclass
@@ -46,12 +47,16 @@ class TrajectoryStore:
     Args:
         max_per_question, max_trajectories: bounds in trajectories.
         max_bytes: bound on `memory_bytes`. All three hold once `trim` and `shrink` were called.
+        eviction: rank of a trajectory; beyond the bound per question the highest goes first, of equals the oldest.
     """
 
-    def __init__(self, max_per_question: int, max_trajectories: int, max_bytes: int) -> None:
+    def __init__(
+        self, max_per_question: int, max_trajectories: int, max_bytes: int, eviction: Eviction = highest_entropy
+    ) -> None:
         self._max_per_question = max_per_question
         self._max_trajectories = max_trajectories
         self._max_bytes = max_bytes
+        self._eviction = eviction
         self._held: dict[str, list[bytes]] = {}  # question -> packed, in serial order; never empty
         # Serial - _base -> the question it was recorded for, None once it is dropped: the queue of all questions, in
         # eight bytes a recording. A dict by serial would cost a hundred.
@@ -60,6 +65,7 @@ class TrajectoryStore:
         self._oldest = 0  # no serial below this one is held
         self._count = 0
         self._tokens = 0
+        self._bytes = 0  # packed
         self._steps: Counter[int] = Counter()  # step -> trajectories of that step
         self.counters = StoreCounters()
 
@@ -79,8 +85,8 @@ class TrajectoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """What the trajectories take up: 8 bytes a token and BYTES_PER_TRAJECTORY each."""
-        return self._tokens * packing.BYTES_PER_TOKEN + self._count * BYTES_PER_TRAJECTORY
+        """What the trajectories take up: 8 bytes a token and 200 a trajectory, masks and notes beside."""
+        return self._bytes + self._count * _OVERHEAD
 
     def serials(self) -> npt.NDArray[np.int64]:
         """Those in the store, ascending."""
@@ -121,9 +127,13 @@ class TrajectoryStore:
             self._drop(question, duplicate)
 
     def trim(self, question: str) -> None:
-        """Hold the bound per question: highest recorded entropy goes first, NaN before any; of equals the oldest."""
-        while len(self._held[question]) > self._max_per_question:
-            self._drop(question, max(self._held[question], key=packing.rank))  # max returns the first: the oldest
+        """Hold the bound per question, by the eviction rule."""
+        surplus = len(self._held[question]) - self._max_per_question
+        if surplus <= 0:
+            return
+        rank = {packed: self._eviction(unpack(packed)) for packed in self._held[question]}
+        for packed in sorted(rank, key=rank.__getitem__, reverse=True)[:surplus]:  # stable: of equals the oldest
+            self._drop(question, packed)
             self.counters.evicted_by_question += 1
 
     def shrink(self) -> list[str]:
@@ -181,6 +191,8 @@ class TrajectoryStore:
         if min(held, default=self._oldest) < self._oldest:
             raise ValueError(f"serial {min(held)} is held: must be at least {self._oldest}")
         trajectories = [unpack(packed) for all_ in self._held.values() for packed in all_]
+        if sum(len(packed) for all_ in self._held.values() for packed in all_) != self._bytes:
+            raise ValueError(f"count of {self._bytes} bytes: must be those held")
         if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
             raise ValueError(f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held")
         if Counter(trajectory.step for trajectory in trajectories) != self._steps:
@@ -192,9 +204,9 @@ class TrajectoryStore:
             raise ValueError(f"{counts}: must be within the bounds")
 
     def _find(self, question: str, key: bytes) -> bytes | None:
-        size = packing.HEADER.size + 2 * len(key)
         for packed in self._held.get(question, ()):
-            if len(packed) == size and packed.startswith(key, packing.HEADER.size):
+            size = 4 * packing.length(packed) or packing.note_length(packed)  # of the trajectory's own key
+            if size == len(key) and packed.startswith(key, packing.HEADER.size):
                 return packed
         return None
 
@@ -203,6 +215,7 @@ class TrajectoryStore:
         self._owner.append(question)
         self._count += 1
         self._tokens += packing.length(packed)
+        self._bytes += len(packed)
         self._steps[packing.step(packed)] += 1
 
     def _drop(self, question: str, packed: bytes) -> None:
@@ -213,6 +226,7 @@ class TrajectoryStore:
         self._owner[packing.serial(packed) - self._base] = None
         self._count -= 1
         self._tokens -= packing.length(packed)
+        self._bytes -= len(packed)
         step = packing.step(packed)
         self._steps[step] -= 1
         if not self._steps[step]:

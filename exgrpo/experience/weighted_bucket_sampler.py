@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.config import BucketMethod
+from exgrpo.experience.rules import BUCKET_WEIGHTS
 
 
 def bucket_weights(
-    method: BucketMethod, buckets: Sequence[int], rollout_n: int, mean: float = 0.5, sigma: float = 1.0
+    method: str | Literal[False], buckets: Sequence[int], rollout_n: int, mean: float = 0.5, sigma: float = 1.0
 ) -> npt.NDArray[np.float64]:
     """Probabilities [len(buckets)] of the given success counts, summing to 1; the sizes of the buckets play no part.
-
-    normal       exp(-(k - mean*K)^2 / (2 sigma^2)), the density over counts
-    linear       k
-    sqrt         sqrt(k)
-    linear_clip  min(k, K/2)
 
     The paper writes N(k/K; 0.5, 1) (section 3.2); counts are what its released code and its Table 3 go by.
 
     Args:
+        method: a name of exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt, linear_clip), or a reference.
         buckets: distinct success counts, 1..K; those of the non-empty buckets, over which the density is renormalised.
         rollout_n: K.
         mean: of `normal`, as a fraction of K.
         sigma: of `normal`, in counts.
 
     Raises:
-        ValueError: unknown method (False has no bucket probabilities), or a bucket out of range.
+        ValueError: unknown method (False has no bucket probabilities), a bucket out of range, weights that are no
+            logarithms.
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
         raise ValueError(f"buckets={list(buckets)}: must be one or more counts between 1 and {rollout_n}")
-    if method == "normal":
-        log_weights = -0.5 * ((k - mean * rollout_n) / sigma) ** 2
-    elif method == "linear":
-        log_weights = np.log(k)
-    elif method == "sqrt":
-        log_weights = 0.5 * np.log(k)
-    elif method == "linear_clip":
-        log_weights = np.log(np.minimum(k, rollout_n / 2))
-    else:
-        raise ValueError(f"method={method}: must be one of normal, linear, sqrt, linear_clip")
+    rule = BUCKET_WEIGHTS.load("method", str(method))
+    log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
+    highest = log_weights.max() if log_weights.shape == k.shape else np.nan
+    if not np.isfinite(highest):
+        raise ValueError(f"{method}: gives {log_weights} for buckets {list(buckets)}: must be a log-weight for each")
     # Scaling by the largest keeps buckets far from the mean from underflowing to 0 / 0 when no other is left.
-    weights = np.exp(log_weights - log_weights.max())
+    weights = np.exp(log_weights - highest)
     probabilities: npt.NDArray[np.float64] = weights / weights.sum()
     return probabilities
 
@@ -58,7 +51,7 @@ class WeightedBucketSampler:
         rollout_n, mean, sigma: as in bucket_weights.
     """
 
-    def __init__(self, method: BucketMethod, rollout_n: int, mean: float = 0.5, sigma: float = 1.0) -> None:
+    def __init__(self, method: str | Literal[False], rollout_n: int, mean: float = 0.5, sigma: float = 1.0) -> None:
         if method is not False:
             bucket_weights(method, [rollout_n], rollout_n, mean, sigma)  # refuses an unknown method before any draw
         self._method = method

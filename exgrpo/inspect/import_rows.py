@@ -15,7 +15,7 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.inspect.questions import Question, ids_by_text
 
 LogProbs = Literal["recorded", "none", "model"]
-_VERDICTS = ("correct", "is_correct", "acc", "reward", "score")
+_VERDICTS = ("correct", "is_correct", "acc", "score")
 _TOO_LONG = 200  # characters of a reason
 
 
@@ -32,9 +32,10 @@ class RowImporter:
     """Checks rows one by one; it remembers what it has accepted, to know duplicates.
 
     A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
-    without `log_probs`, or a `response`, which is tokenised and ended. `successes` and `entropy` are optional; a `step`
-    is not read: to the training that imports it, a trajectory is of step 0.
-    A row that says its answer is wrong (a field correct, is_correct, acc, reward or score) is refused.
+    without `log_probs`, or a `response`, which is tokenised and ended. `successes`, `entropy`, `loss_mask`, `reward` and
+    `note` are optional; a `step` is not read: to the training that imports it, a trajectory is of step 0.
+    A row that says its answer is wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is
+    refused.
 
     Args:
         questions: question id -> question, of the data the pool is for.
@@ -96,10 +97,11 @@ class RowImporter:
         if row.get("tokens") is None and given is not None:
             raise ValueError("log_probs without tokens: must come with the tokens they belong to")
         tokens = self._tokens(row)
+        rest = row.get("loss_mask"), _reward(row), row.get("note")
         if given is None:
-            trajectory = Trajectory.without_log_probs(tokens, 0, entropy)
+            trajectory = Trajectory.without_log_probs(tokens, 0, entropy, *rest)
         else:
-            trajectory = Trajectory(tokens, _floats(given), 0, entropy)
+            trajectory = Trajectory(tokens, _floats(given), 0, entropy, *rest)
         trajectory.check_vocabulary(self._vocab_size)
         return trajectory
 
@@ -135,6 +137,13 @@ def _refuse_wrong(row: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}={str(value)[:60]!r}: must be true or 1")
         if value != 1:
             raise ValueError(f"{name}={value}: must be true or 1, a right answer")
+
+
+def _reward(row: Mapping[str, Any]) -> float:
+    value = 1.0 if row.get("reward") is None else row["reward"]
+    if isinstance(value, str) or not isinstance(value, bool | int | float) or not 0 < value <= 1:
+        raise ValueError(f"reward={str(value)[:60]!r}: must be above 0 and at most 1, that of a right answer")
+    return float(value)
 
 
 def _integer(row: Mapping[str, Any], name: str, default: int) -> int:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from tqdm import tqdm
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.experience.trajectory import Trajectory
 from exgrpo.inspect.import_rows import Imported, RowImporter
 from exgrpo.inspect.questions import Question, read_questions
 from exgrpo.inspect.text import load_tokenizer, printable
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved.exchange import read_rows, replaced
+from exgrpo.saved.pool_folder import PoolFolder
 
 SHOWN = 20  # refused rows on the terminal; all of them are in the file
 _UNBOUNDED = 2**53 - 1  # the training that loads the pool applies its own bounds
@@ -75,7 +76,11 @@ def _scored(
             log_probs_T, entropies_T = scorer.score(
                 prompt_tokens(tokenizer, questions[row.question].messages), tokens_T
             )
-            trajectory = Trajectory(tokens_T, log_probs_T, row.trajectory.step, float(entropies_T.mean()))
+            trajectory = replace(
+                row.trajectory,
+                log_probs=log_probs_T,
+                entropy=float(row.trajectory.of_actions(entropies_T).mean()),
+            )
         except ValueError as error:
             refused.append((number, str(error)))
             continue
@@ -103,8 +108,8 @@ def _save(options: argparse.Namespace, accepted: list[tuple[int, Imported]], ide
     )
     pool = ExperiencePool(config)
     for _, row in accepted:
-        pool.seed(row.question, row.successes, row.trajectory)
-    pool.save(options.output, 0, identity)
+        pool.file(row.question, row.successes, row.trajectory)
+    PoolFolder().save(pool, options.output, 0, identity)
     names = {row.question for _, row in accepted}
     known = sum(row.trajectory.has_log_probs for _, row in accepted)
     print(

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.packing import BYTES_PER_TOKEN
+from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.experience.trajectory_store import BYTES_PER_TRAJECTORY
 from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
 from exgrpo.saved.pool_files import SavedPool
@@ -73,14 +72,14 @@ def look_through(saved: SavedPool, wanted: Container[str]) -> Overview:
 
 def _own(trajectory: Trajectory) -> Trajectory:
     """A copy: what was read is a view, which would keep its whole segment in memory."""
-    return Trajectory.view(trajectory.tokens.copy(), trajectory.log_probs.copy(), trajectory.step, trajectory.entropy)
+    return unpack(pack(0, trajectory))
 
 
 def facts(overview: Overview) -> dict[str, str]:
     """What the pool is and how much it holds, name -> text."""
     manifest, count, tokens = overview.saved.manifest, len(overview.lengths), int(overview.lengths.sum())
     identity = {name: str(value)[:12] for name, value in manifest["identity"].items()}
-    size = tokens * BYTES_PER_TOKEN + count * BYTES_PER_TRAJECTORY
+    size = 8 * tokens + 200 * count
     return {
         "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items()) or "nothing it names",
         "step": f"{overview.step:,}, {overview.rollout_n} rollouts a question",

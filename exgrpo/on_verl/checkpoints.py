@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
 from exgrpo.saved.pool_files import DamagedPool, read_manifest
+from exgrpo.saved.pool_folder import PoolFolder
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -57,27 +57,46 @@ def saved_steps(root: Path) -> list[int]:
     return sorted((int(number) for number in numbers if number.isdigit()), reverse=True)
 
 
+class OpenedExperience(NamedTuple):
+    """What a run begins with.
+
+    Attributes:
+        step: the one to go on from; 0 for a new run.
+        replay: with the pool and the state of that step.
+        folder: saves the pool, and has on disk what it was loaded from.
+    """
+
+    step: int
+    replay: ExperienceReplay
+    folder: PoolFolder
+
+
 def open_experience(
     trainer: DictConfig,
     config: ExperienceConfig,
     identity: Mapping[str, object],
+    questions: Collection[str],
     check: Callable[[Path], None] = lambda folder: None,
-) -> tuple[int, ExperiencePool, ReplayState]:
-    """The step to go on from, its pool and its state; step 0 with those of a new run, which may import a pool.
+) -> OpenedExperience:
+    """The experience of the checkpoint to go on from, or that of a new run, which may import a pool.
 
     Args:
         trainer: verl's node, for resume_mode, resume_from_path and default_local_dir.
         identity: what the pool must belong to; of an imported one, the data set and the tokenizer are asked for.
+        questions: ids of the data's.
         check: raises FileNotFoundError for a checkpoint that lacks what the caller needs of it.
 
     Raises:
         FileNotFoundError, ValueError: as resume_latest, or of the imported pool.
     """
+    pool_folder = PoolFolder()
 
-    def load(folder: Path, step: int) -> tuple[int, ExperiencePool, ReplayState]:
+    def load(folder: Path, step: int) -> OpenedExperience:
         check(folder)
-        pool = ExperiencePool.load(folder / POOL, config, step, identity)
-        return step, pool, ReplayState.from_json(read_manifest(folder / POOL)["replay_state"])
+        pool = pool_folder.load(folder / POOL, config, step, identity)
+        replay = ExperienceReplay(config, questions, pool)
+        replay.restore(read_manifest(folder / POOL)["replay_state"])
+        return OpenedExperience(step, replay, pool_folder)
 
     if trainer.resume_mode == "resume_path":
         folder = Path(trainer.resume_from_path)
@@ -86,10 +105,11 @@ def open_experience(
         resumed = resume_latest(Path(trainer.default_local_dir), load)
         if resumed is not None:
             return resumed
-    if config.experience_import is None:
-        return 0, ExperiencePool(config), ReplayState.start(config)
-    belongs = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
-    return 0, ExperiencePool.load(config.experience_import, config, 0, belongs), ReplayState.start(config)
+    pool = None
+    if config.experience_import is not None:
+        belongs = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
+        pool = pool_folder.load(config.experience_import, config, 0, belongs)
+    return OpenedExperience(0, ExperienceReplay(config, questions, pool), pool_folder)
 
 
 def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:

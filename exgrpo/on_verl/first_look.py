@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import transfer_queue as tq
-from transfer_queue import KVBatchMeta
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import split_key
 from exgrpo.prompts import render, token_count
 
@@ -21,12 +21,10 @@ def first_prompt(dataset: RLHFDataset, tokenizer: Any) -> str:
     return f"exgrpo: the data's first prompt, {token_count(tokenizer, prompt)} tokens:\n{clipped(prompt)}"
 
 
-def first_response(batch: KVBatchMeta, tokenizer: Any) -> str:
+def first_response(batch: Batch, tokenizer: Any) -> str:
     """The step's first rollout, in the order of its questions: what was shown, what was written, and its reward."""
     key = min(batch.keys, key=split_key)
-    row = tq.kv_batch_get(
-        keys=[key], partition_id=batch.partition_id, select_fields=["prompts", "responses", "rm_scores"]
-    )
+    row = queue.read([key], batch.partition_id, ["prompts", "responses", "rm_scores"])
     prompt, response, scores = (row[name].unbind()[0] for name in ("prompts", "responses", "rm_scores"))
     return (
         f"exgrpo: the first graded response, {len(response)} tokens, reward {float(scores.sum()):g}; its prompt:\n"

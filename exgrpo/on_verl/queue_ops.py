@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-import transfer_queue as tq
 from tensordict import TensorDict
-from transfer_queue import KVBatchMeta
 from verl.protocol import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from exgrpo.experience.config import MissingLogProbs
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl.rows import replayed_row, replayed_tag, rollout_groups, split_key
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.queue import Batch
+from exgrpo.on_verl.rows import FreshRow, replayed_row, replayed_tag, split_key
 
 
-def in_order(batch: KVBatchMeta) -> KVBatchMeta:
+def in_order(batch: Batch) -> Batch:
     """The batch in the order of its prompts and sessions, whatever order generation finished in."""
     batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
     return batch
@@ -37,7 +36,7 @@ class Sibling(NamedTuple):
     tag: dict[str, Any]
 
 
-def first_siblings(batch: KVBatchMeta, uids: Collection[str]) -> dict[str, Sibling]:
+def first_siblings(batch: Batch, uids: Collection[str]) -> dict[str, Sibling]:
     """uid -> the first of its fresh rows; a uid all of whose rollouts failed is absent."""
     found: dict[str, int] = {}
     for position, key in enumerate(batch.keys):
@@ -47,21 +46,19 @@ def first_siblings(batch: KVBatchMeta, uids: Collection[str]) -> dict[str, Sibli
     if not found:
         return {}
     keys = [batch.keys[position] for position in found.values()]
-    rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id).unbind(0)  # each row[i] would index every field
+    rows = queue.read(keys, batch.partition_id).unbind(0)  # each row[i] would index every field
     return {uid: Sibling(row, batch.tags[found[uid]]) for uid, row in zip(found, rows, strict=True)}
 
 
-def inject(
-    batch: KVBatchMeta, siblings: Mapping[str, Sibling], chosen: Mapping[str, Trajectory], session: int
-) -> KVBatchMeta:
+def inject(batch: Batch, siblings: Mapping[str, Sibling], chosen: Mapping[str, Trajectory], session: int) -> Batch:
     """The batch with one replayed row for each uid of ``chosen``, as session ``session`` of its group."""
     if not chosen:
         return batch
     fields = [replayed_row(siblings[uid].row, trajectory, session) for uid, trajectory in chosen.items()]
     keys = [f"{uid}_{session}_0" for uid in chosen]
     tags = [replayed_tag(siblings[uid].tag, trajectory) for uid, trajectory in chosen.items()]
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=list_of_dict_to_tensordict(fields), tags=tags)
-    return KVBatchMeta(
+    queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(fields), tags)
+    return Batch(
         keys=batch.keys + keys,
         tags=batch.tags + tags,
         partition_id=batch.partition_id,
@@ -70,78 +67,81 @@ def inject(
     )
 
 
-def scored_rows(batch: KVBatchMeta, rollout_log_probs: bool) -> TensorDict:
-    """What replay looks at in a step's rows after the log-prob pass, in one read (a call costs 10 ms)."""
+def scored_rows(batch: Batch, rollout_log_probs: bool) -> TensorDict:
+    """What replay looks at in a step's rows after the log-prob pass, in one read."""
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
     fields += ["rollout_log_probs"] if rollout_log_probs else []
-    return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    return queue.read(batch.keys, batch.partition_id, fields)
 
 
-def observed_groups(
-    batch: KVBatchMeta, rows: TensorDict, replayed: Collection[str], step: int, vocab_size: int
-) -> list[RolloutGroup]:
-    """The step's groups as the pool is told of them: fresh rows alone, with this step's log-probs and entropies."""
-    fresh = fresh_positions(batch)
+def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
+    """The rows that this step generated, as the pool is told of them."""
     questions = list(rows["question_id"])
     tensors = {name: rows[name].unbind() for name in ("rm_scores", "responses", "old_log_probs", "entropy")}
-    return rollout_groups(
-        uids=[split_key(batch.keys[i])[0] for i in fresh],
-        questions=[questions[i] for i in fresh],
-        rewards=[float(tensors["rm_scores"][i].sum()) for i in fresh],
-        tokens=[tensors["responses"][i].numpy() for i in fresh],
-        log_probs=[tensors["old_log_probs"][i].float().numpy() for i in fresh],
-        entropies=[tensors["entropy"][i].float().numpy() for i in fresh],
-        replayed=frozenset(replayed),
-        step=step,
-        vocab_size=vocab_size,
-    )
+    masks = rows["response_mask"].unbind()
+    return [
+        FreshRow(
+            uid=split_key(batch.keys[i])[0],
+            question=questions[i],
+            reward=float(tensors["rm_scores"][i].sum()),
+            tokens=tensors["responses"][i].numpy(),
+            log_probs=tensors["old_log_probs"][i].float().numpy(),
+            entropies=tensors["entropy"][i].float().numpy(),
+            loss_mask=masks[i].numpy(),
+        )
+        for i in fresh_positions(batch)
+    ]
 
 
-def fresh_positions(batch: KVBatchMeta) -> list[int]:
+def fresh_positions(batch: Batch) -> list[int]:
     """Positions of the rows that this step generated: neither replayed nor padding."""
     return [i for i, tag in enumerate(batch.tags) if not tag.get("is_replayed") and not tag.get("is_padding")]
 
 
-def fresh_debug_metrics(batch: KVBatchMeta, rows: TensorDict) -> dict[str, float]:
+def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
     """verl's comparison of rollout and actor log-probs, of fresh rows only: a replayed row has another author."""
     padded = rows.select("responses", "response_mask", "rollout_log_probs", "old_log_probs").to_padded_tensor()
     metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded[fresh_positions(batch)]))
     return metrics
 
 
-def log_ratios(batch: KVBatchMeta, rows: TensorDict, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
+def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
     """log pi_now - log pi_past of all replayed tokens whose log-probs were recorded, [tokens], before any update."""
     now = rows["old_log_probs"].unbind()
     chosen = _replayed_rows(batch, replayed)
-    logs = [now[i].float().numpy() - one.log_probs for i, one in chosen.items() if one.has_log_probs]
+    logs = [
+        trajectory.of_actions(now[i].float().numpy() - trajectory.log_probs)
+        for i, trajectory in chosen.items()
+        if trajectory.has_log_probs
+    ]
     return np.concatenate(logs) if logs else np.empty(0, np.float32)
 
 
-def put_recorded_log_probs(batch: KVBatchMeta, replayed: Mapping[str, Trajectory], missing: MissingLogProbs) -> None:
+def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], missing: str) -> None:
     """Replayed rows get the log-probs of the policy that wrote them as ``old_log_probs`` (pi_past of equation 4).
 
     Those that nobody recorded are 0 where ``missing`` is ``one``; where it is ``current``, this step's stay.
     """
     chosen = _replayed_rows(batch, replayed)
-    chosen = {i: one for i, one in chosen.items() if one.has_log_probs or missing == "one"}
+    chosen = {i: trajectory for i, trajectory in chosen.items() if trajectory.has_log_probs or missing == "one"}
     if not chosen:
         return
     recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in chosen.values()]
     fields = TensorDict({"old_log_probs": torch.nested.as_nested_tensor(recorded, layout=torch.jagged)}, len(chosen))
-    tq.kv_batch_put(keys=[batch.keys[i] for i in chosen], partition_id=batch.partition_id, fields=fields)
+    queue.write([batch.keys[i] for i in chosen], batch.partition_id, fields)
 
 
-def put_phase(batch: KVBatchMeta, rows: TensorDict, fresh: float, replayed: float) -> KVBatchMeta:
+def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> Batch:
     """Write the phase code of every token of every row, padding included: a field some rows lack is never read."""
     codes = [
         torch.full((len(mask),), replayed if tag.get("is_replayed") else fresh, dtype=torch.float32)
         for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True)
     ]
     fields = TensorDict({"rollout_is_weights": torch.nested.as_nested_tensor(codes, layout=torch.jagged)}, len(codes))
-    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+    return queue.write(batch.keys, batch.partition_id, fields)
 
 
-def _replayed_rows(batch: KVBatchMeta, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:
+def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:
     """Position in the batch -> the trajectory that stands there."""
     marked = [i for i, tag in enumerate(batch.tags) if tag.get("is_replayed") and not tag.get("is_padding")]
     return {i: replayed[split_key(batch.keys[i])[0]] for i in marked}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from verl.utils.model import compute_position_id_with_mask
 
@@ -22,41 +24,39 @@ def split_key(key: str) -> tuple[str, int, int]:
     return uid, int(session), int(output)
 
 
-def sequence_fields(prompt: torch.Tensor, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The tensor fields of a row whose response is ``tokens``: int64 [P], [T] and [P+T]."""
+def sequence_fields(prompt: torch.Tensor, trajectory: Trajectory) -> dict[str, torch.Tensor]:
+    """The tensor fields of a row whose response is the trajectory: int64 [P], [T] and [P+T]."""
+    tokens = torch.from_numpy(trajectory.tokens.astype(np.int64))
     input_ids = torch.cat([prompt, tokens])
-    ones = torch.ones_like(tokens)
+    mask = torch.ones_like(tokens)
+    if trajectory.loss_mask is not None:
+        mask = torch.from_numpy(trajectory.loss_mask.astype(np.int64))
     return {
         "prompts": prompt,
         "responses": tokens,
-        "response_mask": ones,
-        "loss_mask": ones,
+        "response_mask": mask,
+        "loss_mask": mask,
         "input_ids": input_ids,
         "position_ids": compute_position_id_with_mask(torch.ones_like(input_ids).unsqueeze(0)).squeeze(0),
     }
 
 
-def candidate_row(prompt: torch.Tensor, trajectory: Trajectory) -> dict[str, torch.Tensor]:
-    """What a log-prob pass needs of a candidate: the tokens, no reward and no bookkeeping."""
-    return sequence_fields(prompt, torch.from_numpy(trajectory.tokens.astype(np.int64)))
-
-
 def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: int) -> dict[str, Any]:
     """The row that puts ``trajectory`` into its question's group: a fresh sibling's, so that the schema cannot drift.
 
-    Tokens and log-probs are the trajectory's, the reward is that of a success, everything else is the sibling's.
+    Tokens, log-probs, mask and reward are the trajectory's, everything else is the sibling's.
     """
     row = {
         name: value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
         for name, value in sibling.items()
     }
-    fields = sequence_fields(row["prompts"], torch.from_numpy(trajectory.tokens.astype(np.int64)))
+    fields = sequence_fields(row["prompts"], trajectory)
     row.update({name: value for name, value in fields.items() if name in row})
     log_probs = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
     if "rollout_log_probs" in row:
         row["rollout_log_probs"] = log_probs
     row["rm_scores"] = torch.zeros_like(log_probs)
-    row["rm_scores"][-1] = 1.0
+    row["rm_scores"][-1] = trajectory.reward
     if "session_id" in row:
         row["session_id"] = session
     return row
@@ -70,46 +70,58 @@ def replayed_tag(sibling: Mapping[str, Any], trajectory: Trajectory) -> dict[str
     return tag
 
 
+@dataclass(frozen=True)
+class FreshRow:
+    """A rollout of this step after the log-prob pass.
+
+    Attributes:
+        uid, question: its prompt's, its question's.
+        reward: its whole reward.
+        tokens, log_probs, entropies, loss_mask: [T], as sampled; natural log; nats; true at the policy's own tokens.
+    """
+
+    uid: str
+    question: str
+    reward: float
+    tokens: npt.NDArray[Any]
+    log_probs: npt.NDArray[Any]
+    entropies: npt.NDArray[Any]
+    loss_mask: npt.NDArray[Any]
+
+    def trajectory(self, step: int, vocab_size: int) -> Trajectory:
+        """ValueError if tokens and log-probs cannot belong together, or the reward is above 1."""
+        entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
+        trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward)
+        trajectory.check_vocabulary(vocab_size)
+        return trajectory
+
+
 def rollout_groups(
-    uids: Sequence[str],
-    questions: Sequence[str],
-    rewards: Sequence[float],
-    tokens: Sequence[np.ndarray],
-    log_probs: Sequence[np.ndarray],
-    entropies: Sequence[np.ndarray],
-    replayed: frozenset[str],
-    step: int,
-    vocab_size: int,
+    rows: Sequence[FreshRow], replayed: Collection[str], step: int, vocab_size: int, threshold: float
 ) -> list[RolloutGroup]:
     """One group a question, of the step's fresh rows in their order.
 
-    A success whose tokens and log-probs cannot belong together is refused, with a warning: it counts for difficulty but
-    is not kept.
+    A success that cannot be a trajectory is refused, with a warning: it counts for difficulty but is not kept.
 
     Args:
-        uids, questions, rewards: [R] per fresh row: its prompt, its question, its reward (above 0.5 is a success).
-        tokens, log_probs, entropies: [R][T] per fresh row: as sampled, natural log, nats.
         replayed: uids whose group holds a replayed row beside the fresh ones.
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
+        threshold: a reward above it is a success.
     """
-    rows_of: dict[str, list[int]] = {}
-    for row, uid in enumerate(uids):
-        rows_of.setdefault(uid, []).append(row)
+    rows_of: dict[str, list[FreshRow]] = {}
+    for row in rows:
+        rows_of.setdefault(row.uid, []).append(row)
     groups = []
-    for uid, rows in rows_of.items():
-        solved = [row for row in rows if rewards[row] > 0.5]
-        kept = []
+    for uid, siblings in rows_of.items():
+        solved = [row for row in siblings if row.reward > threshold]
+        successes = []
         for row in solved:
             try:
-                entropy = float(np.mean(entropies[row]))
-                success = Trajectory(tokens[row], log_probs[row], step=step, entropy=entropy)
-                success.check_vocabulary(vocab_size)
-                kept.append(success)
+                successes.append(row.trajectory(step, vocab_size))
             except ValueError as error:
-                logger.warning("step %d, question %s: a success is not kept: %s", step, questions[row], error)
-        group = RolloutGroup(
-            questions[rows[0]], len(rows), tuple(kept), replayed=int(uid in replayed), refused=len(solved) - len(kept)
-        )
-        groups.append(group)
+                logger.warning("step %d, question %s: a success is not kept: %s", step, row.question, error)
+        refused = len(solved) - len(successes)
+        replayed_rows = int(uid in replayed)
+        groups.append(RolloutGroup(siblings[0].question, len(siblings), tuple(successes), replayed_rows, refused))
     return groups

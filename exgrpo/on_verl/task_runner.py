@@ -6,7 +6,7 @@ import importlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 
 class MixTaskRunner:
@@ -20,13 +20,13 @@ class MixTaskRunner:
     def run(self, config: DictConfig) -> None:
         """Train to the end; raises what the training raised."""
         with ThreadPoolExecutor(1) as beside:
-            queue = beside.submit(_start_queue, config)
+            started = beside.submit(_start_queue, config)
             importlib.import_module(self.trainers)
             from verl.trainer.main_ppo import TaskRunnerV1
             from verl.workers.rollout.replica import get_rollout_replica_class
 
             get_rollout_replica_class(config.actor_rollout_ref.rollout.name)  # imports the engine, for later
-            queue.result()
+            started.result()
         show_warnings()
         # TaskRunnerV1 is an actor class; the plain class is underneath
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
@@ -42,9 +42,6 @@ def show_warnings() -> None:
 
 
 def _start_queue(config: DictConfig) -> None:
-    """Start the queue as verl's runner is about to, which then finds it and attaches to it."""
-    import transfer_queue as tq
+    from exgrpo.on_verl import queue
 
-    settings = OmegaConf.create(OmegaConf.to_container(config.transfer_queue, resolve=True))
-    settings.enable = True
-    tq.init(settings)
+    queue.start(config)

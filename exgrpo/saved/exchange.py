@@ -7,6 +7,9 @@ step          global step that wrote the trajectory
 entropy       mean token entropy in nats; null if unknown
 tokens        the response as sampled
 log_probs     natural log, one a token; null if nobody recorded them
+loss_mask     true at the policy's own tokens; null where all are
+reward        0 to 1
+note          what its author noted; null for none
 response      the tokens decoded, for people: tokens are never made from it where there are tokens
 """
 
@@ -26,6 +29,7 @@ from exgrpo.saved import durable
 
 SUFFIXES = (".parquet", ".jsonl")
 _BATCH = 1024
+_LISTS = ("tokens", "log_probs", "loss_mask")
 
 Row = dict[str, Any]
 
@@ -40,6 +44,9 @@ def to_row(question_id: str, successes: int, trajectory: Trajectory, question: s
         "entropy": None if math.isnan(trajectory.entropy) else trajectory.entropy,
         "tokens": trajectory.tokens,
         "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
+        "loss_mask": trajectory.loss_mask,
+        "reward": trajectory.reward,
+        "note": trajectory.note,
         "response": response,
     }
 
@@ -78,6 +85,9 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
         "entropy": pa.float64(),
         "tokens": pa.list_(pa.int32()),
         "log_probs": pa.list_(pa.float32()),
+        "loss_mask": pa.list_(pa.bool_()),
+        "reward": pa.float64(),
+        "note": pa.string(),
         "response": pa.string(),
     }
     source, written = iter(rows), 0
@@ -94,7 +104,7 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             # tolist makes doubles, which hold a float32 exactly and which JSON writes so that they read back the same
-            lists = {name: row[name].tolist() for name in ("tokens", "log_probs") if row[name] is not None}
+            lists = {name: row[name].tolist() for name in _LISTS if row[name] is not None}
             file.write(json.dumps(row | lists, ensure_ascii=False, allow_nan=False) + "\n")
             written += 1
     return written

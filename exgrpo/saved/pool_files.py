@@ -1,7 +1,8 @@
 """The saved form of a pool: a folder that is replaced as a whole, in which only what is new has been written.
 
-trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs: segments, most of them linked from the
-                         checkpoint before (pool_segments); log_probs is null where nobody recorded them
+trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward, note: segments, most of
+                         them linked from the checkpoint before (pool_segments); log_probs is null where nobody
+                         recorded them, loss_mask where every token is the policy's
 live.parquet             serial: the trajectories that count, in the order of recording; segments may hold more
 questions.parquet        question, bucket, position, retired: in their order of entry, then the retired ones
 history.parquet          step and the metrics of each step
@@ -31,7 +32,8 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.saved import pool_segments
 from exgrpo.saved.pool_segments import Segment
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READABLE = (2, FORMAT_VERSION)  # 2 had no loss_mask, reward and note: all actions, 1 and none
 MANIFEST = "manifest.json"
 TRAJECTORIES = "trajectories"
 LIVE = "live.parquet"
@@ -79,8 +81,13 @@ class SavedPool:
     _alive: npt.NDArray[np.int64]
 
     @property
+    def segments(self) -> list[Segment]:
+        return [Segment(**segment) for segment in self.manifest["segments"]]
+
+    @property
     def on_disk(self) -> OnDisk:
-        return OnDisk(self.folder, [Segment(**segment) for segment in self.manifest["segments"]])
+        """What a later save may link: nothing of an older format."""
+        return OnDisk(self.folder, self.segments) if self.manifest["format_version"] == FORMAT_VERSION else OnDisk()
 
     def records(self) -> Iterator[tuple[int, str, bytes]]:
         """(serial, question, packed trajectory) of all that count, in the order of recording.
@@ -101,7 +108,7 @@ class SavedPool:
         workers = min(_READERS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(workers) as pool:
             begun: deque[Future[list[Any]]] = deque()
-            for segment in self.on_disk.segments:
+            for segment in self.segments:
                 begun.append(pool.submit(self._read, segment))
                 if len(begun) > workers:
                     yield from begun.popleft().result()
@@ -109,7 +116,8 @@ class SavedPool:
                 yield from begun.popleft().result()
 
     def _read(self, segment: Segment) -> list[Any]:
-        return list(pool_segments.batches(_verified(self.on_disk.path(segment), segment.sha256)))
+        path = self.folder / TRAJECTORIES / segment.file
+        return list(pool_segments.batches(_verified(path, segment.sha256)))
 
     def trajectories(self) -> Iterator[tuple[str, Trajectory]]:
         """(question, trajectory), as `records`."""
@@ -146,7 +154,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         version, checksum = manifest.get("format_version"), manifest.pop("checksum", None)
     except (ValueError, AttributeError) as error:
         raise DamagedPool(f"saved pool {folder}: {MANIFEST} cannot be read ({error})") from error
-    if version != FORMAT_VERSION:
+    if version not in READABLE:
         raise ValueError(f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}")
     if checksum != checksum_of(manifest):
         raise DamagedPool(

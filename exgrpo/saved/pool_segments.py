@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -127,6 +127,9 @@ def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
         "entropy": pa.float64(),
         "tokens": pa.list_(pa.int32()),
         "log_probs": pa.list_(pa.float32()),
+        "loss_mask": pa.list_(pa.bool_()),
+        "reward": pa.float64(),
+        "note": pa.string(),
     }
     # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads them.
     split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
@@ -154,6 +157,9 @@ def _columns(batch: Sequence[Record]) -> list[pa.Array]:
         pa.array([view.entropy for view in views], pa.float64()),
         pa.ListArray.from_arrays(pa.array(ends), pa.array(tokens)),
         pa.ListArray.from_arrays(pa.array(ends), pa.array(log_probs), mask=absent),
+        pa.array([view.loss_mask for view in views], pa.list_(pa.bool_())),
+        pa.array([view.reward for view in views], pa.float64()),
+        pa.array([view.note for view in views], pa.string()),
     ]
 
 
@@ -173,14 +179,30 @@ def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Itera
     numbers, questions, steps, entropies = (
         batch.column(name).to_pylist() for name in ("serial", "question", "step", "entropy")
     )
+    masks, rewards, notes = (_optional(batch, name) for name in ("loss_mask", "reward", "note"))
     (tokens, starts, ends), (log_probs, firsts, lasts) = (
         _values(batch.column(name)) for name in ("tokens", "log_probs")
     )
     for row in np.flatnonzero(wanted).tolist():
-        chosen_T, likely_T = tokens[starts[row] : ends[row]], log_probs[firsts[row] : lasts[row]]
-        if len(likely_T) == 0:
-            likely_T = np.full(len(chosen_T), np.nan, np.float32).data
-        yield numbers[row], questions[row], join(numbers[row], steps[row], entropies[row], chosen_T, likely_T)
+        tokens_T, log_probs_T = tokens[starts[row] : ends[row]], log_probs[firsts[row] : lasts[row]]
+        if len(log_probs_T) == 0:
+            log_probs_T = np.full(len(tokens_T), np.nan, np.float32).data
+        packed = join(
+            numbers[row],
+            steps[row],
+            entropies[row],
+            tokens_T,
+            log_probs_T,
+            1.0 if rewards[row] is None else rewards[row],
+            b"" if masks[row] is None else np.packbits(masks[row]).tobytes(),
+            (notes[row] or "").encode(),
+        )
+        yield numbers[row], questions[row], packed
+
+
+def _optional(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """A column that segments of format 2 do not have."""
+    return batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(batch)
 
 
 def _values(column: pa.ListArray) -> tuple[memoryview, list[int], list[int]]:

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.snapshot import Snapshot
 from exgrpo.saved import durable, pool_files, pool_segments
 from exgrpo.saved.pool_files import OnDisk
-from exgrpo.saved.pool_segments import Record, Segment
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A pool as it is written; `records` gives the trajectories of a range of serials, both ends included."""
-
-    state: BucketState
-    history: Sequence[Mapping[str, float]]
-    serials: npt.NDArray[np.int64]
-    next_serial: int
-    tokens: int
-    counters: Mapping[str, int]
-    records: Callable[[int, int], Iterator[Record]]
+from exgrpo.saved.pool_segments import Segment
 
 
 def save(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> OnDisk:

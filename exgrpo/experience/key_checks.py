@@ -1,0 +1,106 @@
+"""Checks of single keys: key, value -> the value in its proper type, or ValueError in one line with what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
+
+from exgrpo.experience import rules
+from exgrpo.open_table import OpenTable
+
+
+def refuse(key: str, value: object, allowed: str) -> NoReturn:
+    raise ValueError(f"{key}={value}: must be {allowed}")
+
+
+def is_null(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null"))
+
+
+def boolean(key: str, value: object) -> bool:
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word is True or word == "true":
+        return True
+    if word is False or word == "false":
+        return False
+    refuse(key, value, "true or false")
+
+
+def as_float(value: Any) -> float:
+    """The number in `value`; NaN, which no range contains, where there is none."""
+    if isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def fraction(key: str, value: object) -> float:
+    number = as_float(value)
+    if not 0.0 <= number <= 1.0:
+        refuse(key, value, "a number between 0 and 1")
+    return number
+
+
+def share_below_one(key: str, value: object) -> float:
+    number = as_float(value)
+    if not 0.0 <= number < 1.0:
+        refuse(key, value, "a number of at least 0 and below 1")
+    return number
+
+
+def positive(key: str, value: object) -> float:
+    number = as_float(value)
+    if not 0.0 < number < math.inf:
+        refuse(key, value, "a finite number above 0")
+    return number
+
+
+def integer(low: int) -> Callable[[str, object], int]:
+    def check(key: str, value: object) -> int:
+        number = as_float(value)
+        if not (low <= number < 2**53 and number.is_integer()):
+            refuse(key, value, f"an integer of at least {low}")
+        return int(number)
+
+    return check
+
+
+def optional_integer(low: int) -> Callable[[str, object], int | None]:
+    check = integer(low)
+    return lambda key, value: None if is_null(value) else check(key, value)
+
+
+def optional_path(key: str, value: object) -> str | None:
+    if is_null(value):
+        return None
+    if not isinstance(value, str) or not value.strip():
+        refuse(key, value, "the path of a saved pool, or null")
+    return value
+
+
+def one_of(*allowed: str) -> Callable[[str, object], str]:
+    def check(key: str, value: object) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            refuse(key, value, f"one of {', '.join(allowed)}")
+        return value
+
+    return check
+
+
+def rule(table: OpenTable[Any], *others: str) -> Callable[[str, object], str]:
+    def check(key: str, value: object) -> str:
+        if value not in others:
+            table.load(key, str(value))
+        return str(value)
+
+    return check
+
+
+def bucket_manager(key: str, value: object) -> str | Literal[False]:
+    if is_null(value) or value is False or (isinstance(value, str) and value.strip().lower() == "false"):
+        return False
+    rules.BUCKET_WEIGHTS.load(key, str(value))
+    return str(value)

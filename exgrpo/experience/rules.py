@@ -1,0 +1,110 @@
+"""The rules of replay that can be exchanged: one table for each key, one signature for each table.
+
+==========================  =======================================================  =================================
+key                         signature                                                default
+==========================  =======================================================  =================================
+trainer.exp_bucket_manager  (successes [n], rollout_n, mean, sigma) -> log-weights   normal
+trainer.exp_metric          (entropies_T, log_probs_T, trajectory) -> score          ent
+trainer.exp_difficulty      (group, rollout_n) -> bucket, 0..K                       success_rate
+trainer.exp_retirement      (group, rollout_n) -> whether the question is retired    all_solved
+trainer.exp_eviction        (trajectory) -> rank, the highest is dropped first       highest_entropy
+==========================  =======================================================  =================================
+
+Each key also takes ``pkg://module:name`` or ``path/file.py:name`` (exgrpo.open_table). Rules are pure functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.open_table import OpenTable
+
+BucketWeights = Callable[[npt.NDArray[Any], int, float, float], npt.NDArray[Any]]
+Metric = Callable[[npt.NDArray[Any], npt.NDArray[Any], Trajectory], float]
+Difficulty = Callable[[RolloutGroup, int], int]
+Retirement = Callable[[RolloutGroup, int], bool]
+Eviction = Callable[[Trajectory], float]
+
+
+# -- which questions are drawn: the log-weight of each bucket, by its success count out of rollout_n ----------------
+
+
+def normal(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+    """A normal density over counts, centred on mean * K (section 3.2 and Table 3)."""
+    return -0.5 * ((successes - mean * rollout_n) / sigma) ** 2
+
+
+def linear(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+    """Proportional to the count."""
+    return np.log(successes)
+
+
+def sqrt(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+    """Proportional to the square root of the count."""
+    return 0.5 * np.log(successes)
+
+
+def linear_clip(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+    """Proportional to the count up to K / 2."""
+    return np.log(np.minimum(successes, rollout_n / 2))
+
+
+# -- which trajectory is chosen: a score of how the current policy sees it, [T] over its action tokens -----------------
+
+
+def ent(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory) -> float:
+    """Mean token entropy in nats (section 3.2)."""
+    return float(np.asarray(entropies_T, dtype=np.float64).mean())
+
+
+def ppl(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory) -> float:
+    """Perplexity, exp of the mean negative log-likelihood (section F.3)."""
+    return float(np.exp(-np.asarray(log_probs_T, dtype=np.float64).mean()))
+
+
+# -- what a question is filed under, when it is retired, and which of its trajectories is dropped first ---------
+
+
+def success_rate(group: RolloutGroup, rollout_n: int) -> int:
+    """The success rate of the fresh rollouts as a count out of K, a tie going to the even count.
+
+    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success too,
+    which puts a mixed question one bucket too high.
+    """
+    return round(group.solved * rollout_n / group.size)
+
+
+def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
+    """Every rollout of a whole group is right; a group that lost rollouts proves less."""
+    return group.size + group.replayed == rollout_n and group.solved == group.size
+
+
+def never(group: RolloutGroup, rollout_n: int) -> bool:
+    """No question is retired; one that is always solved is filed under K, where it is not drawn."""
+    return False
+
+
+def highest_entropy(trajectory: Trajectory) -> float:
+    """The recorded entropy; an unknown one goes before any other."""
+    return math.inf if math.isnan(trajectory.entropy) else trajectory.entropy
+
+
+def oldest(trajectory: Trajectory) -> float:
+    """The age: the trajectory of the earliest step goes first."""
+    return -trajectory.step
+
+
+BUCKET_WEIGHTS: OpenTable[BucketWeights] = OpenTable(
+    ("successes", "rollout_n", "mean", "sigma"),
+    {"normal": normal, "linear": linear, "sqrt": sqrt, "linear_clip": linear_clip},
+)
+METRICS: OpenTable[Metric] = OpenTable(("entropies_T", "log_probs_T", "trajectory"), {"ent": ent, "ppl": ppl})
+DIFFICULTIES: OpenTable[Difficulty] = OpenTable(("group", "rollout_n"), {"success_rate": success_rate})
+RETIREMENTS: OpenTable[Retirement] = OpenTable(("group", "rollout_n"), {"all_solved": all_solved, "never": never})
+EVICTIONS: OpenTable[Eviction] = OpenTable(("trajectory",), {"highest_entropy": highest_entropy, "oldest": oldest})

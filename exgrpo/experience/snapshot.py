@@ -1,0 +1,35 @@
+"""Everything a pool holds, for whoever writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A pool at one moment; valid until the pool changes.
+
+    Attributes:
+        state: buckets and retired questions.
+        history: the metrics of each step.
+        serials: int64 [n] of the trajectories, ascending.
+        next_serial: the first that is not given away yet.
+        tokens: of all trajectories.
+        counters: of the store (StoreCounters).
+        records: (first, last) -> (serial, question, trajectory) of that range of serials, both ends included.
+    """
+
+    state: BucketState
+    history: Sequence[Mapping[str, float]]
+    serials: npt.NDArray[np.int64]
+    next_serial: int
+    tokens: int
+    counters: Mapping[str, int]
+    records: Callable[[int, int], Iterator[tuple[int, str, Trajectory]]]

@@ -1,0 +1,107 @@
+"""Rules by name, open to others: a key takes a name of its table, ``pkg://module:name`` or ``path/file.py:name``.
+
+A reference is a string, so that it reaches every process that needs the rule, the driver's and the actor's alike.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+REFERENCES = "pkg://module:name or path/file.py:name"
+_PACKAGE = "pkg://"
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+
+class OpenTable(Generic[Rule]):
+    """Named functions of one signature.
+
+    Args:
+        parameters: names of the arguments, in order; a rule of somebody else must accept as many.
+        named: name -> function.
+    """
+
+    def __init__(self, parameters: tuple[str, ...], named: Mapping[str, Rule]) -> None:
+        self.parameters = parameters
+        self._named = dict(named)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._named)
+
+    def load(self, key: str, name: str) -> Rule:
+        """The rule of that name or reference.
+
+        Args:
+            key: of the setting, for the message.
+
+        Raises:
+            ValueError: one line with key, value and what is allowed.
+        """
+        if name in self._named:
+            return self._named[name]
+        if not is_reference(name):
+            raise ValueError(f"{key}={name}: must be one of {', '.join(self._named)}, or {REFERENCES}")
+        rule: Rule = load_reference(key, name, self.parameters)
+        return rule
+
+
+def is_reference(name: object) -> bool:
+    """Whether it is written like a rule of somebody else; nothing is imported."""
+    return (
+        isinstance(name, str) and ":" in name.removeprefix(_PACKAGE) and (_is_file(name) or name.startswith(_PACKAGE))
+    )
+
+
+def file_of(reference: str) -> str | None:
+    """The file of ``path/file.py:name``; None for another reference or a name."""
+    return reference.rpartition(":")[0] if is_reference(reference) and _is_file(reference) else None
+
+
+def _is_file(name: str) -> bool:
+    return not name.startswith(_PACKAGE) and name.rpartition(":")[0].endswith(".py")
+
+
+@functools.cache
+def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any:
+    """Import the function that a reference names.
+
+    Raises:
+        ValueError: it cannot be imported, is no function, or does not take these arguments; in one line.
+    """
+    where, _, name = reference.removeprefix(_PACKAGE).rpartition(":")
+    try:
+        module = _module_of_file(Path(where)) if _is_file(reference) else importlib.import_module(where)
+    except Exception as error:  # the module is somebody's program and raises what it likes
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{key}={reference}: {where} cannot be imported ({reason})") from error
+    rule = getattr(module, name, None)
+    if not callable(rule):
+        raise ValueError(f"{key}={reference}: {where} has no function {name!r}")
+    try:
+        inspect.signature(rule).bind(*parameters)
+    except TypeError:
+        raise ValueError(f"{key}={reference}: must take the arguments ({', '.join(parameters)})") from None
+    return rule
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise FileNotFoundError("no such file")
+    name = f"exgrpo_rules_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None  # the name ends in .py
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
