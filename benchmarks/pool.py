@@ -21,6 +21,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.saved.pool_folder import PoolFolder
 
 K = 8
 NEW = 2000  # trajectories between two checkpoints
@@ -74,8 +75,11 @@ class Source:
 
 def measure(questions: int, tokens: int, runs: int, folder: Path) -> Figures:
     """name -> figure, of a pool of one size."""
-    source = Source(tokens)
-    pool = ExperiencePool(ExperienceConfig(rollout_n=K, experience_max_trajectories=10**9, experience_max_bytes=10**15))
+    source, repeats = Source(tokens), runs * REPEATS
+    # The bound is met after `repeats` more groups, so that adding is timed without eviction and then with it.
+    bound = sum(number % (K - 1) + 1 for number in range(questions)) + (K - 1) * repeats
+    config = ExperienceConfig(rollout_n=K, experience_max_trajectories=bound, experience_max_bytes=10**15)
+    pool = ExperiencePool(config)
     before = resident_bytes()
     for _ in range(questions):
         pool.observe(source.group(step=1))
@@ -85,13 +89,13 @@ def measure(questions: int, tokens: int, runs: int, folder: Path) -> Figures:
         "trajectories": trajectories,
         "memory, bytes a token": used / held["pool_tokens"],
         "memory, bytes a trajectory beside 8 a token": used / trajectories - 8 * tokens,
-        **speeds(pool, runs * REPEATS),
-        **checkpoints(pool, source, runs, folder),
+        **speeds(pool, repeats),
+        **checkpoints(pool, config, source, runs, folder),
     }
 
 
 def speeds(pool: ExperiencePool, repeats: int) -> Figures:
-    """What the driver does with the pool in a step, in milliseconds; the pool is as large as before afterwards."""
+    """What the driver does with the pool in a step, in milliseconds; the pool has room for `repeats` more groups."""
     rng, selector, short = np.random.default_rng(1), TrajectorySelector("ent", "argmin"), Source(128, first=10**9)
 
     def select(drawn: list[str]) -> None:
@@ -102,9 +106,8 @@ def speeds(pool: ExperiencePool, repeats: int) -> Figures:
     selected = [timed(lambda questions=questions: select(questions))[0] for _, questions in drawn]  # type: ignore[misc]
     added = [_observed(pool, short.group(step=2, size=K - 1)) for _ in range(repeats)]
     closed = [timed(lambda: pool.end_step(2, {}))[0] for _ in range(repeats)]
-    pool._store._max_trajectories = len(pool._store)  # from here on each group pushes another out
+    # the bound is reached: from here on each group pushes another out
     evicted = [_observed(pool, short.group(step=2, size=K - 1)) for _ in range(repeats)]
-    pool._store._max_trajectories = 10**9
     seconds = {
         f"draw {DRAWN}, ms": [second for second, _ in drawn],
         f"candidates of {DRAWN} and choice by score, no model, ms": selected,
@@ -119,20 +122,19 @@ def _observed(pool: ExperiencePool, group: RolloutGroup) -> float:
     return timed(lambda: pool.observe(group))[0]
 
 
-def checkpoints(pool: ExperiencePool, source: Source, runs: int, folder: Path) -> Figures:
+def checkpoints(pool: ExperiencePool, config: ExperienceConfig, source: Source, runs: int, folder: Path) -> Figures:
     """Full saves, saves of what is new, loading, and plain reading of the same files."""
     identity = {"data_fingerprint": "benchmark"}
     full, new, load, read, size = [], [], [], [], 0
     for run in range(runs):
-        pool._saved = type(pool._saved)()  # as if nothing were on the disk
-        full.append(timed(lambda: pool.save(folder / "full", 1, identity))[0])
+        disk = PoolFolder()  # which knows of nothing on the disk
+        full.append(timed(lambda: disk.save(pool, folder / "full", 1, identity))[0])  # noqa: B023
         for _ in range(NEW // 4):
             pool.observe(source.group(step=2 + run, size=4))
-        new.append(timed(lambda: pool.save(folder / "next", 2, identity))[0])
+        new.append(timed(lambda: disk.save(pool, folder / "next", 2, identity))[0])  # noqa: B023
         files = [path for path in (folder / "next").rglob("*") if path.is_file()]
         read.append(timed(lambda: [path.read_bytes() for path in files])[0])  # noqa: B023
-        config = pool._config
-        load.append(timed(lambda: ExperiencePool.load(folder / "next", config, 2, identity))[0])  # noqa: B023
+        load.append(timed(lambda: PoolFolder().load(folder / "next", config, 2, identity))[0])
         size = sum(path.stat().st_size for path in files)
         shutil.rmtree(folder / "full")
         shutil.rmtree(folder / "next")

@@ -11,6 +11,7 @@ work on the pool, and what the rules make of buckets, ages and retirement; not w
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from common import at_least, machine, parser, report, resident_bytes, spread
 
+from exgrpo.experience.choice import View
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_selector import TrajectorySelector
 
 K, BATCH = 8, 128
 LEARNED, VISIT = 2.0, 0.1  # logits: what all questions gain in a run, and one for each visit
@@ -44,8 +45,8 @@ def main() -> None:
     rng = np.random.default_rng(arguments.seed)
     world = World(pass_rates(arguments.pass_rates, arguments.questions, rng), arguments.tokens, rng)
     before = resident_bytes()
-    pool = ExperiencePool(ExperienceConfig(rollout_n=K, experience_ratio=arguments.ratio))
-    run = simulate(pool, world, arguments.steps, int(arguments.ratio * BATCH))
+    config = ExperienceConfig(rollout_n=K, experience_ratio=arguments.ratio, experience_start_sratio=0, exp_seed=1)
+    run = simulate(ExperienceReplay(config, world.names), world, arguments.steps)
     memory = resident_bytes() - before
     title = f"{arguments.questions:,} questions, {arguments.steps} steps of {BATCH} prompts"
     report(title, summary(run, memory), facts, arguments)
@@ -79,16 +80,11 @@ class World:
         self.order = rng.permutation(len(rates))
         self.next = 0
 
-    def fresh(self, count: int, taken: set[str]) -> list[str]:
-        """The next questions of the data that are not in the step already."""
-        found: list[str] = []
-        while len(found) < count:
-            name = self.names[self.order[self.next % len(self.order)]]
-            self.next += 1
-            if name not in taken:
-                taken.add(name)
-                found.append(name)
-        return found
+    def next_question(self) -> tuple[str, bool]:
+        """The data's next question, and whether an epoch other than the first begins with it."""
+        place = self.next % len(self.order)
+        self.next += 1
+        return self.names[self.order[place]], place == 0 and self.next > 1
 
     def answer(self, question: str, step: int, progress: float, replayed: bool) -> RolloutGroup:
         """What the rollouts of a question come to; the question is easier the next time."""
@@ -116,31 +112,29 @@ class Run:
     ages: list[float] = field(default_factory=list)  # median of the replayed
 
 
-def simulate(pool: ExperiencePool, world: World, steps: int, replayed: int) -> Run:
+def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
     """As the trainer does it, mixing from the first step on; a candidate's entropy now is its recorded one, shaken."""
-    run, rng, selector = Run(), np.random.default_rng(1), TrajectorySelector("ent", "argmin")
+    run = Run()
+
+    def look(candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:
+        shaken = [each.entropy for _, each in candidates] * world.rng.lognormal(0, 0.2, len(candidates))
+        return [View(np.array([entropy]), np.zeros(1)) for entropy in shaken]
+
     for step in range(1, steps + 1):
         started = time.perf_counter()
-        drawn = pool.choose(replayed, rng)
+        drawn = replay.draw(step, BATCH, world.next_question)
         drew = time.perf_counter()
-        chosen = []
-        for question in drawn:
-            found = pool.candidates(question)
-            now = [one.entropy for one in found] * world.rng.lognormal(0, 0.2, len(found))
-            chosen.append(found[selector.choose(now, rng)])
+        choice = replay.choose(replay.candidates(drawn.replayed), look)
         selected = time.perf_counter()
-        fresh = world.fresh(BATCH - len(drawn), set(drawn))
-        groups = [world.answer(name, step, step / steps, True) for name in drawn]
-        groups += [world.answer(name, step, step / steps, False) for name in fresh]
+        groups = [world.answer(name, step, step / steps, True) for name in drawn.replayed]
+        groups += [world.answer(name, step, step / steps, False) for name in drawn.fresh]
         observing = time.perf_counter()
-        for group in groups:
-            pool.observe(group)
-        run.metrics.append(pool.end_step(step, {}))
+        run.metrics.append(replay.observe(step, groups, {}))
         filed = time.perf_counter()
         run.draw_ms.append(1000 * (drew - started))
         run.select_ms.append(1000 * (selected - drew))
         run.file_ms.append(1000 * (filed - observing))
-        run.ages.append(float(np.median([step - one.step for one in chosen] or [0])))
+        run.ages.append(float(np.median([step - each.step for each in choice.trajectories.values()] or [0])))
     return run
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from exgrpo.experience.config import ExperienceConfig
     from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
     from exgrpo.experience.experience_pool import ExperiencePool, Outcome
+    from exgrpo.experience.replay import ExperienceReplay
     from exgrpo.experience.trajectory import RolloutGroup, Trajectory
     from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
     from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler, bucket_weights
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         group_advantages,
     )
     from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
+    from exgrpo.saved.pool_folder import PoolFolder
 
 __version__ = "0.1.0"
 
@@ -35,7 +37,9 @@ _HOME = {
     "ExperienceBucketManager": "exgrpo.experience.experience_bucket_manager",
     "ExperienceConfig": "exgrpo.experience.config",
     "ExperiencePool": "exgrpo.experience.experience_pool",
+    "ExperienceReplay": "exgrpo.experience.replay",
     "Outcome": "exgrpo.experience.experience_pool",
+    "PoolFolder": "exgrpo.saved.pool_folder",
     "ReplayBatch": "exgrpo.replay.records",
     "RolloutGroup": "exgrpo.experience.trajectory",
     "SelectiveReplay": "exgrpo.replay.selective_replay",
@@ -58,7 +62,9 @@ __all__ = [
     "ExperienceBucketManager",
     "ExperienceConfig",
     "ExperiencePool",
+    "ExperienceReplay",
     "Outcome",
+    "PoolFolder",
     "ReplayBatch",
     "RolloutGroup",
     "SelectiveReplay",

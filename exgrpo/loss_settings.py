@@ -4,49 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-_NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
+from exgrpo.open_table import REFERENCES, is_reference, load_reference
+
+NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
+RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 _P_DIV_P = "p_div_p_"
+
+
+def _key(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True)
 class LossSettings:
     """Which variant of the loss; names and values of the released code, -1 standing for "off".
 
-    Attributes:
-        cliprange_low, cliprange_high: PPO's clip range of fresh tokens, 1 - low to 1 + high.
-        clip_upper_bound: the upper end of that range where it is the greater of the two.
-        off_policy_reshape: f of replayed tokens: ``no_reshape`` w; ``p_div_p_<beta>`` w/(w+beta); ``square_root``
-            w^.5; ``pow`` w^off_policy_reshape_pow_exp; ``logp`` weight * log pi; ``p_logp`` w + weight * log pi.
-        on_policy_reshape: of fresh tokens: ``p_div_p_<beta>`` g(pi)/g(pi_old) with g(p) = p/(p+beta); ``logp`` log w;
-            ``p_logp`` w + weight * log w; the others as above.
-        off_policy_max_clip, off_policy_min_clip: bounds of f(w) of replayed tokens.
-        all_max_clip: tokens to which the current policy gives a higher probability than this add nothing.
-        loss_remove_clip: no PPO clipping of fresh tokens (Appendix D, once mixing has begun).
+    A reshape is ``no_reshape`` w, ``p_div_p_<beta>`` w / (w + beta), ``square_root`` w^.5, ``pow`` w^pow_exp, ``logp``
+    or ``p_logp``, or a rule of somebody else (:mod:`exgrpo.mix_core_alg`). Of fresh tokens ``p_div_p_<beta>`` is
+    g(pi) / g(pi_old) with g(p) = p / (p + beta), and ``logp`` is log w.
 
     Raises:
         ValueError: one line with key, value and what is allowed.
     """
 
-    cliprange_low: float = 0.2
-    cliprange_high: float = 0.2
-    off_policy_reshape: str = "p_div_p_0.1"
-    off_policy_reshape_weight: float = 1.0
-    off_policy_reshape_pow_exp: float = 0.5
-    on_policy_reshape: str = "no_reshape"
-    on_policy_reshape_weight: float = 1.0
-    on_policy_reshape_pow_exp: float = 0.5
-    off_policy_max_clip: float = -1.0
-    off_policy_min_clip: float = -1.0
-    all_max_clip: float = -1.0
-    loss_remove_clip: bool = True
-    clip_upper_bound: float = 1.0
+    cliprange_low: float = _key(0.2, "PPO's clip range of fresh tokens, below 1")
+    cliprange_high: float = _key(0.2, "the same above 1")
+    off_policy_reshape: str = _key(
+        "p_div_p_0.1",
+        "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or a rule of yours",
+    )
+    off_policy_reshape_weight: float = _key(1.0, "of logp and p_logp: weight of the log-prob")
+    off_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")
+    on_policy_reshape: str = _key("no_reshape", "the same of fresh tokens")
+    on_policy_reshape_weight: float = _key(1.0, "of p_logp: weight of the log-ratio")
+    on_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")
+    off_policy_max_clip: float = _key(-1.0, "upper bound of f(w) of replayed tokens; -1: off")
+    off_policy_min_clip: float = _key(-1.0, "lower bound of f(w) of replayed tokens; -1: off")
+    all_max_clip: float = _key(
+        -1.0, "tokens to which the current policy gives a higher probability than this add nothing; -1: off"
+    )
+    loss_remove_clip: bool = _key(True, "once mixing has begun, no PPO clipping of fresh tokens either (Appendix D)")
+    clip_upper_bound: float = _key(1.0, "where fresh tokens are clipped: upper end, if above 1 + clip_ratio_high")
 
     def __post_init__(self) -> None:
         for key in ("off_policy_reshape", "on_policy_reshape"):
-            beta_of(getattr(self, key), key)
+            check_reshape(getattr(self, key), key)
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             if getattr(self, key) != -1 and not getattr(self, key) > 0:
                 raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a positive number, or -1 for off")
@@ -61,13 +66,18 @@ class LossSettings:
         Raises:
             ValueError: no such setting, or a value that is not allowed.
         """
-        kinds = {field.name: type(field.default) for field in fields(cls)}
+        kinds = {each.name: type(each.default) for each in fields(cls)}
         return cls(**{name: _typed(name, value, kinds) for name, value in settings.items()})
 
     @property
     def reads_log_prob(self) -> bool:
         """Whether a reshape needs log pi, not only the log-ratio."""
-        return self.off_policy_reshape in ("logp", "p_logp") or self.on_policy_reshape.startswith(_P_DIV_P)
+        reshapes = self.off_policy_reshape, self.on_policy_reshape
+        return (
+            self.off_policy_reshape in ("logp", "p_logp")
+            or self.on_policy_reshape.startswith(_P_DIV_P)
+            or any(map(is_reference, reshapes))
+        )
 
 
 def _typed(name: str, value: Any, kinds: Mapping[str, type]) -> Any:
@@ -81,17 +91,23 @@ def _typed(name: str, value: Any, kinds: Mapping[str, type]) -> Any:
         raise ValueError(f"policy_loss.{name}={value}: must be {allowed}") from None
 
 
-def beta_of(name: str, key: str) -> float | None:
-    """beta of the reshape ``p_div_p_<beta>``, None for those that have a name; ValueError for what is neither."""
-    if name in _NAMED_RESHAPES:
+def beta_of(name: str) -> float | None:
+    """beta of the reshape ``p_div_p_<beta>``; None for any other name."""
+    if not name.startswith(_P_DIV_P):
         return None
     try:
-        beta = float(name.removeprefix(_P_DIV_P)) if name.startswith(_P_DIV_P) else math.nan
+        return float(name.removeprefix(_P_DIV_P))
     except ValueError:
-        beta = math.nan
-    if not (beta > 0 and math.isfinite(beta)):
+        return math.nan
+
+
+def check_reshape(name: str, key: str) -> None:
+    """ValueError unless it is the name of a reshape, or a reference to a function that can be one."""
+    beta = beta_of(name)
+    if is_reference(name):
+        load_reference(f"policy_loss.{key}", name, RESHAPE_PARAMETERS)
+    elif name not in NAMED_RESHAPES and not (beta is not None and 0 < beta < math.inf):
         raise ValueError(
-            f"policy_loss.{key}={name}: must be {', '.join(_NAMED_RESHAPES)} or p_div_p_<beta> with beta above 0, "
-            "such as p_div_p_0.1"
+            f"policy_loss.{key}={name}: must be {', '.join(NAMED_RESHAPES)} or p_div_p_<beta> with beta above 0, "
+            f"such as p_div_p_0.1, or {REFERENCES}"
         )
-    return beta

@@ -7,14 +7,65 @@ log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is computed as sigm
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from exgrpo.loss_metrics import MAXIMUM, means_of
-from exgrpo.loss_settings import LossSettings, beta_of
+from exgrpo.loss_settings import RESHAPE_PARAMETERS, LossSettings, beta_of
+from exgrpo.open_table import OpenTable
+
+Reshape = Callable[[Tensor, Tensor, float, float], Tensor]
 
 _MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is cut
+
+
+# -- reshapes: (log_ratio, log_prob, weight, pow_exp) -> f(w), each float[...] ------------------------------------
+
+
+def no_reshape(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """w."""
+    return torch.exp(log_ratio)
+
+
+def square_root(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """w^.5."""
+    return torch.exp(0.5 * log_ratio)
+
+
+def power(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """w^pow_exp."""
+    return torch.exp(pow_exp * log_ratio)
+
+
+def logp_of_replayed(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """weight * log pi."""
+    return weight * log_prob
+
+
+def p_logp_of_replayed(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """w + weight * log pi."""
+    return torch.exp(log_ratio) + weight * log_prob
+
+
+def logp_of_fresh(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """log w."""
+    return log_ratio
+
+
+def p_logp_of_fresh(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+    """w + weight * log w."""
+    return torch.exp(log_ratio) + weight * log_ratio
+
+
+_SHARED: dict[str, Reshape] = {"no_reshape": no_reshape, "square_root": square_root, "pow": power}
+OFF_POLICY_RESHAPES: OpenTable[Reshape] = OpenTable(
+    RESHAPE_PARAMETERS, {**_SHARED, "logp": logp_of_replayed, "p_logp": p_logp_of_replayed}
+)
+ON_POLICY_RESHAPES: OpenTable[Reshape] = OpenTable(
+    RESHAPE_PARAMETERS, {**_SHARED, "logp": logp_of_fresh, "p_logp": p_logp_of_fresh}
+)
 
 
 def off_policy_ratio(log_ratio: Tensor, log_prob: Tensor, name: str, weight: float, pow_exp: float) -> Tensor:
@@ -27,30 +78,19 @@ def off_policy_ratio(log_ratio: Tensor, log_prob: Tensor, name: str, weight: flo
     The gradient of ``p_div_p`` with respect to log w is beta * w / (w + beta)^2: 0.0826 at w = 1 and beta = 0.1, and
     never above 1/4, which it reaches at w = beta.
     """
-    beta = beta_of(name, "off_policy_reshape")
+    beta = beta_of(name)
     if beta is not None:
         return torch.sigmoid(log_ratio - math.log(beta))
-    if name == "logp":
-        return weight * log_prob
-    return _power(log_ratio, log_prob, name, weight, pow_exp)
+    return OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)(log_ratio, log_prob, weight, pow_exp)
 
 
 def on_policy_ratio(log_ratio: Tensor, log_prob: Tensor, name: str, weight: float, pow_exp: float) -> Tensor:
     """The reshaped ratio of fresh tokens, by name; arguments as of :func:`off_policy_ratio`."""
-    beta = beta_of(name, "on_policy_reshape")
+    beta = beta_of(name)
     if beta is not None:
         past = (log_prob - log_ratio).detach().exp()
         return torch.exp(log_ratio) * (past + beta) / (log_prob.exp() + beta)
-    if name == "logp":
-        return log_ratio
-    return _power(log_ratio, log_ratio, name, weight, pow_exp)
-
-
-def _power(log_ratio: Tensor, log_term: Tensor, name: str, weight: float, pow_exp: float) -> Tensor:
-    """The reshapes that fresh and replayed tokens share."""
-    exponent = {"square_root": 0.5, "pow": pow_exp}.get(name, 1.0)
-    ratio = torch.exp(log_ratio if exponent == 1.0 else exponent * log_ratio)
-    return ratio + weight * log_term if name == "p_logp" else ratio
+    return ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)(log_ratio, log_prob, weight, pow_exp)
 
 
 def mixed_token_losses(

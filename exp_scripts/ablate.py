@@ -44,13 +44,13 @@ class Run:
 
 
 def parse(overrides: Sequence[str]) -> tuple[Any, ...]:
-    """Experience, loss, loop and exchanged parts of a run's settings; ValueError names what is not one."""
-    from minimal_settings import settings
-    from variants import parts_of
+    """Experience, loss, loop and objective of a run's settings; ValueError names what is not one."""
+    from minimal_loop import settings
+    from variants import objective_of
 
     own = dict(override.removeprefix("study.").split("=", 1) for override in overrides if override.startswith("study."))
     experience, loss, loop = settings([override for override in overrides if not override.startswith("study.")])
-    return experience, loss, loop, parts_of(own, experience)
+    return experience, loss, loop, objective_of(own)
 
 
 def perform(run: Run, folder: Path) -> float:
@@ -62,9 +62,9 @@ def perform(run: Run, folder: Path) -> float:
     from skills import load
 
     started = time.monotonic()
-    experience, loss, loop, parts = parse(run.overrides)
+    experience, loss, loop, objective = parse(run.overrides)
     policy, task = load(run.task)
-    curve = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), parts))
+    curve = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), objective))
     seconds = time.monotonic() - started
     path = run.file(folder)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,29 +1,38 @@
-"""ExGRPO (arXiv 2510.02245) on one screen: a transformers model on a CPU, no trainer, no Ray, no vLLM.
+"""ExGRPO (arXiv 2510.02245) in one file: a transformers model on a CPU, no trainer, no Ray, no vLLM.
 
     python exp_scripts/minimal_loop.py [--output outputs/minimal_loop] [key=value ...]
 
 Keys are the trainer's, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
 policy_loss.off_policy_reshape=no_reshape; and the loop's, such as loop.steps=60 or loop.seed=1. Model and questions are
-the quickstart's: sums of five numbers. `train` is the algorithm, the rest is sampling, scoring and a picture.
+the quickstart's: sums of five numbers. Read `train` first: it is the algorithm. `Policy` samples and scores.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from minimal_policy import Policy, Task, accuracy, five_numbers
-from minimal_settings import Loop, draw, settings
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory, TrajectorySelector, compute_grpo_loss
-from exgrpo.experience.config import Metric
+from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
+from exgrpo.experience.choice import View
 from exgrpo.loss_settings import LossSettings
+
+QUICKSTART = Path(__file__).resolve().parent / "quickstart"
+# keys of the trainer that this loop cannot honour, and why
+REFUSED = {
+    "exp_seed": "loop.seed seeds everything",
+    "experience_import": "this loop starts with an empty pool",
+    "exp_missing_log_probs": "every trajectory of this loop has its log-probs",
+}
 
 
 class Rows(NamedTuple):
@@ -35,128 +44,217 @@ class Rows(NamedTuple):
     past: Mapping[str, Trajectory]
 
 
+@dataclass(frozen=True)
+class Task:
+    """Questions, each a prompt, and the verifiable reward of a response to one: 0 or 1."""
+
+    train: Sequence[str]
+    test: Sequence[str]
+    reward: Callable[[str, str], float]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Settings of the loop itself: questions a step, rollouts a question."""
+
+    steps: int = 60
+    questions: int = 16
+    rollout_n: int = 8
+    lr: float = 1e-4
+    test_every: int = 10
+    seed: int = 0
+
+
+def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+    """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
+    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items()])
+    batch = {
+        "log_prob": now.log_prob,
+        "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
+        "response_mask": now.mask,
+        "group": [*rows.asked, *rows.past],
+        "is_replayed": torch.arange(len(now.log_prob)) >= len(rows.rollouts),
+    }
+    rewards = torch.tensor([*rows.rewards, *(trajectory.reward for trajectory in rows.past.values())])
+    return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
+
+
 def train(
     policy: Policy,
     task: Task,
     experience: ExperienceConfig,
     loss: LossSettings,
     loop: Loop,
-    parts: Parts | None = None,
+    objective: Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tensor, Any]] = objective,
 ) -> Iterator[dict[str, float]]:
     """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any."""
     torch.manual_seed(loop.seed)
-    parts, rng = parts or Parts(ExperiencePool(experience)), np.random.default_rng(loop.seed)
-    pool = parts.pool
-    selector = TrajectorySelector(experience.exp_metric, experience.exp_select_mode)
+    rng = np.random.default_rng(loop.seed)
+    replay = ExperienceReplay(experience, task.train, rng=rng)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
-    order = epochs(task.train, pool, loop.questions if experience.experience_skip_retired else None, rng)
-    mixing, generated = False, 0
+    questions, generated = epochs(task.train, rng), 0
     yield {"step": 0, "generated": 0, "test": accuracy(policy, task, task.test)}
     for step in range(1, loop.steps + 1):
         # 1. Questions: of medium difficulty from the pool, the others fresh. K - 1 rollouts where one is replayed.
-        replayed = pool.choose(int(experience.experience_ratio * loop.questions), rng) if mixing else []
-        fresh = take(order, loop.questions - len(replayed), replayed)
-        counts = [experience.rollout_n - 1] * len(replayed) + [experience.rollout_n] * len(fresh)
-        asked = [question for question, n in zip(replayed + fresh, counts, strict=True) for _ in range(n)]
+        drawn = replay.draw(step, loop.questions, lambda: next(questions))
+        counts = {question: loop.rollout_n - (question in drawn.replayed) for question in drawn.replayed + drawn.fresh}
+        asked = [question for question, count in counts.items() for _ in range(count)]
         rollouts = policy.sample(asked, step)
-        rewards = [task.reward(q, policy.decode(one)) for q, one in zip(asked, rollouts, strict=True)]
+        rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
 
-        # 2. Trajectories: of each replayed question the one the policy of now is surest of.
-        candidates = {question: pool.candidates(question) for question in replayed}
-        past = choose(policy, candidates, experience.exp_metric, selector, rng)
-        step_rows = Rows(asked, rollouts, rewards, past)
+        # 2. Trajectories: of each replayed question the one with the lowest entropy under the current policy.
+        choice = replay.choose(replay.candidates(drawn.replayed), policy.views)
+        past = choice.trajectories
 
         # 3. The pool observes what is fresh, once enough is solved (delayed start).
-        mixing |= experience.experience and float(np.mean(rewards)) > experience.experience_start_sratio
-        for question in replayed + fresh if mixing else []:
-            mine = [i for i, other in enumerate(asked) if other == question]
-            solved = tuple(rollouts[i] for i in mine if rewards[i])
-            pool.observe(RolloutGroup(question, len(mine), solved, replayed=int(question in past)))
-        in_pool = pool.end_step(step, {})
+        groups = []
+        for question, count in counts.items():
+            rows = [row for row, other in enumerate(asked) if other == question]
+            solved = tuple(rollouts[row] for row in rows if rewards[row] > experience.exp_success_threshold)
+            groups.append(RolloutGroup(question, count, solved, replayed=int(question in past)))
+        report = replay.observe(step, groups, choice.metrics(step))
 
         # 4. One update on groups of one replayed and K - 1 fresh rollouts.
-        value, metrics = parts.objective(policy, step_rows, experience, loss)
+        value, metrics = objective(policy, Rows(asked, rollouts, rewards, past), replay, loss)
         optimizer.zero_grad()
         value.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
 
-        generated += sum(len(one) for one in rollouts)
-        ages = [step - one.step for one in past.values()]
+        generated += sum(map(len, rollouts))
         tested = step % loop.test_every == 0 or step == loop.steps
         yield {
             "step": step,
             "generated": generated,
             "fresh_score": float(np.mean(rewards)),
             "replayed": len(past),
-            "replay_age": float(np.mean(ages)) if ages else 0.0,
+            "replay_age": choice.metrics(step)["replay_age"],
             "ratio_mean": float(metrics["replayed_ratio_mean"]),
-            "pool_trajectories": in_pool["pool_trajectories"],
-            "retired_questions": in_pool["retired_questions"],
+            "pool_trajectories": report["pool_trajectories"],
+            "retired_questions": report["retired_questions"],
             **({"test": accuracy(policy, task, task.test)} if tested else {}),
         }
 
 
-def objective(
-    policy: Policy, rows: Rows, experience: ExperienceConfig, loss: LossSettings
-) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
-    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items()])
-    fresh = len(rows.rollouts)
-    batch = {
-        "log_prob": now.log_prob,
-        "old_log_prob": now.past if experience.exp_is_correct else now.log_prob.detach(),
-        "response_mask": now.mask,
-        "group": [*rows.asked, *rows.past],
-        "is_replayed": torch.arange(len(now.log_prob)) >= fresh,
-    }
-    rewards = torch.tensor([*rows.rewards, *[1.0] * len(rows.past)])
-    return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
+def epochs(train: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[str, bool]]:
+    """The questions epoch after epoch, shuffled, and whether an epoch other than the first begins with one."""
+    for epoch in range(sys.maxsize):
+        for position, question in enumerate(rng.permutation(train).tolist()):
+            yield question, epoch > 0 and position == 0
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a study may exchange: the pool, and the objective of a step."""
+class Look(NamedTuple):
+    """Rows under the current policy, [B, T]; T counts the prompts too.
 
-    pool: ExperiencePool
-    objective: Callable[[Policy, Rows, ExperienceConfig, LossSettings], tuple[Tensor, Mapping[str, Tensor]]] = objective
+    Attributes:
+        log_prob: with gradient; past: those recorded with the rows; entropy: in nats; mask: 1 at response tokens.
+    """
 
-
-def epochs(train: Sequence[str], pool: ExperiencePool, batch: int | None, rng: np.random.Generator) -> Iterator[str]:
-    """The questions epoch after epoch, shuffled; given a batch, without those retired before while a batch remains."""
-    skipped: frozenset[str] = frozenset()
-    while True:
-        yield from (question for question in rng.permutation(train).tolist() if question not in skipped)
-        if batch is not None and len(train) - len(pool.retired) >= batch:
-            skipped = frozenset(pool.retired)
+    log_prob: Tensor
+    past: Tensor
+    entropy: Tensor
+    mask: Tensor
 
 
-def take(order: Iterator[str], number: int, barred: Sequence[str]) -> list[str]:
-    """The next questions in order, none twice and none that is barred."""
-    taken: list[str] = []
-    while len(taken) < number:
-        question = next(order)
-        if question not in taken and question not in barred:
-            taken.append(question)
-    return taken
+class Policy:
+    """A causal language model that samples trajectories and tells how it sees them now."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> None:
+        self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
+
+    def encode(self, question: str) -> list[int]:
+        """The prompt's tokens, by the model's chat template."""
+        message = [{"role": "user", "content": question}]
+        return self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+    @torch.no_grad()
+    def sample(self, questions: Sequence[str], step: int) -> list[Trajectory]:
+        """One response to each question, as sampled, with its log-probs and its mean entropy."""
+        heads = [torch.tensor(self.encode(question)) for question in questions]
+        heads_BP = pad_sequence(heads, True, self.tokenizer.pad_token_id, padding_side="left")
+        seen_BP = pad_sequence([torch.ones_like(head) for head in heads], True, padding_side="left")
+        sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        limits = {"max_new_tokens": self.max_tokens, "output_logits": True, "return_dict_in_generate": True}
+        output = self.model.generate(heads_BP, attention_mask=seen_BP, **sampling, **limits)
+        tokens_BT, logits_BTV = output.sequences[:, heads_BP.shape[1] :], torch.stack(output.logits, dim=1)
+        log_probs_BT = logits_BTV.log_softmax(-1).gather(-1, tokens_BT[..., None])[..., 0]
+        ends_BT = tokens_BT == self.tokenizer.eos_token_id
+        mask_BT = ends_BT.cumsum(1) - ends_BT.long() == 0  # the response with its end token
+        entropies_B, lengths_B = compute_entropy(logits_BTV, mask_BT), mask_BT.sum(1)
+        rows = zip(tokens_BT.numpy(), log_probs_BT.numpy(), lengths_B.tolist(), entropies_B.tolist(), strict=True)
+        return [Trajectory(tokens[:n], log_probs[:n], step, entropy) for tokens, log_probs, n, entropy in rows]
+
+    def decode(self, trajectory: Trajectory) -> str:
+        return self.tokenizer.decode(trajectory.tokens, skip_special_tokens=True)
+
+    def look(self, rows: Sequence[tuple[str, Trajectory]]) -> Look:
+        """How the policy sees these responses to these questions now."""
+        heads = [self.encode(question) for question, _ in rows]
+        tokens = [torch.tensor(head + row.tokens.tolist()) for head, (_, row) in zip(heads, rows, strict=True)]
+        tokens_BT = pad_sequence(tokens, True)
+        past_BT, mask_BT = torch.zeros(2, len(rows), tokens_BT.shape[1] - 1)
+        for row, (head, (_, trajectory)) in enumerate(zip(heads, rows, strict=True)):
+            response = slice(len(head) - 1, len(head) - 1 + len(trajectory))
+            past_BT[row, response], mask_BT[row, response] = torch.tensor(trajectory.log_probs), 1.0
+        seen_BT = pad_sequence([torch.ones_like(row) for row in tokens], True)
+        logits_BTV = self.model(tokens_BT, attention_mask=seen_BT).logits[:, :-1]
+        log_prob_BT = logits_BTV.log_softmax(-1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
+        return Look(log_prob_BT, past_BT, compute_entropy(logits_BTV.detach()), mask_BT)
+
+    @torch.no_grad()
+    def views(self, rows: Sequence[tuple[str, Trajectory]]) -> list[View]:
+        """The same, as replay asks for it: entropies and log-probs [T] of each response."""
+        now = self.look(rows)
+        masks = now.mask.bool()
+        return [View(now.entropy[row, mask].numpy(), now.log_prob[row, mask].numpy()) for row, mask in enumerate(masks)]
 
 
 @torch.no_grad()
-def choose(
-    policy: Policy,
-    candidates: Mapping[str, Sequence[Trajectory]],
-    metric: Metric,
-    selector: TrajectorySelector,
-    rng: np.random.Generator,
-) -> dict[str, Trajectory]:
-    """Each question's trajectory with the lowest entropy under the policy of now, in one pass over all candidates."""
-    rows = [(question, one) for question, found in candidates.items() for one in found]
-    if not rows:
-        return {}
-    now = policy.look(rows)
-    perplexities = (-(now.log_prob * now.mask).sum(1) / now.mask.sum(1)).exp()
-    scores = iter((perplexities if metric == "ppl" else now.entropy).tolist())
-    return {q: found[selector.choose([next(scores) for _ in found], rng)] for q, found in candidates.items()}
+def accuracy(policy: Policy, task: Task, questions: Sequence[str]) -> float:
+    """Share of sampled answers, one a question, that are right."""
+    replies = policy.sample(questions, 0)
+    return float(np.mean([task.reward(q, policy.decode(reply)) for q, reply in zip(questions, replies, strict=True)]))
+
+
+def five_numbers() -> tuple[Policy, Task]:
+    """The quickstart's model and questions: sums of five numbers, the answer in a box."""
+    sys.path.insert(0, str(QUICKSTART))
+    from tasks import answer, split_questions
+
+    questions = split_questions()
+    model = AutoModelForCausalLM.from_pretrained(QUICKSTART / "base_model")
+    policy = Policy(model.eval(), AutoTokenizer.from_pretrained(QUICKSTART / "base_model"), max_tokens=48)
+    return policy, Task(
+        questions["train"], questions["test"], lambda q, reply: reply.endswith(f"\\boxed{{{answer(q)}}}")
+    )
+
+
+def settings(overrides: Sequence[str]) -> tuple[ExperienceConfig, LossSettings, Loop]:
+    """The trainer's settings, and the loop's, of group.key=value; ValueError names what is not one."""
+    groups: dict[str, dict[str, str]] = {"trainer": {}, "policy_loss": {}, "loop": {}}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        group, _, name = key.partition(".")
+        if not equals or group not in groups:
+            allowed = ", ".join(f"{known}.<key>=<value>" for known in groups)
+            raise ValueError(f"{override}: must be one of {allowed}")
+        if group == "trainer" and name in REFUSED:
+            raise ValueError(f"{override}: {REFUSED[name]}")
+        known = {"trainer": ExperienceConfig, "policy_loss": LossSettings, "loop": Loop}[group].__annotations__
+        if name not in known:
+            raise ValueError(f"{override}: no such key; known are {', '.join(known)}")
+        groups[group][name] = value
+    loop = Loop(**{name: _number(name, value) for name, value in groups["loop"].items()})
+    experience = ExperienceConfig.from_mapping(groups["trainer"], loop.rollout_n)
+    return experience, LossSettings.from_mapping(groups["policy_loss"]), loop
+
+
+def _number(name: str, value: str) -> Any:
+    kind = type(getattr(Loop, name))
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"loop.{name}={value}: must be an {kind.__name__}") from None
 
 
 def main() -> None:
@@ -176,6 +274,24 @@ def main() -> None:
         print("  ".join(f"{name} {value:.6g}" for name, value in row.items()), flush=True)
     draw(curve, arguments.output / "curve.png")
     print(f"curve in {arguments.output / 'curve.png'}")
+
+
+def draw(curve: Sequence[Mapping[str, float]], path: Path) -> None:
+    """A picture of the run: accuracy, and how many of a step's groups held a replayed trajectory."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (top, bottom) = plt.subplots(2, 1, figsize=(7, 5), sharex=True, height_ratios=(3, 1))
+    for name, label, style in (("fresh_score", "training questions", "-"), ("test", "test questions", "o-")):
+        points = [(row["step"], row[name]) for row in curve if name in row]
+        top.plot(*zip(*points, strict=True), style, label=label, markersize=4)
+    top.set(ylabel="share of answers right", ylim=(0, 1))
+    top.legend(frameon=False)
+    bottom.bar([row["step"] for row in curve], [row.get("replayed", 0) for row in curve], color="tab:green")
+    bottom.set(xlabel="step", ylabel="replayed")
+    figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 if __name__ == "__main__":

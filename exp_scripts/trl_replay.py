@@ -5,7 +5,7 @@
 
 A group that replays holds one recorded trajectory and K - 1 fresh ones. Three hooks are all of it, none private:
 `rollout_func` asks replayed questions beside fresh ones and hands out recorded tokens with their log-probs; the reward
-function puts what was generated into the buffer; `compute_loss`, which transformers documents for subclasses, takes the
+function has replay observe what was generated; `compute_loss`, which transformers documents for subclasses, takes the
 mixed-policy loss, since no setting of TRL's own knows replayed rows. Left out: several processes, evaluation by the
 trainer, and more than one update for each generated batch. `--off` is plain GRPO through the same program.
 """
@@ -59,7 +59,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from transformers.utils import logging  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
-from exgrpo import DifficultyBucketer, ReplayBatch, SelectiveReplay, TrajectoryBuffer, compute_entropy  # noqa: E402
+from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy  # noqa: E402
+from exgrpo.experience.choice import View  # noqa: E402
 from exgrpo.loss_settings import LossSettings  # noqa: E402
 from exgrpo.mix_core_alg import mixed_token_losses  # noqa: E402
 
@@ -80,81 +81,85 @@ def padded(rows: Sequence[Any], side: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Replay:
-    """TRL's `rollout_func` and reward function, over one buffer."""
+    """TRL's `rollout_func` and reward function, over one ExperienceReplay."""
 
-    def __init__(self, tokenizer: Any, seed: int, off: bool) -> None:
-        # The latest groups of a question say how difficult it is, as in the paper.
-        self.buffer = TrajectoryBuffer(bucketer=DifficultyBucketer(window_size=K), difficulty_tiers=K - 1, seed=seed)
-        self.policy = SelectiveReplay(replay_probability=0.0 if off else 1.0, medium_difficulty_range=(0.05, 0.95))
+    def __init__(self, tokenizer: Any, questions: Sequence[str], seed: int, off: bool) -> None:
+        # TRL deals the questions and shuffles them anew without a word: nobody here knows when an epoch begins.
+        config = ExperienceConfig(
+            K, experience=not off, experience_start_sratio=0, experience_skip_retired=False, exp_seed=seed
+        )
+        self.replay = ExperienceReplay(config, questions)
         self.tokenizer = tokenizer
         self.waiting: deque[str] = deque()  # questions TRL has dealt and whose place a replayed one has taken
-        self.replayed = 0
-        self.fresh_reward = 0.0
+        self.choice_metrics: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
 
     def rollout(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """K rows for each question. TRL's extra fields: what was asked, and what the buffer has to know of each row."""
+        """K rows for each question. TRL's extra fields: what was asked, and what replay has to know of each row."""
         self.waiting.extend(prompts[::K])
-        groups, model = len(prompts) // K, trainer.accelerator.unwrap_model(trainer.model)
-        self.buffer.policy_snapshot = trainer.state.global_step
-        batch = self.policy.choose(self.buffer, groups // 2, lambda candidates: self.entropies(model, candidates))
-        replayed = batch.prompts if batch else []
-        self.replayed = len(replayed)
-        fresh = self.next_fresh(groups - len(replayed), replayed)
-        asked = [prompt for prompt in fresh for _ in range(K)] + [prompt for prompt in replayed for _ in range(K - 1)]
-        rows = self.generate(model, asked)
-        for prompt, tokens, log_probs in zip(replayed, batch.tokens, batch.log_probs, strict=True) if batch else []:
-            rows.append({"asked": prompt, "tokens": tokens.tolist(), "logprobs": log_probs.tolist(), "recorded": None})
+        step, model = trainer.state.global_step + 1, trainer.accelerator.unwrap_model(trainer.model)
+        drawn = self.replay.draw(step, len(prompts) // K, lambda: (self.waiting.popleft(), False))
+        asked = [prompt for prompt in drawn.fresh for _ in range(K)]
+        asked += [prompt for prompt in drawn.replayed for _ in range(K - 1)]
+        rows = [
+            {"asked": prompt, "tokens": one.tokens.tolist(), "logprobs": [nan] * len(one), "fresh": vars(one)}
+            for prompt, one in zip(asked, self.generate(model, asked, step), strict=True)
+        ]
+        choice = self.replay.choose(
+            self.replay.candidates(drawn.replayed), lambda candidates: self.views(model, candidates)
+        )
+        self.choice_metrics = choice.metrics(step)
+        for prompt, past in choice.trajectories.items():
+            rows.append(
+                {"asked": prompt, "tokens": past.tokens.tolist(), "logprobs": past.log_probs.tolist(), "fresh": None}
+            )
         # To TRL, K rows in succession are a group.
-        rows.sort(key=lambda row: (fresh + replayed).index(row["asked"]))
+        rows.sort(key=lambda row: (drawn.fresh + drawn.replayed).index(row["asked"]))
         return {
             "prompt_ids": self.tokenizer([row["asked"] for row in rows])["input_ids"],
             "completion_ids": [row["tokens"] for row in rows],
             "logprobs": [row["logprobs"] for row in rows],
             "asked": [row["asked"] for row in rows],
-            "recorded": [row["recorded"] for row in rows],
+            "fresh": [row["fresh"] for row in rows],
         }
 
-    def next_fresh(self, count: int, replayed: list[str]) -> list[str]:
-        """The questions that have waited longest; one that is replayed in this step goes on waiting."""
-        fresh = list(dict.fromkeys(prompt for prompt in self.waiting if prompt not in replayed))[:count]
-        for prompt in fresh:
-            self.waiting.remove(prompt)
-        return fresh
-
     @torch.no_grad()
-    def generate(self, model: Any, asked: list[str]) -> list[dict[str, Any]]:
-        """A sampled response to each. NaN for log-probs marks a fresh row: it is this step's own."""
-        ids, mask = padded(self.tokenizer(asked)["input_ids"], "left")
+    def generate(self, model: Any, asked: Sequence[str], step: int) -> list[Trajectory]:
+        """A sampled response to each."""
+        ids, mask = padded(self.tokenizer(list(asked))["input_ids"], "left")
         sampled = model.generate(
             input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, top_p=1.0, max_new_tokens=LONGEST
         )[:, ids.shape[1] :]
         ended = (sampled == self.tokenizer.eos_token_id).int()
-        kept = (ended.cumsum(dim=1) - ended == 0).long()  # up to the first end of the text, which belongs to it
-        logits, log_probs = logits_and_log_probs(model, (ids, mask), (sampled, kept))
+        kept = ended.cumsum(dim=1) - ended == 0  # up to the first end of the text, which belongs to it
+        logits, log_probs = logits_and_log_probs(model, (ids, mask), (sampled, kept.long()))
         entropies = compute_entropy(logits, kept).tolist()
-        rows = []
-        for row, prompt in enumerate(asked):
-            tokens, past = sampled[row, kept[row].bool()].tolist(), log_probs[row, kept[row].bool()].tolist()
-            recorded = {"tokens": tokens, "log_probs": past, "entropy": entropies[row]}
-            rows.append({"asked": prompt, "tokens": tokens, "logprobs": [nan] * len(tokens), "recorded": recorded})
-        return rows
+        return [
+            Trajectory(sampled[row, kept[row]].numpy(), log_probs[row, kept[row]].numpy(), step, entropies[row])
+            for row in range(len(asked))
+        ]
 
     @torch.no_grad()
-    def entropies(self, model: Any, candidates: ReplayBatch) -> list[float]:
-        """Mean token entropies under the policy of now, which choose among a question's trajectories (section 3.2)."""
-        prompts = padded(self.tokenizer(candidates.prompts)["input_ids"], "left")
-        responses = padded(candidates.tokens, "right")
-        logits, _ = logits_and_log_probs(model, prompts, responses)
-        return compute_entropy(logits, responses[1]).tolist()
+    def views(self, model: Any, candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:
+        """How the current policy sees them, which chooses among a question's trajectories (section 3.2)."""
+        prompts = padded(self.tokenizer([prompt for prompt, _ in candidates])["input_ids"], "left")
+        responses = padded([past.tokens for _, past in candidates], "right")
+        logits, log_probs = logits_and_log_probs(model, prompts, responses)
+        entropies, masks = compute_entropy(logits), responses[1].bool()
+        return [View(entropies[row, mask].numpy(), log_probs[row, mask].numpy()) for row, mask in enumerate(masks)]
 
-    def reward(self, completions: list[str], asked: list[str], recorded: list[Any], **_: Any) -> list[float]:
-        """1 for the right sum in a box, else 0. What is fresh goes into the buffer, failures included."""
+    def reward(
+        self, completions: list[str], asked: list[str], fresh: list[Any], trainer_state: Any, **_: Any
+    ) -> list[float]:
+        """1 for the right sum in a box, else 0. What is fresh is observed."""
         rewards = [right(prompt, completion) for prompt, completion in zip(asked, completions, strict=True)]
-        fresh = [row for row in range(len(asked)) if recorded[row] is not None]
-        self.fresh_reward = sum(rewards[row] for row in fresh) / len(fresh)
-        for row in fresh:
-            texts = {"prompt": asked[row], "rollout": completions[row]}
-            self.buffer.add(texts | {"reward": rewards[row], "is_correct": rewards[row] == 1} | recorded[row])
+        groups = []
+        for prompt in dict.fromkeys(asked):
+            rows = [row for row, other in enumerate(asked) if other == prompt]
+            generated = [row for row in rows if fresh[row] is not None]
+            solved = tuple(Trajectory(**fresh[row]) for row in generated if rewards[row])
+            groups.append(RolloutGroup(prompt, len(generated), solved, replayed=len(rows) - len(generated)))
+        self.metrics = self.replay.observe(trainer_state.global_step + 1, groups, self.choice_metrics)
         return rewards
 
 
@@ -165,7 +170,7 @@ def right(prompt: str, completion: str) -> float:
 
 
 class ReplayTrainer(GRPOTrainer):
-    """GRPOTrainer with the mixed-policy loss (equation 4) in the place of its own."""
+    """GRPOTrainer with the mixed-policy loss (equation 4) instead of its own."""
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -189,19 +194,20 @@ class Line(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and "reward" in logs:
-            replay = self.replay
+            metrics = self.replay.metrics | self.replay.choice_metrics
             print(
-                f"step {state.global_step:3d}  reward {logs['reward']:.3f}  fresh {replay.fresh_reward:.3f}  "
-                f"replayed {replay.replayed}  pool {len(replay.buffer)}",
+                f"step {state.global_step:3d}  reward {logs['reward']:.3f}  fresh {metrics['fresh_score']:.3f}  "
+                f"replayed {metrics['replayed_groups']:.0f}  pool {metrics['pool_trajectories']:.0f}",
                 flush=True,
             )
 
 
 def accuracy(replay: Replay, model: Any, questions: list[str]) -> float:
     """Share of right answers, one sampled for each question."""
-    rows = replay.generate(model, [f"{question}\n" for question in questions])
-    texts = replay.tokenizer.batch_decode([row["tokens"] for row in rows], skip_special_tokens=True)
-    return sum(right(row["asked"], text) for row, text in zip(rows, texts, strict=True)) / len(rows)
+    prompts = [f"{question}\n" for question in questions]
+    rows = replay.generate(model, prompts, 0)
+    texts = replay.tokenizer.batch_decode([row.tokens for row in rows], skip_special_tokens=True)
+    return sum(map(right, prompts, texts)) / len(rows)
 
 
 def main(options: argparse.Namespace) -> None:
@@ -212,7 +218,8 @@ def main(options: argparse.Namespace) -> None:
     split, base = tasks.split_questions(), HERE / "quickstart" / "base_model"
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    replay = Replay(tokenizer, options.seed, options.off)
+    prompts = [f"{question}\n" for question in split["train"]]
+    replay = Replay(tokenizer, prompts, options.seed, options.off)
     print(f"before: accuracy {accuracy(replay, model, split['test']):.3f} on {len(split['test'])} held-out questions")
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
@@ -234,7 +241,7 @@ def main(options: argparse.Namespace) -> None:
             report_to="none",
             disable_tqdm=True,
         )
-        data = Dataset.from_dict({"prompt": [f"{question}\n" for question in split["train"]]})
+        data = Dataset.from_dict({"prompt": prompts})
         trainer = ReplayTrainer(model, replay.reward, config, data, None, tokenizer, rollout_func=replay.rollout)
         trainer.add_callback(Line(replay))
         trainer.remove_callback(PrinterCallback)

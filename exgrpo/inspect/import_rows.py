@@ -32,8 +32,8 @@ class RowImporter:
     """Checks rows one by one; it remembers what it has accepted, to know duplicates.
 
     A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
-    without `log_probs`, or a `response`, which is tokenised and ended. `successes`, `entropy`, `loss_mask`, `reward` and
-    `note` are optional; a `step` is not read: to the training that imports it, a trajectory is of step 0.
+    without `log_probs`, or a `response`, which is tokenised and ended. Optional are `successes`, `entropy`,
+    `loss_mask`, `reward` and `note`; a `step` is not read: to the training that imports it, a trajectory is of step 0.
     A row that says its answer is wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is
     refused.
 

@@ -10,7 +10,7 @@ together with replay.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import Any
 
 import torch
@@ -27,31 +27,21 @@ from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.phase import ON_POLICY, REPLAYED
 from exgrpo.on_verl.released_scale import RELEASED_GPUS
 
-
-@dataclass
-class MixPolicyLossConfig(PolicyLossConfig):
-    """verl's policy-loss settings and those of :class:`exgrpo.loss_settings.LossSettings`, by the same names.
+# of LossSettings, PPO's clip range is verl's own setting elsewhere
+_OURS = [each for each in fields(LossSettings) if not each.name.startswith("cliprange_")]
+MixPolicyLossConfig = make_dataclass(
+    "MixPolicyLossConfig",
+    [("entropy_agg", str, "verl"), *((each.name, each.type, each.default) for each in _OURS)],
+    bases=(PolicyLossConfig,),
+    namespace={
+        "__module__": __name__,
+        "__doc__": """verl's policy-loss settings and those of exgrpo.loss_settings.LossSettings, by the same names.
 
     ``entropy_agg`` is how token entropies make the entropy bonus: ``verl``, as the token losses make the loss, or
-    ``released``, see :mod:`exgrpo.on_verl.released_scale`.
-    """
-
-    entropy_agg: str = "verl"
-    off_policy_reshape: str = "p_div_p_0.1"
-    off_policy_reshape_weight: float = 1.0
-    off_policy_reshape_pow_exp: float = 0.5
-    on_policy_reshape: str = "no_reshape"
-    on_policy_reshape_weight: float = 1.0
-    on_policy_reshape_pow_exp: float = 0.5
-    off_policy_max_clip: float = -1.0
-    off_policy_min_clip: float = -1.0
-    all_max_clip: float = -1.0
-    loss_remove_clip: bool = True
-    clip_upper_bound: float = 1.0
-
-
-# the settings of LossSettings that this configuration carries; the others are PPO's
-_SHARED = {field.name for field in fields(MixPolicyLossConfig)} & {field.name for field in fields(LossSettings)}
+    ``released``, see exgrpo.on_verl.released_scale.
+    """,
+    },
+)
 
 
 @dataclass
@@ -84,7 +74,7 @@ def compute_policy_loss_exgrpo(
     settings = LossSettings(
         cliprange_low=config.clip_ratio_low,
         cliprange_high=config.clip_ratio_high,
-        **{name: getattr(loss_config, name) for name in _SHARED},
+        **{each.name: getattr(loss_config, each.name) for each in _OURS},
     )
     settings = settings if mixed else replace(settings, loss_remove_clip=False)  # delayed start: plain PPO until then
     token_losses, sums = token_losses_and_sums(

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from exgrpo.open_table import file_of
 from exgrpo.preflight.train_files import is_local
 
 # one path or a list of them; each is read as a path whether or not it is there
@@ -28,14 +29,24 @@ _PATHS_OR_NAMES = [
     "reward.custom_reward_function.path",
     "trainer.v1.sampler.custom_sampler.path",
 ]
+# rules of somebody else, path/file.py:name
+_RULES = [
+    "trainer.exp_bucket_manager",
+    "trainer.exp_metric",
+    "trainer.exp_difficulty",
+    "trainer.exp_retirement",
+    "trainer.exp_eviction",
+    "actor_rollout_ref.actor.policy_loss.off_policy_reshape",
+    "actor_rollout_ref.actor.policy_loss.on_policy_reshape",
+]
 
 
 def make_absolute(config: DictConfig) -> None:
     """Rewrite the configuration's local paths, ``~`` and relative ones, in place; remote ones are left alone."""
-    for keys, change in ((_PATHS, _absolute), (_PATHS_OR_NAMES, _absolute_if_there)):
+    for keys, change in ((_PATHS, _absolute), (_PATHS_OR_NAMES, _absolute_if_there), (_RULES, _absolute_rule)):
         for key in keys:
             value = OmegaConf.select(config, key)
-            if value is not None:
+            if isinstance(value, str | list | ListConfig):  # a rule's key may be False
                 OmegaConf.update(config, key, _each(value, change))
 
 
@@ -45,6 +56,11 @@ def _each(value: Any, change: Callable[[str], str]) -> Any:
 
 def _absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path)) if path and is_local(path) else path
+
+
+def _absolute_rule(name: str) -> str:
+    file = file_of(name)
+    return name if file is None else f"{_absolute(file)}:{name.rpartition(':')[2]}"
 
 
 def _absolute_if_there(path: str) -> str:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
 
 from make_base import build_model, build_tokenizer  # noqa: E402
-from minimal_policy import Policy, Task  # noqa: E402
+from minimal_loop import Policy, Task  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
 
 TRAIN, TEST, HELD_BACK = 256, 512, 4608

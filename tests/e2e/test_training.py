@@ -12,6 +12,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.saved.pool_folder import PoolFolder
 
 ALWAYS = ["experience/fresh_score", "experience/replayed_groups", "experience/seconds", "actor/replayed_ess"]
 
@@ -107,9 +108,9 @@ def teacher(questions, folder):
     pool = ExperiencePool(ExperienceConfig(rollout_n=4))
     for prompt, answer in pd.read_parquet(files[0])[["prompt", "reward_model"]].itertuples(index=False):
         tokens = tokenizer.encode(f"\\boxed{{{answer['ground_truth']}}}<|im_end|>")
-        pool.seed(question_id(prompt[-1]["content"]), 2, Trajectory.without_log_probs(tokens, step=0))
+        pool.file(question_id(prompt[-1]["content"]), 2, Trajectory.without_log_probs(tokens, step=0))
     identity = {"data_fingerprint": fingerprint(read_question_ids(files, "prompt"))}
-    pool.save(folder, 0, identity | {"tokenizer": tokenizer_fingerprint(tokenizer)})
+    PoolFolder().save(pool, folder, 0, identity | {"tokenizer": tokenizer_fingerprint(tokenizer)})
     return folder
 
 

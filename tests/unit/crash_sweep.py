@@ -33,6 +33,7 @@ from exgrpo.saved import pool_segments
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experience_start_sratio=0)
 KEEP = 2
 IDENTITY = {"data_fingerprint": "f", "tokenizer": "t", "questions": 30}
+QUESTIONS = [f"q{number}" for number in range(30)]
 # write, pwrite64, writev, ftruncate, sendfile, copy_file_range, creat, mkdir(at), rename(at, at2), link(at), unlink(at)
 # and rmdir, fsync, fdatasync; openat if it may change something
 TOUCHES_DISK = {1, 18, 20, 77, 40, 326, 85, 83, 258, 82, 264, 316, 86, 265, 87, 263, 84, 74, 75}
@@ -52,7 +53,7 @@ class Trainer:
         class Node(dict):
             resume_mode, default_local_dir = "auto", str(root)
 
-        self.step, self.pool, self.state = checkpoints.open_experience(Node(), CONFIG, IDENTITY)
+        self.step, self.replay, self.disk = checkpoints.open_experience(Node(), CONFIG, IDENTITY, QUESTIONS)
         if self.step:
             weights = (checkpoints.step_folder(root, self.step) / "actor" / "weights").read_text()
             assert weights == str(self.step), f"pool of step {self.step} with weights of step {weights}"
@@ -67,19 +68,20 @@ class Trainer:
         """One step, the same whoever does it."""
         self.step += 1
         rng = np.random.default_rng(self.step)
-        self.pool.choose(3, self.state.rng)
+        self.replay.pool.choose(3, self.replay.rng)
+        groups = []
         for question in rng.permutation(30)[:12]:
             solved = int(rng.integers(0, 9))
             successes = [
                 Trajectory(rng.integers(0, 9, 5), -rng.random(5), self.step, rng.random()) for _ in range(solved)
             ]
-            self.pool.observe(RolloutGroup(f"q{question}", 8, tuple(successes)))
-        self.pool.end_step(self.step, {"fresh_score": 0.5})
+            groups.append(RolloutGroup(f"q{question}", 8, tuple(successes)))
+        self.replay.observe(self.step, groups, {})
 
     def save(self):
         """As ExperienceMixPPOTrainer._save_checkpoint."""
         folder = checkpoints.step_folder(self.root, self.step)
-        self.pool.save(folder / checkpoints.POOL, self.step, IDENTITY, self.state.to_json())
+        self.disk.save(self.replay.pool, folder / checkpoints.POOL, self.step, IDENTITY, self.replay.state())
         self.rotation.make_room(self.step)
         self.verl(folder)
 
@@ -95,11 +97,10 @@ class Trainer:
 
     def digest(self):
         """Everything a resumed run goes by."""
-        snapshot = [list(self.pool._buckets.state()), self.pool._history, self.pool.metrics(), self.state.to_json()]
-        rows = [
-            (s, q, t.key, t.log_probs.tobytes(), t.step, t.entropy) for s, q, t in self.pool._store.records(0, 10**9)
-        ]
-        return self.step, hashlib.sha256(repr((snapshot, rows)).encode()).hexdigest()
+        held = self.replay.pool.snapshot()
+        facts = [list(held.state), held.history, self.replay.pool.metrics(), self.replay.state()]
+        rows = [(s, q, t.key, t.log_probs.tobytes(), t.step, t.entropy) for s, q, t in held.records(0, 10**9)]
+        return self.step, hashlib.sha256(repr((facts, rows)).encode()).hexdigest()
 
 
 def forked(work):

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl.candidate_scoring import dealt, promising
+from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.on_verl.candidate_scoring import dealt
 
 UNKNOWN = math.nan
 
@@ -17,7 +17,8 @@ def candidates(*entropies):
 
 def kept(found, limit, **keys):
     """Positions of what is left."""
-    left = promising(found, ExperienceConfig(rollout_n=8, exp_max_candidates=limit, **keys))
+    selector = TrajectorySelector(keys.get("exp_metric", "ent"), keys.get("exp_select_mode", "argmin"))
+    left = selector.promising(found, limit)
     return [next(i for i, one in enumerate(found) if one is trajectory) for trajectory in left]
 
 

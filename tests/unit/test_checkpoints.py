@@ -5,10 +5,11 @@ from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl import checkpoints
 from exgrpo.saved.pool_files import DamagedPool
+from exgrpo.saved.pool_folder import PoolFolder
 
 CONFIG = ExperienceConfig(rollout_n=8)
 IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 3}
@@ -17,10 +18,10 @@ IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 3}
 def make(root, step, *, data=True, actor=True):
     """A checkpoint whose pool holds one trajectory of that step."""
     folder = checkpoints.step_folder(root, step)
-    pool, state = ExperiencePool(CONFIG), ReplayState.start(CONFIG)
-    pool.observe(RolloutGroup("q", 8, (Trajectory([step], [-1.0], step),)))
-    state.deferred.append(f"after {step}")
-    pool.save(folder / checkpoints.POOL, step, IDENTITY, state.to_json())
+    replay = ExperienceReplay(CONFIG, ["q"])
+    replay.pool.observe(RolloutGroup("q", 8, (Trajectory([step], [-1.0], step),)))
+    state = replay.state() | {"deferred": [f"after {step}"]}
+    PoolFolder().save(replay.pool, folder / checkpoints.POOL, step, IDENTITY, state)
     if actor:
         (folder / "actor").mkdir()
     if data:
@@ -31,8 +32,9 @@ def make(root, step, *, data=True, actor=True):
 
 def open_(root, mode="auto", path=None, config=CONFIG, **identity):
     trainer = OmegaConf.create({"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(root)})
-    step, pool, state = checkpoints.open_experience(trainer, config, IDENTITY | identity)
-    return step, [t.step for t in pool.candidates("q")] if pool.eligible else [], state.deferred
+    step, replay, _ = checkpoints.open_experience(trainer, config, IDENTITY | identity, ["q"])
+    steps = [each.step for each in replay.pool.candidates("q")] if replay.pool.eligible else []
+    return step, steps, replay.state()["deferred"]
 
 
 def damage(folder):
@@ -108,8 +110,8 @@ def test_a_given_path_is_taken_or_refused(tmp_path):
 
 def test_a_new_run_starts_with_the_imported_pool_and_a_resumed_one_does_not(tmp_path):
     imported = ExperiencePool(CONFIG)
-    imported.seed("q", 4, Trajectory.without_log_probs([7], 0))
-    imported.save(tmp_path / "teacher", 0, {"data_fingerprint": "d", "tokenizer": "t"})
+    imported.file("q", 4, Trajectory.without_log_probs([7], 0))
+    PoolFolder().save(imported, tmp_path / "teacher", 0, {"data_fingerprint": "d", "tokenizer": "t"})
     config = ExperienceConfig(rollout_n=8, experience_import=str(tmp_path / "teacher"))
     (tmp_path / "run").mkdir()
     assert open_(tmp_path / "run", config=config) == (0, [0], [])

@@ -17,6 +17,7 @@ from exgrpo.inspect.import_rows import RowImporter
 from exgrpo.inspect.questions import Question, ids_by_text, read_questions
 from exgrpo.saved.exchange import read_rows, to_row, write_rows
 from exgrpo.saved.pool_files import read_saved
+from exgrpo.saved.pool_folder import PoolFolder
 
 VOCABULARY = ["<end>", *"abcdefgh"]
 
@@ -248,7 +249,7 @@ def test_an_imported_pool_is_one_a_training_loads(tmp_path, train_file, letters,
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
     import_command(tmp_path / "rows.jsonl", tmp_path / "pool", train_file, "--successes", "2")
     identity = {"data_fingerprint": fingerprint(read_questions([str(train_file)]))}
-    pool = ExperiencePool.load(tmp_path / "pool", ExperienceConfig(rollout_n=8), 0, identity)
+    pool = PoolFolder().load(tmp_path / "pool", ExperienceConfig(rollout_n=8), 0, identity)
     assert [trajectory.tokens.tolist() for trajectory in pool.candidates("why")] == [[1, 2, 0], [8, 0]]
     assert read_saved(tmp_path / "pool").state.buckets == [7]  # the latest row's
     refused = [json.loads(line) for line in (tmp_path / "pool.rejected.jsonl").read_text().splitlines()]
@@ -262,8 +263,8 @@ def test_a_pool_that_was_exported_and_imported_holds_the_same(tmp_path, train_fi
     pool = ExperiencePool(ExperienceConfig(rollout_n=8, experience_max_per_question=1000))
     names = list(read_questions([str(train_file)]))
     for number, trajectory in enumerate(random_trajectories(60)):
-        pool.seed(names[number % 3], 1 + number % 3, trajectory)
-    pool.save(tmp_path / "pool", 90, {})
+        pool.file(names[number % 3], 1 + number % 3, trajectory)
+    PoolFolder().save(pool, tmp_path / "pool", 90, {})
     export = tmp_path / f"rows{suffix}"
     inspect.main(
         [str(tmp_path / "pool"), "--export", str(export), "--train_files", str(train_file), "--tokenizer", "x"]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool, Outcome, success_bucket
+from exgrpo.experience.experience_pool import ExperiencePool, Outcome
+from exgrpo.experience.rules import success_rate
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 STORED, RETIRED, SKIPPED = Outcome.STORED, Outcome.RETIRED, Outcome.SKIPPED
@@ -29,7 +30,7 @@ def tokens_of(pool, question):
 
 
 def bucket_of(pool, question):
-    return pool._buckets.place(question)[0]
+    return pool.bucket(question)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +49,18 @@ def bucket_of(pool, question):
     ],
 )
 def test_bucket_is_the_fresh_success_rate_out_of_k(solved, size, replayed, bucket):
-    assert success_bucket(group("q", size, *[success(1)] * solved, replayed=replayed), 8) == bucket
+    assert success_rate(group("q", size, *[success(1)] * solved, replayed=replayed), 8) == bucket
 
 
 def test_a_tie_goes_to_the_even_count():
-    assert success_bucket(group("q", 4, success(1)), 6) == 2  # 1.5
-    assert success_bucket(group("q", 4, *[success(1)] * 3), 6) == 4  # 4.5
+    assert success_rate(group("q", 4, success(1)), 6) == 2  # 1.5
+    assert success_rate(group("q", 4, *[success(1)] * 3), 6) == 4  # 4.5
 
 
 @pytest.mark.parametrize("rollout_n", [2, 3, 4, 7, 8, 16])
 def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
     for size in range(1, rollout_n + 1):
-        buckets = [success_bucket(group("q", size, *[success(1)] * solved), rollout_n) for solved in range(size + 1)]
+        buckets = [success_rate(group("q", size, *[success(1)] * solved), rollout_n) for solved in range(size + 1)]
         assert buckets[0] == 0 and buckets[-1] == rollout_n
         assert all(1 <= bucket < rollout_n for bucket in buckets[1:-1])
         assert buckets == sorted(buckets)
@@ -257,17 +258,17 @@ def test_each_step_is_noted_with_what_the_caller_measured():
 
 def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool = new_pool()
-    pool.seed("a", 4, Trajectory.without_log_probs([1], 0))
-    pool.seed("a", 4, success(2))
+    pool.file("a", 4, Trajectory.without_log_probs([1], 0))
+    pool.file("a", 4, success(2))
     assert pool.metrics()["bucket_4"] == 1 and tokens_of(pool, "a") == [(1,), (2,)]
-    pool.seed("waits", 0, success(1))
+    pool.file("waits", 0, success(1))
     assert pool.choose(9, np.random.default_rng(0)) == ["a"]
     for bucket in (-1, 9):
         with pytest.raises(ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"):
-            pool.seed("b", bucket, success(1))
+            pool.file("b", bucket, success(1))
     pool.observe(group("b", 8, *map(success, range(8))))
     with pytest.raises(ValueError, match="question 'b' is retired"):
-        pool.seed("b", 4, success(1))
+        pool.file("b", 4, success(1))
     pool.check_invariants()
 
 

@@ -11,11 +11,13 @@ from omegaconf import OmegaConf
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions
-from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.saved.pool_files import read_manifest
+from exgrpo.saved.pool_folder import PoolFolder
 
-CONFIG = ExperienceConfig(rollout_n=2, experience_start_sratio=0)
+# one replayed question a step
+CONFIG = ExperienceConfig(rollout_n=2, experience_start_sratio=0, experience_ratio=0.25)
 IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 12}
 QUESTIONS = [f"q{n}" for n in range(12)]
 EASY = {"q2", "q5", "q7", "q8"}  # solved by every rollout
@@ -39,9 +41,8 @@ class Data:
         return self.questions[place], epoch > 0 and place == 0
 
 
-def stream(pool, state=None, **keys):
-    settings = {"questions": QUESTIONS, "batch": BATCH, "skip_retired": True} | keys
-    return FreshQuestions(pool, state or ReplayState.start(CONFIG), **settings)
+def stream(pool, skip_retired=True):
+    return FreshQuestions(pool, QUESTIONS, skip_retired)
 
 
 def test_a_retired_question_leaves_with_the_next_epoch_and_not_before():
@@ -84,10 +85,9 @@ def test_a_step_that_needs_more_than_a_batch_gets_retired_questions_again():
 
 
 def test_a_question_of_the_step_waits_for_the_next():
-    state = ReplayState.start(CONFIG)
-    fresh, data = stream(ExperiencePool(CONFIG), state), Data()
-    assert fresh.take(2, {"q0", "q2"}, data) == ["q1", "q3"] and state.deferred == ["q0", "q2"]
-    assert fresh.take(3, {"q2"}, data) == ["q0", "q4", "q5"] and state.deferred == ["q2"]
+    fresh, data = stream(ExperiencePool(CONFIG)), Data()
+    assert fresh.take(2, {"q0", "q2"}, data) == ["q1", "q3"] and fresh.deferred == ["q0", "q2"]
+    assert fresh.take(3, {"q2"}, data) == ["q0", "q4", "q5"] and fresh.deferred == ["q2"]
 
 
 def test_nothing_is_left_when_every_question_of_the_data_is_retired():
@@ -126,29 +126,29 @@ class Training:
             data, 1, sampler=sampler, num_workers=workers, collate_fn=collate_fn
         )
         trainer.train_dataloader_it = None
-        self.pool, self.state, self.step = ExperiencePool(CONFIG), ReplayState.start(CONFIG), 0
+        self.replay, self.disk, self.step = ExperienceReplay(CONFIG, QUESTIONS), PoolFolder(), 0
         if resumed is not None:
             self.step = resumed
-            self.pool = ExperiencePool.load(folder / f"pool{resumed}", CONFIG, resumed, IDENTITY)
-            self.state = ReplayState.from_json(read_manifest(folder / f"pool{resumed}")["replay_state"])
+            pool = self.disk.load(folder / f"pool{resumed}", CONFIG, resumed, IDENTITY)
+            self.replay = ExperienceReplay(CONFIG, QUESTIONS, pool)
+            self.replay.restore(read_manifest(folder / f"pool{resumed}")["replay_state"])
             trainer.train_dataloader.load_state_dict(torch.load(folder / f"data{resumed}.pt", weights_only=False))
-        trainer.fresh = FreshQuestions(self.pool, self.state, QUESTIONS, BATCH, skip_retired=True)
 
     def run(self, steps):
         drawn = []
         while self.step < steps:
             self.step += 1
-            replayed = self.pool.choose(1, self.state.rng, exclude=frozenset(self.state.deferred))
-            fresh = self.trainer.fresh.take(BATCH - len(replayed), frozenset(replayed), self.trainer._fetch_question)
+            replayed, fresh, _ = self.replay.draw(self.step, BATCH, self.trainer._next_question)
+            groups = []
             for question in fresh + replayed:
                 solved = 2 if question in EASY else 1
                 rows = tuple(Trajectory([self.step, n], [-1.0, -1.0], self.step) for n in range(solved))
-                self.pool.observe(RolloutGroup(question, 2, rows))
-            self.pool.save(
-                self.folder / f"pool{self.step}", self.step, IDENTITY, json.loads(json.dumps(self.state.to_json()))
-            )
+                groups.append(RolloutGroup(question, 2, rows))
+            self.replay.observe(self.step, groups, {})
+            state = json.loads(json.dumps(self.replay.state()))
+            self.disk.save(self.replay.pool, self.folder / f"pool{self.step}", self.step, IDENTITY, state)
             torch.save(self.trainer.train_dataloader.state_dict(), self.folder / f"data{self.step}.pt")
-            drawn.append((fresh, replayed, self.state.skipped))
+            drawn.append((fresh, replayed, state["skipped"]))
         return drawn
 
 
@@ -174,7 +174,7 @@ def test_a_run_ends_with_the_step_that_retires_the_last_question(monkeypatch, ca
     monkeypatch.setattr(ExperienceMixPPOTrainer, "_save_checkpoint", lambda self: saved.append(self.global_steps))
     pool = ExperiencePool(CONFIG)
     trainer = object.__new__(ExperienceMixPPOTrainer)
-    trainer.experience, trainer.fresh = CONFIG, stream(pool)
+    trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, QUESTIONS, pool)
     trainer.config = SimpleNamespace(trainer=SimpleNamespace(save_freq=5))
     trainer.total_training_steps, trainer.global_steps = 100, 6
     trainer.on_step_end()
@@ -190,5 +190,5 @@ def test_the_order_of_retirement_survives_a_save(tmp_path):
     pool = ExperiencePool(CONFIG)
     order = np.random.default_rng(0).permutation(QUESTIONS).tolist()
     retire(pool, *order)
-    pool.save(tmp_path / "pool", 1, IDENTITY)
-    assert ExperiencePool.load(tmp_path / "pool", CONFIG, 1, IDENTITY).retired == order
+    PoolFolder().save(pool, tmp_path / "pool", 1, IDENTITY)
+    assert PoolFolder().load(tmp_path / "pool", CONFIG, 1, IDENTITY).retired == order

@@ -19,6 +19,7 @@ from exgrpo.inspect.summary import look_through
 from exgrpo.inspect.text import load_tokenizer
 from exgrpo.on_verl.checkpoints import MARKER
 from exgrpo.saved.pool_files import read_saved
+from exgrpo.saved.pool_folder import PoolFolder
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 TEXTS = ["1+2+3+4+5", "0+0+0+0+1"]
@@ -39,9 +40,9 @@ def run(tmp_path, tokenizer):
         pool.observe(RolloutGroup(names[0], 4, (Trajectory(tokens, [-0.5] * len(tokens), step, step / 10),)))
         pool.end_step(step, {"fresh_score": step / 10})
         identity = {"data_fingerprint": "f" * 64, "tokenizer": tokenizer_fingerprint(tokenizer)}
-        pool.save(tmp_path / f"global_step_{step}" / "experience", step, identity)
+        PoolFolder().save(pool, tmp_path / f"global_step_{step}" / "experience", step, identity)
         if step == 5:
-            pool.seed(names[1], 3, Trajectory.without_log_probs([1, 2], 6))
+            pool.file(names[1], 3, Trajectory.without_log_probs([1, 2], 6))
             pool.observe(RolloutGroup("solved", 4, tuple(Trajectory([i], [-1.0], 6) for i in range(4))))
     (tmp_path / MARKER).write_text("10")
     (tmp_path / "global_step_10" / "actor").mkdir()
@@ -72,7 +73,7 @@ def test_the_summary_says_what_the_pool_says(run, capsys):
 
 
 def test_an_empty_pool_has_a_summary(tmp_path, capsys):
-    ExperiencePool(ExperienceConfig(rollout_n=4)).save(tmp_path / "pool", 0, {})
+    PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=4)), tmp_path / "pool", 0, {})
     inspect.main([str(tmp_path / "pool")])
     assert "holds           0 questions, 0 trajectories" in capsys.readouterr().out
 

@@ -17,6 +17,7 @@ from exgrpo.inspect.questions import Question
 from exgrpo.inspect.summary import look_through
 from exgrpo.inspect.text import Decoder, printable
 from exgrpo.saved.pool_files import read_saved
+from exgrpo.saved.pool_folder import PoolFolder
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = [
@@ -47,7 +48,7 @@ def make_pool(folder, questions, steps=12):
                 tokens = np.concatenate([[256 + number % 3], to_tokens(f" é{number}")])
                 trajectory = Trajectory(tokens, -np.arange(len(tokens)) / 1000, step, number / 10)
                 pool.observe(RolloutGroup(name, 4, (trajectory,)))
-                pool.seed(name, 1 + number % 3, Trajectory.without_log_probs(to_tokens(f"teacher\n{number}"), step))
+                pool.file(name, 1 + number % 3, Trajectory.without_log_probs(to_tokens(f"teacher\n{number}"), step))
         replayed = {
             "replayed_groups": 2.0,
             "replay_age": 1.5,
@@ -55,7 +56,7 @@ def make_pool(folder, questions, steps=12):
             "chosen_score": 0.1,
         }
         pool.end_step(step, {"fresh_score": step / steps, **(replayed if step > 2 else dict.fromkeys(replayed, 0.0))})
-    pool.save(folder, steps, {"data_fingerprint": HOSTILE[0]})
+    PoolFolder().save(pool, folder, steps, {"data_fingerprint": HOSTILE[0]})
     return read_saved(folder)
 
 
@@ -109,7 +110,7 @@ def test_a_long_history_is_thinned_and_ends_with_the_last_step(tmp_path):
     pool = ExperiencePool(ExperienceConfig(rollout_n=4))
     for step in range(1, 2 * MAX_POINTS + 7):
         pool.end_step(step, {})
-    pool.save(tmp_path / "pool", step, {})
+    PoolFolder().save(pool, tmp_path / "pool", step, {})
     saved = read_saved(tmp_path / "pool")
     data = embedded(build_page(look_through(saved, ()), draw_sample(saved, 5, 0), {}, Decoder(Bytes()), None, {}))
     steps = data["history"]["step"]

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pandas
@@ -17,9 +18,11 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.saved import durable, pool_segments
 from exgrpo.saved.pool_files import DamagedPool, read_saved
+from exgrpo.saved.pool_folder import PoolFolder
 
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=120)
 IDENTITY = {"data": "fingerprint", "questions": 40}
+DISKS = weakref.WeakKeyDictionary()  # pool -> what saves it
 
 
 def live(pool, seed, steps=120):
@@ -54,11 +57,14 @@ def offered(pool, chosen):
 
 
 def save(pool, folder, step=0):
-    pool.save(folder, step, IDENTITY, {"mixing": True})
+    DISKS.setdefault(pool, PoolFolder()).save(pool, folder, step, IDENTITY, {"mixing": True})
 
 
 def load(folder, config=CONFIG, step=0, **changes):
-    return ExperiencePool.load(folder, config, step, {**IDENTITY, **changes})
+    disk = PoolFolder()
+    pool = disk.load(folder, config, step, {**IDENTITY, **changes})
+    DISKS[pool] = disk
+    return pool
 
 
 def files(folder):
@@ -189,7 +195,7 @@ def test_pandas_reads_it_in_one_line(tmp_path):
     pool.observe(RolloutGroup("q", 8, (Trajectory([5, 6], [-0.5, -1.0], 3, 0.25), Trajectory([7], [-2.0], 3))))
     save(pool, tmp_path / "one")
     pool.observe(RolloutGroup("gone", 8, tuple(Trajectory([i], [-1.0], 4) for i in range(8))))
-    pool.seed("q", 2, Trajectory.without_log_probs([8], 5))
+    pool.file("q", 2, Trajectory.without_log_probs([8], 5))
     save(pool, tmp_path / "two")
     folder = tmp_path / "two"
     frame = pandas.read_parquet(f"{folder}/trajectories").merge(pandas.read_parquet(f"{folder}/live.parquet"))

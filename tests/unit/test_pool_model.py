@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.saved.pool_folder import PoolFolder
 
 QUESTIONS = [f"q{i}" for i in range(6)]
 K = 4
@@ -41,7 +42,7 @@ class PoolMachine(RuleBasedStateMachine):
             exp_bucket_manager=method,
             exp_sample_range=sample_range,
         )
-        self.pool = ExperiencePool(self.config)
+        self.pool, self.folder = ExperiencePool(self.config), PoolFolder()
         self.records = []  # (question, token, step, entropy), the latest recording last
         self.buckets = {}  # question -> bucket, in the order of entry
         self.retired = set()
@@ -119,8 +120,8 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 3), count=st.integers(1, 5))
     def reload(self, seed, count):
         with tempfile.TemporaryDirectory() as parent:
-            self.pool.save(Path(parent) / "pool", self.step, {"data": "x"})
-            loaded = ExperiencePool.load(Path(parent) / "pool", self.config, self.step, {"data": "x"})
+            self.folder.save(self.pool, Path(parent) / "pool", self.step, {"data": "x"})
+            loaded = self.folder.load(Path(parent) / "pool", self.config, self.step, {"data": "x"})
         draws = [pool.choose(count, np.random.default_rng(seed)) for pool in (self.pool, loaded)]
         assert draws[0] == draws[1]
         assert loaded.metrics() == self.pool.metrics()

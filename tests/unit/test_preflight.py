@@ -19,6 +19,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.preflight.checks import resolve, verify
+from exgrpo.saved.pool_folder import PoolFolder
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
@@ -157,7 +158,8 @@ def checkpoint(files, questions):
     pool.observe(RolloutGroup(question_id(questions[0]), 8, (success,)))
     folder = files / "checkpoints" / "global_step_3"
     folder.mkdir(parents=True)
-    pool.save(folder / "experience", 3, {"data_fingerprint": fingerprint(question_id(q) for q in questions)})
+    identity = {"data_fingerprint": fingerprint(question_id(question) for question in questions)}
+    PoolFolder().save(pool, folder / "experience", 3, identity)
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
 
 
