@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_rows import fail, make_row, read_system_prompt, write_parquet
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
 from exgrpo.experience.question_id import question_id
 
 SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share their items

@@ -23,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prepare_train import SYSTEM_PROMPT, Source, answer_text, open_file, question_text
-from verl_rows import fail, make_row, read_system_prompt, write_parquet
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data.prepare_train import SYSTEM_PROMPT, Source, answer_text, open_file, question_text
+from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
 from exgrpo.experience.question_id import question_id
 from exgrpo.gold_answers import clean
 

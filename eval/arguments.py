@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from templates import TEMPLATES
+from eval.templates import TEMPLATES
 
 MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples a question where --n says nothing; 1 elsewhere
 DEBUG_QUESTIONS = 10  # a benchmark, under --debug

@@ -16,9 +16,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from extraction import DIGITS, LETTERS, boxed, choice
 from tqdm import tqdm
 
+from eval.extraction import DIGITS, LETTERS, boxed, choice
 from exgrpo.gold_answers import clean, latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from generation import Key
+from eval.generation import Key
 
 
 def key_of(row: Mapping[str, Any]) -> Key:

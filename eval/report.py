@@ -17,12 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import graded_file
 import numpy as np
-import report_page
-from estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
-from partial_file import write_whole
-from report_text import SIDES, markdown, markdown_table
+
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from eval import graded_file, report_page
+from eval.estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
+from eval.partial_file import write_whole
+from eval.report_text import SIDES, markdown, markdown_table
+from eval.terminal import show
 
 KEPT_DISAGREEMENTS = 500
 Row = Mapping[str, Any]
@@ -43,7 +47,8 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> None:
         (".report.html", page),
     ):
         write_whole(output.with_suffix(suffix), text)
-    print(f"{output.with_suffix('.report.md')}, .json and .html\n\n{markdown_table(summary)}")
+    print(f"{output.with_suffix('.report.md')}, .json and .html\n")
+    show(markdown_table(summary))
 
 
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:

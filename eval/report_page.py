@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import report_plot
-import report_text
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from eval import report_plot, report_text
 
 RESPONSES_SHOWN = 100  # of a benchmark: half of them right and half wrong, where there are as many
 MAX_TEXT = 20_000  # characters of a response or prompt

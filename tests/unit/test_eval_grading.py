@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
-
-import grading
-from extraction import DIGITS, boxed, choice
-from grading import grade
-
+from eval import grading
+from eval.extraction import DIGITS, boxed, choice
+from eval.grading import grade
 from exgrpo.gold_answers import clean, latex_forms
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -13,16 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from eval import arguments, model_files, question_files
+from exgrpo.experience.question_id import question_id
+
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "eval"
 MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
-sys.path.insert(0, str(ROOT / "eval"))
-
-import arguments  # noqa: E402
-import model_files  # noqa: E402
-import question_files  # noqa: E402
-
-from exgrpo.experience.question_id import question_id  # noqa: E402
 
 
 def row(text, answer="1", benchmark="math", system="Think.", **extra):
@@ -297,7 +293,7 @@ def test_wrong_inputs_are_one_line_before_anything_is_loaded(tmp_path, model):
     lines = [[part for pair in (flags | change).items() for part in pair] for change, _ in cases]
     code = """
 import json, sys
-import generate_vllm
+from eval import generate_vllm
 for line in json.load(sys.stdin):
     try:
         generate_vllm.main(line)
@@ -309,7 +305,7 @@ loaded = {"torch", "transformers", "vllm"} & set(sys.modules)
 assert not loaded, loaded
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(lines), cwd=ROOT / "eval", capture_output=True, text=True
+        [sys.executable, "-c", code], input=json.dumps(lines), cwd=ROOT, capture_output=True, text=True
     )
     errors = done.stderr.splitlines()
     assert done.returncode == 0 and len(errors) == len(cases), done.stderr

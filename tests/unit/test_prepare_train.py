@@ -3,20 +3,17 @@
 import json
 import random
 import re
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from data import prepare_train
+from exgrpo.experience.question_id import question_id, row_question_id
+from exgrpo.preflight.train_files import read_question_ids
+
 DATA = Path(__file__).parents[2] / "data"
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "train"
-sys.path.insert(0, str(DATA))
-
-import prepare_train  # noqa: E402
-
-from exgrpo.experience.question_id import question_id, row_question_id  # noqa: E402
-from exgrpo.preflight.train_files import read_question_ids  # noqa: E402
 
 
 def prepare(tmp_path, rows, *options, name="in.jsonl"):
