@@ -74,8 +74,9 @@ class Settings:
 
     def samples(self, benchmark: str, repeats: int) -> int:
         """Samples of each distinct question of a benchmark whose file holds it `repeats` times."""
-        if (asked := self.n.get(benchmark, self.n.get(""))) is not None:
-            return asked
+        chosen = self.n.get(benchmark, self.n.get(""))
+        if chosen is not None:
+            return chosen
         if self.temperature == 0:
             return 1
         return repeats if repeats > 1 else MANY.get(benchmark, 1)
@@ -126,9 +127,9 @@ def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
     _add_sampling(parser)
     _add_scoring(parser)
     _add_machine(parser)
-    given = vars(parser.parse_args(arguments))
+    flags = vars(parser.parse_args(arguments))
     try:
-        return Settings(**given)
+        return Settings(**flags)
     except ValueError as error:
         parser.error(str(error))
 

@@ -85,11 +85,11 @@ def score(rows: Sequence[Mapping[str, Any]]) -> dict[str, Scores]:
     Raises:
         ValueError: questions of one benchmark differ in their number of samples.
     """
-    found: dict[str, dict[QuestionKey, list[Mapping[str, Any]]]] = {}
+    benchmarks: dict[str, dict[QuestionKey, list[Mapping[str, Any]]]] = {}
     for row in rows:
         question = (row["question_id"], row["answer"])
-        found.setdefault(row["benchmark"], {}).setdefault(question, []).append(row)
-    return {name: _score(name, questions) for name, questions in found.items()}
+        benchmarks.setdefault(row["benchmark"], {}).setdefault(question, []).append(row)
+    return {name: _score(name, questions) for name, questions in benchmarks.items()}
 
 
 def _score(name: str, questions: Mapping[QuestionKey, Sequence[Mapping[str, Any]]]) -> Scores:

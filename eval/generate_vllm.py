@@ -33,9 +33,9 @@ from eval.templates import TEMPLATES
 THINK = "<think>\n"
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     """Run it; what cannot work ends with one line on stderr and status 2."""
-    settings = arguments.read(given, __doc__)
+    settings = arguments.read(command_line, __doc__)
     if not settings.debug:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:

@@ -54,13 +54,13 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> None:
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     """What the report says, as JSON values."""
     scores = score(rows)
-    found = estimate(scores)
+    estimates = estimate(scores)
     benchmarks = {}
     for name, own in scores.items():
         benchmarks[name] = {
             "questions": len(own.questions),
             "samples": own.samples,
-            "estimates": {metric: asdict(value) for metric, value in found[name].items()},
+            "estimates": {metric: asdict(value) for metric, value in estimates[name].items()},
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
     full = [own["full"] for own in benchmarks.values()]
@@ -68,7 +68,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "benchmarks": benchmarks,
         "overall": {
-            "estimates": {metric: asdict(value) for metric, value in found[OVERALL].items()},
+            "estimates": {metric: asdict(value) for metric, value in estimates[OVERALL].items()},
             **_responses(rows),
             "full": None if None in full else float(np.mean(full)),
         },
