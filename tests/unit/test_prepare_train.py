@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data import prepare_train
+from data.texts import answer_text
 from exgrpo.experience.question_id import question_id, row_question_id
 from exgrpo.preflight.train_files import read_question_ids
 
@@ -85,7 +86,7 @@ def test_a_system_message_of_the_data_is_kept_unless_another_is_given(tmp_path, 
     ],
 )
 def test_the_final_answer_is_cut_out(answer, final):
-    assert prepare_train.answer_text(answer) == final
+    assert answer_text(answer) == final
 
 
 def test_nested_columns_messages_and_other_formats(tmp_path):
