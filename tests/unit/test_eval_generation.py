@@ -6,17 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from eval_inputs import settings
 
-from eval import arguments, copies, generate_vllm, generation, partial_file, vllm_engine
+from eval import copies, generate_vllm, generation, partial_file, vllm_engine
 from eval.partial_file import PartialFile
 from eval.question_files import Question
 from exgrpo.experience.question_id import question_id
 
 ROOT = Path(__file__).parents[2]
-
-
-def settings(*flags):
-    return arguments.read(["--model_path", "m", "--input_file", "f", "--output_file", "o.jsonl", *flags], "")
 
 
 # the plan
