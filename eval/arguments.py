@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 from eval.templates import TEMPLATES
 
-MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples a question where --n says nothing; 1 elsewhere
+MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples per question without --n; 1 elsewhere
 DEBUG_QUESTIONS = 10  # a benchmark, under --debug
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every flag of one run. `n` maps a benchmark to its samples a question, "" standing for those not named."""
+    """Every flag of one run. `n` maps a benchmark to its samples per question, "" standing for the others."""
 
     model_path: str
     input_file: list[str]
@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def n_text(self) -> str:
-        """--n as one writes it."""
+        """--n as it is written on a command line."""
         return ",".join(f"{name}={count}" if name else str(count) for name, count in self.n.items()) or "auto"
 
     def samples(self, benchmark: str, repeats: int) -> int:

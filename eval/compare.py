@@ -3,9 +3,8 @@
     python eval/compare.py A.jsonl B.jsonl [C.jsonl ...]
 
 Markdown on stdout; on a terminal its tables are drawn. Differences are paired: question by question, with 95 %
-intervals by a bootstrap that draws the same questions for both runs, which is far sharper than two intervals beside
-each other. A question flips where its majority answer is right in one run and not in the other; with one sample a
-question, where that sample is.
+intervals by a bootstrap that draws the same questions for both runs, which is far sharper than two separate intervals.
+A question flips where its majority answer (with one sample per question, its answer) is right in one run only.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read a file; ValueError or OSError where it is none."""
+    """Read a graded file; ValueError or OSError where it is not one."""
     rows = graded_file.read(path)
     return Run(path.stem, score(rows), {(row["question_id"], row["answer"]): row.get("prompt", "") for row in rows})
 
@@ -49,7 +48,7 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
     """The runs with the same benchmarks and questions in the same order.
 
     Raises:
-        ValueError: their questions differ, and the shared part was not asked for, or there is none.
+        ValueError: their questions differ and `shared_only` is not set, or they share none.
     """
     shared: dict[str, set[tuple[str, str]]] = {}
     for benchmark in dict.fromkeys(name for run in runs for name in run.scores):
@@ -61,7 +60,8 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
                 f"benchmark={benchmark}: must have the same questions in all files ({counts}; in common {common}); "
                 "--shared_only compares those"
             )
-        if common_questions := set.intersection(*sets):
+        common_questions = set.intersection(*sets)
+        if common_questions:
             shared[benchmark] = common_questions
     if not shared:
         raise ValueError("the files have no question in common")
@@ -70,10 +70,10 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
 
 
 def _select(scores: Scores, questions: Sequence[tuple[str, str]]) -> Scores:
+    """The scores of these questions alone, in this order."""
     places = {question: place for place, question in enumerate(scores.questions)}
-    return replace(
-        scores, questions=tuple(questions), values_QM=scores.values_QM[[places[question] for question in questions]]
-    )
+    rows = [places[question] for question in questions]
+    return replace(scores, questions=tuple(questions), values_QM=scores.values_QM[rows])
 
 
 def differences(first: Run, other: Run) -> dict[str, dict[str, Estimate]]:
@@ -95,7 +95,7 @@ def _difference(mine: Scores, theirs: Scores) -> Scores:
 
 @dataclass(frozen=True)
 class Flips:
-    """Places of the questions whose majority answer became right, and of those where it ceased to be."""
+    """Places of the questions whose majority answer became right, and of those where it became wrong."""
 
     became_right: list[int]
     became_wrong: list[int]

@@ -16,7 +16,7 @@ from eval.generation import Response
 from eval.vllm_engine import EngineSettings, Job
 
 WEIGHTS_SHARE = 0.5  # of a GPU's memory, at most; the rest is for keys and values
-GRACE_S = 30  # for a copy to end of its own accord, once it has sent all
+GRACE_S = 30  # for a copy to end by itself, once it has sent everything
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def layout(gpus: Gpus, model: ModelSize, *, tensor: int | None, data: int | None
     """GPUs of a copy and number of copies; for None, the fewest GPUs that hold the model and as many copies as fit.
 
     Raises:
-        ValueError: more GPUs are asked for than there are.
+        ValueError: the flags need more GPUs than there are.
     """
     if tensor is None:
         possible = [size for size in (1, 2, 4, 8, 16) if size <= gpus.count and model.heads % size == 0] or [1]

@@ -2,11 +2,11 @@
 
     python eval/generate_vllm.py --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file OUT.jsonl
 
-OUT.jsonl has a line a sample, OUT.run.json says how it was made, and OUT.report.md, .json and .html say what came out.
-While it runs, finished samples are in OUT.jsonl.partial: after a kill the same command does what is missing, and the
-result is that of a run that was not interrupted. Each sample has its own seed, recorded with it.
+OUT.jsonl has one line per sample, OUT.run.json says how it was made, and OUT.report.md, .json and .html hold the
+results. While it runs, finished samples are in OUT.jsonl.partial: after a kill, the same command generates what is
+missing, and the result is that of an uninterrupted run. Each sample has its own seed, recorded with it.
 
-Runs on the GPUs there are, else on the CPU; nothing has to be set in the environment.
+Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the environment.
 """
 
 from __future__ import annotations
@@ -33,22 +33,6 @@ from eval.templates import TEMPLATES
 THINK = "<think>\n"
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
-    """Run it; what cannot work ends with one line on stderr and status 2."""
-    settings = arguments.read(command_line, __doc__)
-    if not settings.debug:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
-    try:
-        evaluate(settings)
-    except KeyboardInterrupt:
-        sys.exit("generate_vllm.py: stopped; the same command goes on from here")
-    except (ValueError, OSError, RuntimeError) as error:
-        if settings.debug:
-            raise
-        print(f"generate_vllm.py: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-
-
 @dataclass(frozen=True)
 class Inputs:
     """What the flags name, found and read: the question files, the model's folder, the distinct questions."""
@@ -64,6 +48,22 @@ class FinishedRun:
 
     rows: list[dict[str, Any]]
     record: dict[str, Any]
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    """Run it; an error ends with one line on stderr and status 2."""
+    settings = arguments.read(command_line, __doc__)
+    if not settings.debug:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
+    try:
+        evaluate(settings)
+    except KeyboardInterrupt:
+        sys.exit("generate_vllm.py: stopped; the same command goes on from here")
+    except (ValueError, OSError, RuntimeError) as error:
+        if settings.debug:
+            raise
+        print(f"generate_vllm.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
 
 
 def evaluate(settings: Settings) -> None:
@@ -169,7 +169,7 @@ def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> l
 
 
 def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
-    """ValueError where judging could not work; said now, not after the last sample."""
+    """ValueError where judging could not work: before the first sample, not after the last."""
     if settings.skip_scoring:
         return
     from eval import grading, report  # noqa: F401 - the report's packages are seen to be there
@@ -179,7 +179,7 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
 
 
 def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | None:
-    """The run whose output is there already; None if there is none.
+    """The run whose output already exists; None if there is none.
 
     Raises:
         ValueError: it has other settings, and would be overwritten.

@@ -85,7 +85,7 @@ def _is_choice(row: Mapping[str, Any]) -> bool:
 
 
 def _job(row: Row, require_think: bool) -> Job:
-    """The gold answer and what of the response counts, which is nothing where it was cut off."""
+    """The gold answer and the part of the response that counts; none of it where it was cut off."""
     cut_off = row["finish_reason"] == "length"
     return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
 
@@ -137,7 +137,7 @@ def _second_grader() -> Verifier:
 
 
 def _count(jobs: Sequence[Job], processes: int | None, worth_a_start: int) -> int:
-    """Processes to judge so many jobs with."""
+    """Number of processes that this many jobs are worth."""
     return min(processes or len(os.sched_getaffinity(0)), -(-len(jobs) // worth_a_start))
 
 

@@ -56,7 +56,7 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
 
     Args:
         remove_system: drop a leading system message where there is one.
-        limit: the first so many questions of each benchmark.
+        limit: number of questions to take of each benchmark, the first ones; None for all.
 
     Raises:
         ValueError: naming the file, and what it lacks.

@@ -97,7 +97,7 @@ def embedded(value: Any) -> str:
 
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What one wants to know of a run at a glance."""
+    """The facts of a run that the page shows first."""
     machine, versions = run.get("machine", {}), run.get("versions", {})
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
     seconds, tokens = run.get("seconds", 0), run.get("generated_tokens", 0)

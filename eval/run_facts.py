@@ -50,7 +50,7 @@ def settings_record(settings: Settings) -> dict[str, Any]:
 
 
 def identity(settings: Settings, files: Sequence[Path], model_sha256: str, template_sha256: str) -> dict[str, Any]:
-    """All that the responses depend on, machine and batch apart, as JSON values: a run with another does not go on."""
+    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued."""
     flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed", "dtype")
     installed = versions()
     return {

@@ -18,12 +18,12 @@ def generate_missing(settings: Settings, folder: Path, requests: Sequence[Reques
     """Generate the requests that the partial file does not hold, each added to it as soon as it is finished.
 
     Raises:
-        ValueError: a prompt is too long for the model, or more GPUs are asked for than there are.
+        ValueError: a prompt is too long for the model, or the flags need more GPUs than there are.
     """
     missing = [place for place, request in enumerate(requests) if request.key not in partial.rows]
     done = len(requests) - len(missing)
     if done:
-        print(f"going on after {done} of {len(requests)} samples", flush=True)
+        print(f"continuing after {done} of {len(requests)} samples", flush=True)
     if not missing:
         return
     import torch
