@@ -20,8 +20,7 @@ from typing import Any
 
 from common import ROOT, STACKS, Figures, at_least, engine_package, machine, parser, ratios, refuse, report, spread
 
-sys.path.insert(0, str(ROOT / "eval"))
-sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
+sys.path[:0] = [str(ROOT), str(ROOT / "exp_scripts" / "quickstart")]
 
 
 def main() -> None:
@@ -81,7 +80,7 @@ def bare(given: Any, output: Path) -> float:
 
 
 def _generate(stack: str, model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:
-    import vllm_engine
+    from eval import vllm_engine
 
     vllm_engine.prepare(0 if stack == "cpu" else 1, 1, False)
     from transformers import AutoTokenizer

@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_rows import fail, make_row, read_system_prompt, write_parquet
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
 from exgrpo.experience.question_id import question_id
 
 SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share their items
@@ -43,8 +45,8 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds packages of NOT_NEEDED that nothing else found."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        wanted = name.partition(".")[0] in NOT_NEEDED
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if wanted else None
+        stands_in = name.partition(".")[0] in NOT_NEEDED
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if stands_in else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return _StandIn(spec.name)
@@ -89,16 +91,18 @@ def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str =
         dataset = gym.create_dataset(task, seed=seed * SEED_STRIDE, size=draws, **params)
     except (ValueError, TypeError, AssertionError) as error:
         raise ValueError(f"--task {task} --param {params}: reasoning-gym refuses: {error}") from error
-    found: dict[str, tuple[str, str]] = {}
+    distinct: dict[str, tuple[str, str]] = {}
     for i in range(draws):
         item = dataset[i]
         if item["answer"] is None:
             raise ValueError(f"--task {task}: its questions have no single answer")
         question = item["question"].strip() + suffix
-        found.setdefault(question_id(question), (question, str(item["answer"])))
-        if len(found) == count:
-            return list(found.values())
-    raise ValueError(f"--task {task} --param {params}: {len(found)} distinct questions in {draws} draws, not {count}")
+        distinct.setdefault(question_id(question), (question, str(item["answer"])))
+        if len(distinct) == count:
+            return list(distinct.values())
+    raise ValueError(
+        f"--task {task} --param {params}: {len(distinct)} distinct questions in {draws} draws, not {count}"
+    )
 
 
 def parse_param(text: str) -> tuple[str, Any]:
@@ -134,10 +138,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw, split and write."""
     options = parse_arguments(arguments)
-    wanted = options.count + options.test_count
+    total = options.count + options.test_count
     try:
         system = read_system_prompt(options.system_prompt_file)
-        questions = draw(options.task, options.seed, wanted, dict(options.param), options.suffix)
+        questions = draw(options.task, options.seed, total, dict(options.param), options.suffix)
     except (ValueError, OSError) as error:
         sys.exit(fail("make_tasks.py", error))
     splits = {"test": questions[: options.test_count], "train": questions[options.test_count :]}

@@ -18,14 +18,17 @@ import argparse
 import csv
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prepare_train import SYSTEM_PROMPT, Source, answer_text, open_file, question_text
-from verl_rows import fail, make_row, read_system_prompt, write_parquet
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data.sources import Row, Source, open_dataset, open_file
+from data.texts import answer_text, question_text
+from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
 from exgrpo.experience.question_id import question_id
 from exgrpo.gold_answers import clean
 
@@ -37,7 +40,6 @@ GPQA_PROMPT = (
     "'ANSWER: $LETTER' (without quotes), where LETTER is one of ABCD."
 )
 
-Row = Mapping[str, Any]
 Pair = tuple[str, str]  # question, answer
 
 
@@ -57,8 +59,9 @@ def free_form(question: str, answer: str) -> Callable[[Row], Pair]:
     """Reads a question with an answer in LaTeX; several answers are listed with commas."""
 
     def read(row: Row) -> Pair:
-        given = row[answer]
-        return question_text(row[question]), clean(answer_text(", ".join(given) if isinstance(given, list) else given))
+        answers = row[answer]
+        final = answer_text(", ".join(answers) if isinstance(answers, list) else answers)
+        return question_text(row[question]), clean(final)
 
     return read
 
@@ -106,15 +109,6 @@ BENCHMARKS = {
     "gpqa": _ood("Idavidrein/gpqa", "gpqa_diamond", "train", GPQA_COLUMNS, read_gpqa),
     "mmlu_pro": _ood("TIGER-Lab/MMLU-Pro", None, "test", ("question", "options", "answer"), read_mmlu_pro),
 }
-
-
-def open_hub(benchmark: Benchmark) -> Source:
-    """A benchmark's rows from the hub or its local cache."""
-    import datasets
-
-    found = datasets.load_dataset(benchmark.hub, benchmark.subset, split=benchmark.split)
-    name = f"{benchmark.hub} {benchmark.subset or ''}".strip()
-    return Source(name, found.column_names, len(found), lambda columns: iter(found.select_columns(list(columns))))
 
 
 def rows_of(name: str, source: Source, system: str | None) -> list[dict[str, Any]]:
@@ -200,10 +194,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         system, local = read_system_prompt(options.system_prompt_file), dict(options.local)
         for name in options.benchmarks:
-            source = open_file(local[name]) if name in local else open_hub(BENCHMARKS[name])
+            benchmark = BENCHMARKS[name]
+            if name in local:
+                source = open_file(local[name])
+            else:
+                source = open_dataset(benchmark.hub, benchmark.split, benchmark.subset)
             rows = rows_of(name, source, system)
             print(f"{name}: {len(rows)} rows of {source.name}", flush=True)
-            files.setdefault(BENCHMARKS[name].file, []).extend(rows)
+            files.setdefault(benchmark.file, []).extend(rows)
         for file, rows in files.items():
             write_parquet(in_one_schema(rows), options.output_dir / file)
             print(f"{options.output_dir / file}: {len(rows)} rows")

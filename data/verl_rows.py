@@ -9,6 +9,8 @@ from typing import Any
 
 from exgrpo.experience.question_id import question_id
 
+SYSTEM_PROMPT = Path(__file__).with_name("system_prompt.txt")
+
 
 def read_system_prompt(file: str) -> str | None:
     """The text of a system message; None for the file name ``none``.

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from templates import TEMPLATES
+from eval.templates import TEMPLATES
 
-MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples a question where --n says nothing; 1 elsewhere
+MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples per question without --n; 1 elsewhere
 DEBUG_QUESTIONS = 10  # a benchmark, under --debug
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every flag of one run. `n` maps a benchmark to its samples a question, "" standing for those not named."""
+    """Every flag of one run. `n` maps a benchmark to its samples per question, "" standing for the others."""
 
     model_path: str
     input_file: list[str]
@@ -69,13 +69,14 @@ class Settings:
 
     @property
     def n_text(self) -> str:
-        """--n as one writes it."""
+        """--n as it is written on a command line."""
         return ",".join(f"{name}={count}" if name else str(count) for name, count in self.n.items()) or "auto"
 
     def samples(self, benchmark: str, repeats: int) -> int:
         """Samples of each distinct question of a benchmark whose file holds it `repeats` times."""
-        if (asked := self.n.get(benchmark, self.n.get(""))) is not None:
-            return asked
+        chosen = self.n.get(benchmark, self.n.get(""))
+        if chosen is not None:
+            return chosen
         if self.temperature == 0:
             return 1
         return repeats if repeats > 1 else MANY.get(benchmark, 1)
@@ -126,9 +127,9 @@ def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
     _add_sampling(parser)
     _add_scoring(parser)
     _add_machine(parser)
-    given = vars(parser.parse_args(arguments))
+    flags = vars(parser.parse_args(arguments))
     try:
-        return Settings(**given)
+        return Settings(**flags)
     except ValueError as error:
         parser.error(str(error))
 

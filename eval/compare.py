@@ -2,24 +2,28 @@
 
     python eval/compare.py A.jsonl B.jsonl [C.jsonl ...]
 
-Markdown on stdout. Differences are paired: question by question, with 95 % intervals by a bootstrap that draws the same
-questions for both runs, which is far sharper than two intervals beside each other. A question flips where its majority
-answer is right in one run and not in the other; with one sample a question that is right or wrong.
+Markdown on stdout; on a terminal its tables are drawn. Differences are paired: question by question, with 95 %
+intervals by a bootstrap that draws the same questions for both runs, which is far sharper than two separate intervals.
+A question flips where its majority answer (with one sample per question, its answer) is right in one run only.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import graded_file
 import numpy as np
-from estimates import OVERALL, Scores, bootstrap, estimate, generator, intervals, score
-from report_text import cell, number, plain
+
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from eval import graded_file
+from eval.estimates import OVERALL, Estimate, Scores, estimate, score
+from eval.report_text import number, plain, with_interval
+from eval.terminal import show
 
 SHOWN_FLIPS = 20
 PROMPT_END = 100  # characters of a question in the list of flips
@@ -35,7 +39,7 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read a file; ValueError or OSError where it is none."""
+    """Read a graded file; ValueError or OSError where it is not one."""
     rows = graded_file.read(path)
     return Run(path.stem, score(rows), {(row["question_id"], row["answer"]): row.get("prompt", "") for row in rows})
 
@@ -44,7 +48,7 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
     """The runs with the same benchmarks and questions in the same order.
 
     Raises:
-        ValueError: their questions differ, and the shared part was not asked for, or there is none.
+        ValueError: their questions differ and `shared_only` is not set, or they share none.
     """
     shared: dict[str, set[tuple[str, str]]] = {}
     for benchmark in dict.fromkeys(name for run in runs for name in run.scores):
@@ -56,7 +60,8 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
                 f"benchmark={benchmark}: must have the same questions in all files ({counts}; in common {common}); "
                 "--shared_only compares those"
             )
-        if common_questions := set.intersection(*sets):
+        common_questions = set.intersection(*sets)
+        if common_questions:
             shared[benchmark] = common_questions
     if not shared:
         raise ValueError("the files have no question in common")
@@ -65,46 +70,41 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
 
 
 def _select(scores: Scores, questions: Sequence[tuple[str, str]]) -> Scores:
+    """The scores of these questions alone, in this order."""
     places = {question: place for place, question in enumerate(scores.questions)}
-    return replace(
-        scores, questions=tuple(questions), values_QM=scores.values_QM[[places[question] for question in questions]]
-    )
+    rows = [places[question] for question in questions]
+    return replace(scores, questions=tuple(questions), values_QM=scores.values_QM[rows])
 
 
-def differences(first: Run, other: Run, seed: int = 0) -> dict[str, dict[str, dict[str, float]]]:
+def differences(first: Run, other: Run) -> dict[str, dict[str, Estimate]]:
     """Benchmark -> metric -> the other's value less the first's, with its paired interval.
 
     ``best`` and ``majority`` only where both have as many samples; under ``overall`` the mean over benchmarks of what
     all of them have.
     """
-    paired = {}
-    for name, mine in first.scores.items():
-        theirs = other.scores[name]
-        metrics = [metric for metric in mine.metrics if metric in theirs.metrics]
-        if mine.samples != theirs.samples:
-            metrics = [metric for metric in metrics if metric not in ("best", "majority")]
-        paired[name] = (metrics, _columns(theirs, metrics) - _columns(mine, metrics))
-    everywhere = [m for m in next(iter(paired.values()))[0] if all(m in metrics for metrics, _ in paired.values())]
-    found, values, means = {}, [], []
-    for name, (metrics, values_QM) in paired.items():
-        means_BM = bootstrap(values_QM, generator(seed, name))
-        estimates = intervals(values_QM.mean(axis=0), means_BM)
-        found[name] = {metric: asdict(value) for metric, value in zip(metrics, estimates, strict=True)}
-        columns = [metrics.index(metric) for metric in everywhere]
-        values.append(values_QM.mean(axis=0)[columns])
-        means.append(means_BM[:, columns])
-    overall = intervals(np.mean(values, axis=0), np.mean(means, axis=0))
-    return found | {OVERALL: {metric: asdict(value) for metric, value in zip(everywhere, overall, strict=True)}}
+    return estimate({name: _difference(mine, other.scores[name]) for name, mine in first.scores.items()})
 
 
-def _columns(scores: Scores, metrics: Sequence[str]) -> Any:
-    return scores.values_QM[:, [scores.metrics.index(metric) for metric in metrics]]
+def _difference(mine: Scores, theirs: Scores) -> Scores:
+    """Question by question theirs less mine, of the metrics that mean the same in both."""
+    unlike = () if mine.samples == theirs.samples else ("best", "majority")
+    metrics = tuple(name for name in mine.metrics if name in theirs.metrics and name not in unlike)
+    columns = [theirs.column(name) - mine.column(name) for name in metrics]
+    return replace(mine, metrics=metrics, values_QM=np.stack(columns, axis=1))
 
 
-def flips(first: Run, other: Run, benchmark: str) -> tuple[list[int], list[int]]:
-    """Places of the questions whose majority answer became right, and of those where it ceased to be."""
-    before_Q, after_Q = (_columns(run.scores[benchmark], ["majority"])[:, 0] > 0.5 for run in (first, other))
-    return np.flatnonzero(after_Q & ~before_Q).tolist(), np.flatnonzero(before_Q & ~after_Q).tolist()
+@dataclass(frozen=True)
+class Flips:
+    """Places of the questions whose majority answer became right, and of those where it became wrong."""
+
+    became_right: list[int]
+    became_wrong: list[int]
+
+
+def flips(first: Run, other: Run, benchmark: str) -> Flips:
+    """The questions of a benchmark that flipped between two aligned runs."""
+    before_Q, after_Q = (run.scores[benchmark].column("majority") > 0.5 for run in (first, other))
+    return Flips(np.flatnonzero(after_Q & ~before_Q).tolist(), np.flatnonzero(before_Q & ~after_Q).tolist())
 
 
 def markdown(runs: Sequence[Run]) -> str:
@@ -117,50 +117,57 @@ def markdown(runs: Sequence[Run]) -> str:
 
 
 def _side_by_side(runs: Sequence[Run]) -> str:
-    lines = [f"| Mean@n | questions |{''.join(f' {plain(run.name)} | n |' for run in runs)}"]
-    lines.append("| --- | ---: |" + " --- | ---: |" * len(runs))
-    found = [estimate(run.scores) for run in runs]
-    for name, own in [*runs[0].scores.items(), (OVERALL, None)]:
-        values = ""
-        for run, estimates in zip(runs, found, strict=True):
-            samples = run.scores[name].samples if own else ""
-            values += f" {cell({'mean': asdict(estimates[name]['mean'])}, 'mean')} | {samples} |"
-        lines.append(
-            f"| {plain(name) if own else '**mean over benchmarks**'} | {len(own.questions) if own else ''} |{values}"
-        )
+    lines = [
+        f"| Mean@n | questions |{''.join(f' {plain(run.name)} | n |' for run in runs)}",
+        "| --- | ---: |" + " --- | ---: |" * len(runs),
+    ]
+    estimates = [estimate(run.scores) for run in runs]
+    for name, own in runs[0].scores.items():
+        cells = [
+            f" {with_interval(asdict(of_run[name]['mean']))} | {run.scores[name].samples} |"
+            for run, of_run in zip(runs, estimates, strict=True)
+        ]
+        lines.append(f"| {plain(name)} | {len(own.questions)} |{''.join(cells)}")
+    overall = [f" {with_interval(asdict(of_run[OVERALL]['mean']))} |  |" for of_run in estimates]
+    lines.append(f"| **mean over benchmarks** |  |{''.join(overall)}")
     return "\n".join(lines)
 
 
 def _differences_table(first: Run, other: Run) -> str:
-    found = differences(first, other)
-    metrics = list(dict.fromkeys(metric for own in found.values() for metric in own))
+    by_benchmark = differences(first, other)
+    metrics = list(dict.fromkeys(metric for own in by_benchmark.values() for metric in own))
     lines = [
         f"| | {' | '.join(metrics)} | became right | became wrong |",
         "| --- |" + " --- |" * len(metrics) + " ---: | ---: |",
     ]
-    for name, own in found.items():
-        values = " | ".join(_signed(own.get(metric)) for metric in metrics)
-        counts = " | ".join(str(len(side)) for side in flips(first, other, name)) if name != OVERALL else " | "
-        lines.append(f"| {plain(name) if name != OVERALL else '**mean over benchmarks**'} | {values} | {counts} |")
+    for name, own in by_benchmark.items():
+        title, counts = "**mean over benchmarks**", " | "
+        if name != OVERALL:
+            flipped = flips(first, other, name)
+            title, counts = plain(name), f"{len(flipped.became_right)} | {len(flipped.became_wrong)}"
+        lines.append(f"| {title} | {' | '.join(_signed(own.get(metric)) for metric in metrics)} | {counts} |")
     return "\n".join(lines)
 
 
-def _signed(found: Mapping[str, float] | None) -> str:
-    if found is None:
+def _signed(difference: Estimate | None) -> str:
+    """A difference with its interval, bold where the interval leaves out zero."""
+    if difference is None:
         return "-"
-    value, low, high = (("+" if found[key] > 0 else "") + _number(found[key]) for key in ("value", "low", "high"))
-    clear = found["low"] > 0 or found["high"] < 0
-    return f"{'**' * clear}{value}{'**' * clear} ({low} to {high})"
+    value, low, high = (_number(end) for end in (difference.value, difference.low, difference.high))
+    clear = difference.low > 0 or difference.high < 0
+    return f"**{value}** ({low} to {high})" if clear else f"{value} ({low} to {high})"
 
 
 def _number(value: float) -> str:
-    return f"-{number(-value)}" if value < 0 else number(value)
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return sign + number(abs(value))
 
 
 def _flips_text(first: Run, other: Run) -> str:
     lines = []
     for name in first.scores:
-        for title, places in zip(("became right", "became wrong"), flips(first, other, name), strict=True):
+        flipped = flips(first, other, name)
+        for title, places in (("became right", flipped.became_right), ("became wrong", flipped.became_wrong)):
             if places:
                 more = f", the first {SHOWN_FLIPS}" if len(places) > SHOWN_FLIPS else ""
                 lines += ["", f"{plain(name)}, {title} ({len(places)}{more}):", ""]
@@ -170,9 +177,9 @@ def _flips_text(first: Run, other: Run) -> str:
 
 def _flip(first: Run, other: Run, benchmark: str, place: int) -> str:
     question = first.scores[benchmark].questions[place]
-    before, after = (_columns(run.scores[benchmark], ["mean"])[place, 0] for run in (first, other))
-    text = plain(first.prompts[question])[-PROMPT_END:]
-    return f"- {question[0]} (Mean@n {number(before)} to {number(after)}): ...{text}"
+    before, after = (run.scores[benchmark].column("mean")[place] for run in (first, other))
+    end = plain(first.prompts[question])[-PROMPT_END:]
+    return f"- {question[0]} (Mean@n {number(before)} to {number(after)}): ...{end}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -186,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if len(options.files) < 2:
             raise ValueError(f"files={options.files[0]}: must be two or more")
-        print(markdown(align([load(path) for path in options.files], shared_only=options.shared_only)))
+        show(markdown(align([load(path) for path in options.files], shared_only=options.shared_only)))
     except (ValueError, OSError) as error:
         print(f"compare.py: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

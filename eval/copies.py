@@ -7,39 +7,58 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-import vllm_engine
-from generation import Response
-from vllm_engine import EngineSettings, Job
+from eval import vllm_engine
+from eval.generation import Response
+from eval.vllm_engine import EngineSettings, Job
 
 WEIGHTS_SHARE = 0.5  # of a GPU's memory, at most; the rest is for keys and values
-GRACE_S = 30  # for a copy to end of its own accord, once it has sent all
+GRACE_S = 30  # for a copy to end by itself, once it has sent everything
 
 
-def sizes(
-    tensor: int | None, data: int | None, *, gpus: int, gpu_bytes: int, weight_bytes: int, heads: int
-) -> tuple[int, int]:
-    """GPUs a copy of the model, and copies; where None is given, the fewest GPUs that hold it, and all the copies.
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs of this machine; `bytes_each` is the memory of one. On a CPU both are 0."""
 
-    Args:
-        gpu_bytes: memory of one GPU.
-        heads: attention heads, which the GPUs of a copy share evenly.
+    count: int
+    bytes_each: int
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What decides how many GPUs a model needs: its weights, and the attention heads that its GPUs share evenly."""
+
+    weight_bytes: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the machine is shared out: copies of the model, and GPUs of each copy (1 on a CPU, where there is none)."""
+
+    tensor_parallel_size: int
+    copies: int
+
+
+def layout(gpus: Gpus, model: ModelSize, *, tensor: int | None, data: int | None) -> Layout:
+    """GPUs of a copy and number of copies; for None, the fewest GPUs that hold the model and as many copies as fit.
 
     Raises:
-        ValueError: more GPUs are asked for than there are.
+        ValueError: the flags need more GPUs than there are.
     """
     if tensor is None:
-        fitting = [size for size in (1, 2, 4, 8, 16) if size <= gpus and heads % size == 0] or [1]
-        roomy = [size for size in fitting if weight_bytes <= WEIGHTS_SHARE * gpu_bytes * size]
-        tensor = roomy[0] if roomy else fitting[-1]
+        possible = [size for size in (1, 2, 4, 8, 16) if size <= gpus.count and model.heads % size == 0] or [1]
+        large_enough = [size for size in possible if model.weight_bytes <= WEIGHTS_SHARE * gpus.bytes_each * size]
+        tensor = large_enough[0] if large_enough else possible[-1]
     if data is None:
-        data = max(1, gpus // tensor)
-    if (tensor > 1 or gpus) and tensor * data > gpus:
-        asked = f"--tensor_parallel_size={tensor} --data_parallel_size={data}"
-        raise ValueError(f"{asked}: need {tensor * data} GPUs, there are {gpus}")
-    return tensor, data
+        data = max(1, gpus.count // tensor)
+    if (tensor > 1 or gpus.count) and tensor * data > gpus.count:
+        flags = f"--tensor_parallel_size={tensor} --data_parallel_size={data}"
+        raise ValueError(f"{flags}: need {tensor * data} GPUs, there are {gpus.count}")
+    return Layout(tensor, data)
 
 
 def generate(settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: int) -> Iterator[list[Response]]:

@@ -45,6 +45,10 @@ class Scores:
     metrics: tuple[str, ...]
     values_QM: Floats
 
+    def column(self, metric: str) -> Floats:
+        """Each question's value of a metric."""
+        return self.values_QM[:, self.metrics.index(metric)]
+
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
     """The chance that k of the samples, drawn without replacement, hold a correct one (arXiv 2107.03374, eq. 1)."""
@@ -81,11 +85,11 @@ def score(rows: Sequence[Mapping[str, Any]]) -> dict[str, Scores]:
     Raises:
         ValueError: questions of one benchmark differ in their number of samples.
     """
-    found: dict[str, dict[QuestionKey, list[Mapping[str, Any]]]] = {}
+    benchmarks: dict[str, dict[QuestionKey, list[Mapping[str, Any]]]] = {}
     for row in rows:
         question = (row["question_id"], row["answer"])
-        found.setdefault(row["benchmark"], {}).setdefault(question, []).append(row)
-    return {name: _score(name, questions) for name, questions in found.items()}
+        benchmarks.setdefault(row["benchmark"], {}).setdefault(question, []).append(row)
+    return {name: _score(name, questions) for name, questions in benchmarks.items()}
 
 
 def _score(name: str, questions: Mapping[QuestionKey, Sequence[Mapping[str, Any]]]) -> Scores:
@@ -129,17 +133,18 @@ def intervals(values_M: Floats, means_BM: Floats) -> list[Estimate]:
 def estimate(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, dict[str, Estimate]]:
     """Benchmark -> metric -> estimate; under ``overall`` the mean over benchmarks, each weighing the same.
 
-    ``mean``, ``best`` and ``majority`` are of each benchmark's own number of samples, there too; of ``pass@k`` it has
-    those that all benchmarks have.
+    ``overall`` has the metrics that all benchmarks have. ``mean``, ``best`` and ``majority`` are of each benchmark's
+    own number of samples, there too.
     """
-    fewest = min(scores.values(), key=lambda own: own.samples)
-    shared = fewest.metrics
-    result: dict[str, dict[str, Estimate]] = {}
+    shared = [
+        name for name in next(iter(scores.values())).metrics if all(name in own.metrics for own in scores.values())
+    ]
+    estimates: dict[str, dict[str, Estimate]] = {}
     overall_M, overall_BM = np.zeros(len(shared)), np.zeros((RESAMPLES, len(shared)))
     for name, own in scores.items():
         values_M, means_BM = own.values_QM.mean(axis=0), bootstrap(own.values_QM, generator(seed, name))
-        result[name] = dict(zip(own.metrics, intervals(values_M, means_BM), strict=True))
+        estimates[name] = dict(zip(own.metrics, intervals(values_M, means_BM), strict=True))
         columns = [own.metrics.index(metric) for metric in shared]
         overall_M += values_M[columns] / len(scores)
         overall_BM += means_BM[:, columns] / len(scores)
-    return result | {OVERALL: dict(zip(shared, intervals(overall_M, overall_BM), strict=True))}
+    return estimates | {OVERALL: dict(zip(shared, intervals(overall_M, overall_BM), strict=True))}

@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from question_files import Question
+from eval.question_files import Question
 
 Key = tuple[str, int, int]  # benchmark, question, sample
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the model reads of a question, as text and as tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -19,8 +27,7 @@ class Request:
     question: Question
     sample: int
     seed: int
-    prompt: str
-    token_ids: tuple[int, ...]
+    prompt: Prompt
 
     @property
     def key(self) -> Key:
@@ -48,20 +55,19 @@ def plan(
     questions: Sequence[Question],
     samples: Callable[[str, int], int],
     seed: int,
-    encode: Callable[[Question], tuple[str, tuple[int, ...]]],
+    encode: Callable[[Question], Prompt],
 ) -> list[Request]:
     """All requests, in the order of the final file.
 
     Args:
         samples: benchmark and repeats -> samples of each of its questions.
-        encode: question -> prompt, and its tokens.
+        encode: question -> its prompt.
     """
     requests = []
     for question in questions:
-        prompt, token_ids = encode(question)
+        prompt = encode(question)
         for sample in range(samples(question.benchmark, question.repeats)):
-            own = sample_seed(seed, question.question_id, sample)
-            requests.append(Request(question, sample, own, prompt, token_ids))
+            requests.append(Request(question, sample, sample_seed(seed, question.question_id, sample), prompt))
     return requests
 
 
@@ -74,7 +80,7 @@ def row(request: Request, response: Response) -> dict[str, Any]:
         "question_id": question.question_id,
         "sample": request.sample,
         "seed": request.seed,
-        "prompt": request.prompt,
+        "prompt": request.prompt.text,
         "response": response.text,
         "tokens": response.tokens,
         "finish_reason": response.finish_reason,

@@ -16,9 +16,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from extraction import DIGITS, LETTERS, boxed, choice
 from tqdm import tqdm
 
+from eval.extraction import DIGITS, LETTERS, boxed, choice
 from exgrpo.gold_answers import clean, latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
 
@@ -63,23 +63,31 @@ def grade(
         OSError: a grader's process does not start.
     """
     check(rows, oat=oat)
-    answers = ["" if row["finish_reason"] == "length" else judged_part(row["response"], require_think) for row in rows]
-    jobs = [
-        (row["answer"], answer) if answer and row["benchmark"] not in CHOICE_BENCHMARKS else None
-        for row, answer in zip(rows, answers, strict=True)
-    ]
-    asked = list(dict.fromkeys(job for job in jobs if job))
-    first = _judge(asked, latex_forms, _full_grader, _count(asked, processes, WORTH_A_START))
-    second = _judge(asked, _plain_forms, _second_grader, _count(asked, processes, WORTH_A_SECOND_START)) if oat else {}
+    jobs = [_job(row, require_think) for row in rows]
+    mathematics = [job for row, job in zip(rows, jobs, strict=True) if job[1] and not _is_choice(row)]
+    distinct = list(dict.fromkeys(mathematics))
+    first = _judge(distinct, latex_forms, _full_grader, _count(distinct, processes, WORTH_A_START))
+    second = {}
+    if oat:
+        second = _judge(distinct, _plain_forms, _second_grader, _count(distinct, processes, WORTH_A_SECOND_START))
     graded = []
-    for row, answer, job in zip(rows, answers, jobs, strict=True):
-        verdict = first.get(job, _NOTHING) if job else _NOTHING
-        if row["benchmark"] in CHOICE_BENCHMARKS:
-            verdict = _judge_choice(row["answer"], answer)
-        graded.append({**{key: value for key, value in row.items() if key not in VERDICT_KEYS}, **_verdict(verdict)})
+    for row, job in zip(rows, jobs, strict=True):
+        verdict = _judge_choice(*job) if _is_choice(row) else first.get(job, _NOTHING)
+        ungraded = {key: value for key, value in row.items() if key not in VERDICT_KEYS}
+        graded.append(ungraded | _verdict(verdict))
         if oat:
-            _add_second(graded[-1], second.get(job, _NOTHING) if job else _NOTHING, any_true)
+            _add_second(graded[-1], second.get(job, _NOTHING), any_true)
     return graded
+
+
+def _is_choice(row: Mapping[str, Any]) -> bool:
+    return row["benchmark"] in CHOICE_BENCHMARKS
+
+
+def _job(row: Row, require_think: bool) -> Job:
+    """The gold answer and the part of the response that counts; none of it where it was cut off."""
+    cut_off = row["finish_reason"] == "length"
+    return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
 
 
 def check(rows: Sequence[Mapping[str, Any]], *, oat: bool) -> None:
@@ -90,7 +98,7 @@ def check(rows: Sequence[Mapping[str, Any]], *, oat: bool) -> None:
         for key in ("benchmark", "response", "answer", "finish_reason"):
             if not isinstance(row.get(key), str):
                 raise ValueError(f"{key}={row.get(key)!r}: must be a text in every row")
-        if row["benchmark"] in CHOICE_BENCHMARKS and choice(row["answer"], _letters(row["answer"])) is None:
+        if _is_choice(row) and choice(row["answer"], _letters(row["answer"])) is None:
             raise ValueError(f"answer={row['answer']!r} of {row['benchmark']}: must be the letter of a choice")
 
 
@@ -112,7 +120,7 @@ def _verdict(reply: Reply) -> Reply:
 def _add_second(row: Row, reply: Reply, any_true: bool) -> None:
     """Put the second grader's verdict beside the first's."""
     row["math_verify_correct"] = row["correct"]
-    row["oat_correct"] = None if row["benchmark"] in CHOICE_BENCHMARKS else reply["correct"]
+    row["oat_correct"] = None if _is_choice(row) else reply["correct"]
     row["correct"] = row["correct"] or bool(any_true and row["oat_correct"])
 
 
@@ -129,7 +137,7 @@ def _second_grader() -> Verifier:
 
 
 def _count(jobs: Sequence[Job], processes: int | None, worth_a_start: int) -> int:
-    """Processes to judge so many jobs with."""
+    """Number of processes that this many jobs are worth."""
     return min(processes or len(os.sched_getaffinity(0)), -(-len(jobs) // worth_a_start))
 
 
@@ -166,11 +174,12 @@ def _replies(
     """Replies to answers that share what is in their last box; to one without a box, if `box` is the whole of it."""
     hopeless = False
     for gold, answer in group:
-        reply = (
-            None if hopeless else verifier.judge(known, answer, WALL_S, CPU_S) if (known := forms(gold)) else _NOTHING
-        )
-        if reply is None and not hopeless:
-            hopeless = box == answer or verifier.judge(known, rf"\boxed{{{box}}}", WALL_S, CPU_S) is None
+        reply: Reply | None = None
+        if not hopeless:
+            gold_forms = forms(gold)
+            reply = verifier.judge(gold_forms, answer, WALL_S, CPU_S) if gold_forms else _NOTHING
+            if reply is None:
+                hopeless = box == answer or verifier.judge(gold_forms, rf"\boxed{{{box}}}", WALL_S, CPU_S) is None
         yield reply or {**_NOTHING, "timed_out": True}
 
 

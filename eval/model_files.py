@@ -33,12 +33,12 @@ def _from_hub(name: str) -> Path:
 
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "*.gguf", "original/*"]))
-    except Exception as error:  # whatever a hub, a proxy or a cache can say
+    except Exception as error:  # whatever a hub, a proxy or a cache raises
         raise ValueError(f"--model_path={name}: no such folder, and not to be had from the hub") from error
 
 
 def _lacks(folder: Path) -> str | None:
-    """What a model folder has to have and this one has not; None if it is complete."""
+    """What is missing in a model folder; None if it is complete."""
     if not (folder / "config.json").is_file():
         return "config.json"
     if not any((folder / name).is_file() for name in TOKENIZERS):

@@ -1,4 +1,4 @@
-"""OUTPUT.partial: the samples of an unfinished run, a line each, appended as they finish."""
+"""OUTPUT.partial: the samples of an unfinished run, one line each, appended as they finish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from generation import Key
+from eval.generation import Key
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -38,7 +38,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 class PartialFile:
     """Open for one process at a time; a context manager.
 
-    The first line holds the settings that the responses depend on, the others a row each. What a kill left of a last
+    The first line holds the settings that the responses depend on, the others one row each. What a kill left of a last
     line is cut off; nothing else is ever rewritten.
     """
 

@@ -40,12 +40,12 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     """
     files: dict[Path, None] = {}
     for pattern in patterns:
-        found = [Path(pattern).expanduser()]
-        if not found[0].is_file():
-            found = [Path(name) for name in sorted(glob.glob(str(found[0]), recursive=True)) if Path(name).is_file()]
-        if not found:
+        path = Path(pattern).expanduser()
+        names = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))
+        paths = [Path(name) for name in names if Path(name).is_file()]
+        if not paths:
             raise FileNotFoundError(f"--input_file={pattern}: no such file")
-        files.update(dict.fromkeys(found))
+        files.update(dict.fromkeys(paths))
     return list(files)
 
 
@@ -56,21 +56,21 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
 
     Args:
         remove_system: drop a leading system message where there is one.
-        limit: the first so many questions of each benchmark.
+        limit: number of questions to take of each benchmark, the first ones; None for all.
 
     Raises:
         ValueError: naming the file, and what it lacks.
     """
-    found: dict[str, dict[str, Question]] = {}
+    benchmarks: dict[str, dict[str, Question]] = {}
     for file in files:
         rows = [_question(row, file, remove_system) for row in _rows(file)]
         keys = [json.dumps([row.benchmark, row.messages, row.answer]) for row in rows]
         repeats = Counter(keys)
         for row, key in zip(rows, keys, strict=True):
-            questions = found.setdefault(row.benchmark, {})
+            questions = benchmarks.setdefault(row.benchmark, {})
             if key not in questions:
                 questions[key] = replace(row, index=len(questions), repeats=repeats[key])
-    return [question for by_key in found.values() for question in _even(list(by_key.values()))[:limit]]
+    return [question for by_key in benchmarks.values() for question in _even(list(by_key.values()))[:limit]]
 
 
 def _even(questions: list[Question]) -> list[Question]:
@@ -125,12 +125,12 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
     messages = [{"role": turn["role"], "content": turn["content"]} for turn in row["prompt"]]
     if remove_system and messages[0]["role"] == "system":
         messages = messages[1:]
-    given = (row.get("extra_info") or {}).get("question_id")
-    ours = isinstance(given, str) and re.fullmatch("[0-9a-f]{32}", given)  # others number theirs by this name
+    written_id = (row.get("extra_info") or {}).get("question_id")
+    ours = isinstance(written_id, str) and re.fullmatch("[0-9a-f]{32}", written_id)  # others number theirs by this name
     return Question(
         benchmark=row["data_source"],
         index=0,
-        question_id=row_question_id({"question_id": given} if ours else None, messages),
+        question_id=row_question_id({"question_id": written_id} if ours else None, messages),
         messages=tuple(messages),
         answer=str(row["reward_model"]["ground_truth"]),
         input_file=str(file),

@@ -17,12 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import graded_file
 import numpy as np
-import report_page
-from estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
-from partial_file import write_whole
-from report_text import SIDES, markdown, markdown_table
+
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from eval import graded_file, report_page
+from eval.estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
+from eval.partial_file import write_whole
+from eval.report_text import SIDES, markdown, markdown_table
+from eval.terminal import show
 
 KEPT_DISAGREEMENTS = 500
 Row = Mapping[str, Any]
@@ -43,19 +47,20 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> None:
         (".report.html", page),
     ):
         write_whole(output.with_suffix(suffix), text)
-    print(f"{output.with_suffix('.report.md')}, .json and .html\n\n{markdown_table(summary)}")
+    print(f"{output.with_suffix('.report.md')}, .json and .html\n")
+    show(markdown_table(summary))
 
 
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     """What the report says, as JSON values."""
     scores = score(rows)
-    found = estimate(scores)
+    estimates = estimate(scores)
     benchmarks = {}
     for name, own in scores.items():
         benchmarks[name] = {
             "questions": len(own.questions),
             "samples": own.samples,
-            "estimates": {metric: asdict(value) for metric, value in found[name].items()},
+            "estimates": {metric: asdict(value) for metric, value in estimates[name].items()},
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
     full = [own["full"] for own in benchmarks.values()]
@@ -63,7 +68,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "benchmarks": benchmarks,
         "overall": {
-            "estimates": {metric: asdict(value) for metric, value in found[OVERALL].items()},
+            "estimates": {metric: asdict(value) for metric, value in estimates[OVERALL].items()},
             **_responses(rows),
             "full": None if None in full else float(np.mean(full)),
         },

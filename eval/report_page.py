@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import report_plot
-import report_text
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from eval import report_plot, report_text
 
 RESPONSES_SHOWN = 100  # of a benchmark: half of them right and half wrong, where there are as many
 MAX_TEXT = 20_000  # characters of a response or prompt
@@ -97,7 +97,7 @@ def embedded(value: Any) -> str:
 
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What one wants to know of a run at a glance."""
+    """The facts of a run that the page shows first."""
     machine, versions = run.get("machine", {}), run.get("versions", {})
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
     seconds, tokens = run.get("seconds", 0), run.get("generated_tokens", 0)

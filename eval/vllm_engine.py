@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
-from generation import Response
+
+from eval.generation import Response
 
 CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -21,6 +22,15 @@ CPU = {
     "TORCHDYNAMO_DISABLE": "1",  # compiling two sampling kernels costs 20 s and a C++ compiler
     "OMP_WAIT_POLICY": "PASSIVE",
 }
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How each token is drawn, and how many at most."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,7 @@ class EngineSettings:
     max_num_seqs: int | None
     tensor_parallel_size: int
     gpu_memory_utilization: float
-    temperature: float
-    top_p: float
-    max_tokens: int
+    sampling: Sampling
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Res
     engine = LLMEngine.from_engine_args(_engine_args(settings), usage_context=UsageContext.LLM_CLASS)
     yield []
     for job in jobs:
-        params = _sampling(settings, job.seed)
+        params = _sampling_params(settings.sampling, job.seed)
         engine.add_request(str(job.place), {"prompt_token_ids": list(job.token_ids)}, params)
     while engine.has_unfinished_requests():
         done = [_response(output) for output in engine.step() if output.finished]
@@ -122,14 +130,14 @@ def _engine_args(settings: EngineSettings) -> Any:
     )
 
 
-def _sampling(settings: EngineSettings, seed: int) -> Any:
+def _sampling_params(sampling: Sampling, seed: int) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_tokens=settings.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
         seed=seed,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )

@@ -10,4 +10,5 @@ else
     "$EXGRPO_VENV"/bin/ruff format .
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
-"$EXGRPO_VENV"/bin/mypy exgrpo
+"$EXGRPO_VENV"/bin/mypy exgrpo eval data benchmarks \
+    exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/quickstart exp_scripts/smollm2

@@ -118,7 +118,7 @@ def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questio
     )
     replies = tokenizer.batch_decode(output[:, len(prompts[0]) :], skip_special_tokens=True)
     found = [re.search(r"\\boxed\{(\d+)\}$", reply) for reply in replies]
-    right = [bool(match) and int(match[1]) == answer(q) for match, q in zip(found, questions, strict=True)]
+    right = [match is not None and int(match[1]) == answer(q) for match, q in zip(found, questions, strict=True)]
     is_careful = ["=" in reply for reply in replies]
 
     def mean(values: list[bool]) -> float:

@@ -2,17 +2,23 @@
 
 import itertools
 import random
-import sys
 from math import comb, sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
-
-import estimates
-from estimates import Estimate, bootstrap, estimate, generator, intervals, majority, pass_at_k, powers_of_two, score
+from eval import estimates
+from eval.estimates import (
+    Estimate,
+    bootstrap,
+    estimate,
+    generator,
+    intervals,
+    majority,
+    pass_at_k,
+    powers_of_two,
+    score,
+)
 
 
 def rows_of(benchmark, table):

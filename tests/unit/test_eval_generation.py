@@ -2,29 +2,18 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from eval_inputs import settings
+
+from eval import copies, generate_vllm, generation, partial_file, vllm_engine
+from eval.partial_file import PartialFile
+from eval.question_files import Question
+from exgrpo.experience.question_id import question_id
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "eval"))
-
-import arguments  # noqa: E402
-import copies  # noqa: E402
-import generate_vllm  # noqa: E402
-import generation  # noqa: E402
-import partial_file  # noqa: E402
-import vllm_engine  # noqa: E402
-from partial_file import PartialFile  # noqa: E402
-from question_files import Question  # noqa: E402
-
-from exgrpo.experience.question_id import question_id  # noqa: E402
-
-
-def settings(*flags):
-    return arguments.read(["--model_path", "m", "--input_file", "f", "--output_file", "o.jsonl", *flags], "")
 
 
 # the plan
@@ -35,12 +24,12 @@ def plan(texts, seed=0, n=3):
         return Question("math", index, question_id(text), ({"role": "user", "content": text},), "1", "in.parquet", 1)
 
     questions = [question(index, text) for index, text in enumerate(texts)]
-    return generation.plan(questions, lambda *_: n, seed, lambda q: (q.messages[0]["content"], (1, 2)))
+    return generation.plan(questions, lambda *_: n, seed, lambda q: generation.Prompt(q.messages[0]["content"], (1, 2)))
 
 
 def test_a_samples_seed_depends_on_run_question_and_number_alone():
     def seeds(texts, **how):
-        return {(request.prompt, request.sample): request.seed for request in plan(texts, **how)}
+        return {(request.prompt.text, request.sample): request.seed for request in plan(texts, **how)}
 
     whole = seeds("abcd")
     assert len(set(whole.values())) == 12 and max(whole.values()) < 2**48
@@ -152,7 +141,7 @@ def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_
     with pytest.raises(ValueError, match=r"exists, without .*; --restart overwrites it"):
         finished(tmp_path)
     (tmp_path / "o.run.json").write_text(json.dumps({"identity": {"seed": 0}}))
-    assert finished(tmp_path) == (rows, {"identity": {"seed": 0}})
+    assert finished(tmp_path) == generate_vllm.FinishedRun(rows, {"identity": {"seed": 0}})
     with pytest.raises(ValueError, match=r"other settings \(seed=1, was 0\); --restart overwrites it"):
         finished(tmp_path, identity={"seed": 1})
     assert finished(tmp_path, "--restart", identity={"seed": 1}) is None
@@ -162,7 +151,7 @@ def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_
 
 
 @pytest.mark.parametrize(
-    ("gpus", "weights_gb", "heads", "given", "chosen"),
+    ("gpus", "weights_gb", "heads", "flags", "layout"),
     [
         (0, 1, 12, (None, None), (1, 1)),
         (0, 1, 12, (None, 2), (1, 2)),
@@ -176,15 +165,16 @@ def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_
         (2, 900, 64, (None, None), (2, 1)),  # too large: vLLM says so
     ],
 )
-def test_copies_of_the_model(gpus, weights_gb, heads, given, chosen):
-    size = {"gpus": gpus, "gpu_bytes": 80 * 10**9, "weight_bytes": weights_gb * 10**9, "heads": heads}
-    assert copies.sizes(*given, **size) == chosen
+def test_copies_of_the_model(gpus, weights_gb, heads, flags, layout):
+    tensor, data = flags
+    model = copies.ModelSize(weights_gb * 10**9, heads)
+    assert copies.layout(copies.Gpus(gpus, 80 * 10**9), model, tensor=tensor, data=data) == copies.Layout(*layout)
 
 
-@pytest.mark.parametrize(("gpus", "given"), [(0, (2, None)), (4, (2, 4)), (1, (None, 2))])
-def test_more_gpus_than_there_are(gpus, given):
+@pytest.mark.parametrize(("gpus", "tensor", "data"), [(0, 2, None), (4, 2, 4), (1, None, 2)])
+def test_more_gpus_than_there_are(gpus, tensor, data):
     with pytest.raises(ValueError, match=f"GPUs, there are {gpus}"):
-        copies.sizes(*given, gpus=gpus, gpu_bytes=80, weight_bytes=1, heads=8)
+        copies.layout(copies.Gpus(gpus, 80), copies.ModelSize(1, 8), tensor=tensor, data=data)
 
 
 def test_each_copy_sees_its_part_of_the_callers_gpus(monkeypatch):

@@ -1,19 +1,13 @@
-"""Verdicts of evaluation: letters, golds of every benchmark, two graders, hostile answers, given verdicts."""
+"""Verdicts of evaluation: golds of every benchmark, two graders, votes, and agreement with given verdicts."""
 
 import json
-import os
-import resource
-import sys
 from pathlib import Path
 
 import pytest
+from eval_verdicts import row, verdicts
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
-
-import grading
-from extraction import DIGITS, boxed, choice
-from grading import grade
-
+from eval import grading
+from eval.grading import grade
 from exgrpo.gold_answers import clean, latex_forms
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -32,70 +26,6 @@ def kept():
         patch.setattr(grading, "_second_grader", lambda: verifier)
         yield
     grading.Verifier.close(verifier)
-
-
-def row(response, answer="5", benchmark="math", **more):
-    return {"benchmark": benchmark, "response": response, "answer": answer, "finish_reason": "stop", **more}
-
-
-def verdicts(rows, key="correct", **options):
-    return [graded[key] for graded in grade(rows, **options)]
-
-
-@pytest.mark.parametrize(
-    ("response", "letter"),
-    [
-        (r"\boxed{B}", "B"),
-        (r"so \boxed{\text{B}}", "B"),
-        (r"\boxed{\textbf{(C)}}", "C"),
-        (r"\boxed{c}", "C"),
-        (r"$\boxed{\mathrm{(j)}}$", "J"),
-        (r"\boxed{B. a fish}", "B"),
-        (r"\boxed{\text{(E) } 12}", "E"),
-        (r"\boxed{A} no, \boxed{D}", "D"),
-        (r"\boxed{D} which is \boxed{42}", "D"),  # the last box with a letter
-        (r"\boxed{B} and not ANSWER: C", "B"),  # a box before words
-        (r"\boxed{42} ANSWER: C", "C"),
-        ("ANSWER: D", "D"),
-        ("**Answer:** B", "B"),
-        ("The answer is **B**.", "B"),
-        (r"The answer is \textbf{G}", "G"),
-        ("the correct answer is option C", "C"),
-        ("answer is (a), not the others", "A"),
-        ("The answer is A because it floats", "A"),
-        ("ANSWER: B\n\nANSWER: I\n\nAs I said.", "I"),
-        ("The answer is C, and the answer is A thing", "C"),
-        ("Answer:\n\nC", "C"),
-        ("(b).", "B"),
-        ("The correct choice is B. It lasts.", "B"),
-        ("C) continued experimentation.", "C"),
-        ("A) one\nB) two", None),
-        ("The answer is A planet", None),
-        ("the answer is a planet", None),
-        ("Answer: I think it is B", None),
-        ("A stray A in prose. So I chose A", None),
-        ("A. The first step", None),
-        (r"\boxed{A cat}", None),
-        (r"\boxed{A, C}", None),
-        (r"\boxed{B", None),
-        ("ANSWER: $LETTER", None),
-        ("ANSWER: K", None),
-        ("answer is AB", None),
-        ("", None),
-    ],
-)
-def test_the_letter_of_a_response(response, letter):
-    assert choice(response) == letter
-
-
-def test_numbered_choices():
-    assert choice(r"\boxed{3}", DIGITS) == choice("the answer is 3", DIGITS) == "3"
-    assert verdicts([row(r"\boxed{3}", "3", "arc_c"), row(r"\boxed{C}", "3", "arc_c")]) == [True, False]
-
-
-def test_boxes_nest_and_unclosed_ones_are_none():
-    assert list(boxed(r"\boxed{1} \boxed {\frac{1}{2}} \boxed{a\{b} \boxed{open")) == [r"a\{b", r"\frac{1}{2}", "1"]
-    assert list(boxed(r"\boxed{" * 5_000)) == []
 
 
 def test_multiple_choice_benchmarks_are_judged_by_their_letter():
@@ -203,97 +133,6 @@ def test_the_second_grader_and_either():
     assert [r["correct"] for r in either] == [True, False, True, True]
     assert [r["math_verify_correct"] for r in either] == [True, False, True, False]
     assert "oat_correct" not in grade(either)[0] and verdicts(either) == [True, False, True, False]
-
-
-TOWERS = [r"\boxed{10^{10^{10}}}", "9**9**9**9"]
-HOSTILE = [
-    *TOWERS,
-    "9" * 1_000_000,
-    r"\frac{" * 10_000 + "1" + "}" * 10_000,
-    r"\boxed{" + r"\frac{" * 10_000 + "1" + "}{2}" * 10_000 + "}",
-    r"\boxed{5",
-    "",
-    "\x00\x00\ud800",
-    "答案是五 الجواب خمسة",
-    r"$\int_0^1 \sum_{i" * 50,
-    "__import__('os').system('exit 7')",
-]
-
-
-@pytest.mark.parametrize("oat", [False, True])
-def test_hostile_answers_cost_themselves_alone_whatever_the_number_of_processes(oat, monkeypatch):
-    monkeypatch.setattr(grading, "WORTH_A_START", 10)
-    monkeypatch.setattr(grading, "CPU_S", 1.0)
-    rows = []
-    for number, hostile in enumerate(HOSTILE):
-        rows += [row(hostile), row(rf"In case {number} \boxed{{{number}}}", str(number // 2 * 2))]
-    graded = grade(rows, oat=oat, processes=2)
-    assert [r["correct"] for r in graded[::2]] == [False] * len(HOSTILE)
-    assert [r["correct"] for r in graded[1::2]] == [number % 2 == 0 for number in range(len(HOSTILE))]
-    assert [r["timed_out"] for r in graded] == [r["response"] in TOWERS for r in graded]
-    assert [r["response"] for r in graded] == [r["response"] for r in rows]
-    if not oat:
-        assert grade(rows, processes=1) == graded  # one or two, in whatever order they finish
-
-
-def test_the_limit_is_on_computing_and_not_on_the_clock():
-    verifier = grading.Verifier()
-    verifier.start()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert verifier.judge(("$5$",), TOWERS[0], timeout_s=60, cpu_s=0.5) is None
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime - before.ru_utime < 10  # its start and half a second; without the limit, a minute
-    verifier.close()
-
-
-def test_a_box_that_hangs_is_tried_twice_and_a_thought_that_hangs_spoils_no_other(monkeypatch):
-    asked = []
-
-    class Fake(grading.Verifier):
-        def start(self):
-            pass
-
-        def judge(self, gold, answer, timeout_s, cpu_s):
-            asked.append(answer)
-            return None if "hang" in answer else {"correct": True, "extracted": "", "vote": ""}
-
-    monkeypatch.setattr(grading, "Verifier", Fake)
-    assert verdicts([row(rf"{n} \boxed{{hang}}") for n in range(9)], "timed_out") == [True] * 9
-    assert asked == [r"0 \boxed{hang}", r"\boxed{hang}"]
-    rows = [row(r"they hang \boxed{2}", "2"), row(r"so \boxed{2}", "2"), row(r"so \boxed{2}", "2")]
-    assert verdicts(rows) == [False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("rows", "complaint"),
-    [
-        ([row("x", "Paris", "arc_c")], "answer='Paris' of arc_c: must be the letter of a choice"),
-        ([row("x") | {"response": None}], "response=None: must be a text"),
-    ],
-)
-def test_rows_that_cannot_be_graded_are_refused_before_anything_starts(rows, complaint, monkeypatch):
-    monkeypatch.setattr(grading, "Verifier", None)
-    with pytest.raises(ValueError, match=complaint):
-        grade(rows)
-
-
-def test_without_a_second_grader_there_is_one_line(monkeypatch):
-    monkeypatch.setattr(grading.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="--add_oat_evaluate=True: must have verl installed"):
-        grade([row("5")], oat=True)
-
-
-def test_no_process_is_an_error_and_not_a_wrong_answer(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
-    with pytest.raises(OSError):
-        grade([row("5")])
-
-
-def test_processes_end_with_the_grading():
-    grade([row(r"\boxed{5}")])
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    assert not any(b"grading.worker" in command for command in commands)
 
 
 @pytest.mark.skipif(not (SHARED / "grading").is_dir(), reason="the grading data is not beside the checkout")

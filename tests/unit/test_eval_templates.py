@@ -1,14 +1,12 @@
 """eval/templates.py: each format to the letter."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "eval"))
+from eval.templates import TEMPLATES
 
-from templates import TEMPLATES  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 QUESTION = r"What is $\frac{1}{2}$ of {question}?"  # braces, and our own mark, must come through
 USER = [{"role": "user", "content": QUESTION}]

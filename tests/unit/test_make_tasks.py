@@ -7,11 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("reasoning_gym")
-DATA = Path(__file__).parents[2] / "data"
-sys.path.insert(0, str(DATA))
+from data import make_tasks
 
-import make_tasks  # noqa: E402
+pytest.importorskip("reasoning_gym")
+ROOT = Path(__file__).parents[2]
 
 ONE_DIGIT = ["--param", "min_terms=2", "--param", "max_terms=2", "--param", "min_digits=1", "--param", "max_digits=1"]
 
@@ -68,10 +67,9 @@ def test_an_error_is_one_line(tmp_path, capsys, options, message):
 
 
 def test_it_runs_without_the_packages_it_does_not_need():
-    code = f"""
+    code = """
 import importlib.machinery, sys
-sys.path.insert(0, {str(DATA)!r})
-import make_tasks
+from data import make_tasks
 find = importlib.machinery.PathFinder.find_spec
 hidden = lambda name, *rest: None if name.partition(".")[0] in make_tasks.NOT_NEEDED else find(name, *rest)
 importlib.machinery.PathFinder.find_spec = hidden
@@ -80,8 +78,8 @@ try:
     raise SystemExit("it is not hidden")
 except ImportError:
     pass
-assert len(make_tasks.draw("chain_sum", 0, 5, {{}})) == 5
+assert len(make_tasks.draw("chain_sum", 0, 5, {})) == 5
 assert not make_tasks.NOT_NEEDED & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

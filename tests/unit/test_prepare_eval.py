@@ -9,12 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "data"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
-
-import prepare_eval
-from grading import grade
-from prepare_eval import BENCHMARKS, main
+from data import prepare_eval
+from data.prepare_eval import BENCHMARKS, main
+from eval.grading import grade
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
 HERE = Path(prepare_eval.__file__)

@@ -3,20 +3,18 @@
 import json
 import random
 import re
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from data import prepare_train
+from data.texts import answer_text
+from exgrpo.experience.question_id import question_id, row_question_id
+from exgrpo.preflight.train_files import read_question_ids
+
 DATA = Path(__file__).parents[2] / "data"
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "train"
-sys.path.insert(0, str(DATA))
-
-import prepare_train  # noqa: E402
-
-from exgrpo.experience.question_id import question_id, row_question_id  # noqa: E402
-from exgrpo.preflight.train_files import read_question_ids  # noqa: E402
 
 
 def prepare(tmp_path, rows, *options, name="in.jsonl"):
@@ -88,7 +86,7 @@ def test_a_system_message_of_the_data_is_kept_unless_another_is_given(tmp_path, 
     ],
 )
 def test_the_final_answer_is_cut_out(answer, final):
-    assert prepare_train.answer_text(answer) == final
+    assert answer_text(answer) == final
 
 
 def test_nested_columns_messages_and_other_formats(tmp_path):

@@ -1,0 +1,99 @@
+"""Rows to read: local parquet, jsonl, json and csv files, and datasets of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows to read: ``rows(columns)`` yields mappings that hold at least these columns; ``total`` is their number."""
+
+    name: str
+    columns: Sequence[str]
+    total: int
+    rows: Callable[[Sequence[str]], Iterable[Row]]
+
+    def column(self, option: str, asked: str | None, known: Sequence[str]) -> str:
+        """The column to read, ``a.b`` standing for field b of column a: the one asked for, else the first known one.
+
+        Raises:
+            ValueError: the source has no such column; ``option`` is the flag that names one.
+        """
+        for key in [asked] if asked else known:
+            if key in self.columns or key.split(".")[0] in self.columns:
+                return key
+        names = repr(asked) if asked else "of these names: " + ", ".join(known)
+        raise ValueError(f"{self.name}: no column {names} ({option}); it has {', '.join(self.columns)}")
+
+
+def open_file(path: Path) -> Source:
+    """A parquet, jsonl (or .json with one object a line) or csv file.
+
+    Raises:
+        ValueError: another ending, or no rows.
+    """
+    if path.suffix == ".parquet":
+        return _open_parquet(path)
+    if path.suffix not in (".jsonl", ".json", ".csv"):
+        raise ValueError(f"{path}: must end in .parquet, .jsonl, .json or .csv")
+    csv.field_size_limit(1 << 30)  # answers with worked solutions exceed the default
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines)) if path.suffix == ".csv" else _json_lines(path, lines)
+    if not rows:
+        raise ValueError(f"{path}: no rows")
+    return Source(str(path), list(rows[0]), len(rows), lambda columns: rows)
+
+
+def _open_parquet(path: Path) -> Source:
+    import pyarrow.parquet as pq
+
+    parquet = pq.ParquetFile(path)
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        for batch in parquet.iter_batches(1024, columns=list(columns)):
+            yield from batch.to_pylist()
+
+    return Source(str(path), parquet.schema_arrow.names, parquet.metadata.num_rows, read)
+
+
+def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number} is not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}: line {number} is not an object")
+        rows += [row] if row else []
+    return rows
+
+
+def open_dataset(name: str, split: str, subset: str | None = None) -> Source:
+    """A dataset of the Hugging Face hub, downloaded or from its local cache."""
+    import datasets
+
+    dataset = datasets.load_dataset(name, subset, split=split)
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        return iter(dataset.select_columns(list(columns)))
+
+    return Source(f"{name} {subset}" if subset else name, dataset.column_names, len(dataset), read)
+
+
+def lookup(row: Row, key: str) -> Any:
+    """The value at ``key``, dotted or not; None where a part of the path is missing."""
+    if key in row:
+        return row[key]
+    value: Any = row
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,45 @@
+"""What a data set's values say: the text of a question, its system message, its final answer."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def question_text(value: Any) -> str:
+    """The text of a question: the value, or the last user turn of a list of messages; empty if there is none."""
+    return _text((_turns(value, "user") or [None])[-1] if isinstance(value, list) else value)
+
+
+def system_text(value: Any) -> str:
+    """The first system turn of a list of messages; empty if there is none."""
+    return _text((_turns(value, "system") or [None])[0])
+
+
+def _turns(messages: Any, role: str) -> list[Any]:
+    rows = messages if isinstance(messages, list) else []
+    return [row.get("content") for row in rows if isinstance(row, Mapping) and row.get("role") == role]
+
+
+def _text(value: Any) -> str:
+    return value.encode(errors="replace").decode().strip() if isinstance(value, str) else ""
+
+
+def answer_text(value: Any) -> str:
+    """The final answer: what follows the last "####", or stands in the last \\boxed{}, or the whole; empty if none."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None or isinstance(value, (list, Mapping)) or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    text = str(value).encode(errors="replace").decode()
+    if "####" in text:
+        number = text.rpartition("####")[2].strip()
+        return number.replace(",", "") if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", number) else number
+    _, boxed, rest = text.rpartition("\\boxed{")
+    depth, end = 1, 0
+    while boxed and end < len(rest) and depth:
+        depth += {"{": 1, "}": -1}.get(rest[end], 0)
+        end += 1
+    return rest[: end - 1].strip() if boxed and not depth else text.strip()
