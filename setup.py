@@ -21,6 +21,8 @@ setup(
         "exgrpo": [
             "config/*.yaml",
             "config/stack/*.yaml",
+            "charts/*.js",
+            "charts/chartjs-4.6.1/*",
             "inspect/*.html",
             "inspect/*.css",
             "inspect/*.js",

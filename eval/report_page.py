@@ -13,11 +13,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from eval import report_plot, report_text
+from eval import report_text
+from exgrpo import charts
 
 RESPONSES_SHOWN = 100  # of a benchmark: half of them right and half wrong, where there are as many
 MAX_TEXT = 20_000  # characters of a response or prompt
 OVERALL_NAME = "mean over benchmarks"
+ESTIMATES = {"mean": "Mean@n", "majority": "majority@n", "best": "Best@n"}  # of the plot of intervals
 Row = Mapping[str, Any]
 
 
@@ -36,22 +38,51 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
         lstrip_blocks=True,
     )
     benchmarks = list(summary["benchmarks"].items())
+    table = [*benchmarks, (OVERALL_NAME, summary["overall"])]
     shown = [row for name, _ in benchmarks for row in chosen([row for row in rows if row["benchmark"] == name])]
+    curves = pass_at_k(benchmarks)
     return here.get_template("report.html.jinja").render(
         summary=summary,
-        table=[*benchmarks, (OVERALL_NAME, summary["overall"])],
+        table=table,
+        curves=curves,
         ks=sorted({metric for _, own in benchmarks for metric in own["estimates"] if "@" in metric}, key=_k),
-        intervals=report_plot.intervals([*benchmarks, (OVERALL_NAME, summary["overall"])]),
-        curves=report_plot.pass_at_k(benchmarks),
         run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
         facts=facts(summary["run"]),
         cell=report_text.cell,
         number=report_text.number,
-        data=embedded([entry(row) for row in shown]),
+        chart_script=charts.script(),
+        data=charts.embedded(
+            {"rows": [entry(row) for row in shown], "intervals": intervals(table), "pass_at_k": curves}
+        ),
         shown=len(shown),
         total=len(rows),
         limits={"responses": RESPONSES_SHOWN, "text": MAX_TEXT},
     )
+
+
+def intervals(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any]:
+    """What charts.intervals draws: a line a benchmark, on it Mean@n, majority@n and Best@n."""
+    found = {metric: [own["estimates"][metric] for _, own in benchmarks] for metric in ESTIMATES}
+    return {
+        "rows": [name for name, _ in benchmarks],
+        "series": [{"name": name, "found": found[metric]} for metric, name in ESTIMATES.items()],
+    }
+
+
+def pass_at_k(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any] | None:
+    """What charts.lines draws: a curve a benchmark over k = 1, 2, 4, ...; None where all have one sample."""
+    curves = {name: _curve(own["estimates"]) for name, own in benchmarks if own["samples"] > 1}
+    if not curves:
+        return None
+    longest = max(curves.values(), key=len)
+    return {
+        "ks": list(longest),
+        "series": [{"name": name, "values": list(curve.values())} for name, curve in curves.items()],
+    }
+
+
+def _curve(estimates: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {metric: found["value"] for metric, found in estimates.items() if metric.startswith("pass@")}
 
 
 def _k(metric: str) -> int:
@@ -86,14 +117,6 @@ def shortened(text: str) -> str:
         return text
     half = MAX_TEXT // 2
     return f"{text[:half]}\n\n[... {len(text) - 2 * half:,} characters are left out here ...]\n\n{text[-half:]}"
-
-
-def embedded(value: Any) -> str:
-    """JSON that can stand in a script element: without a character that HTML or a script reads in its own way."""
-    text = json.dumps(value)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,7 +1,42 @@
-// The trajectories, and what is drawn when. Stands behind charts.js, whose helpers it uses.
+"use strict";
+// Draws the page from the JSON in it. What models and data files wrote is only ever set as text.
+// pool_charts.js follows.
+const data = JSON.parse(document.getElementById("data").textContent);
+const at = (id) => document.getElementById(id);
+const K = data.rollout_n;
 const PER_PAGE = 20; // questions
 const OPEN_TOKENS = 4000; // responses are unfolded, from the top, until this many tokens are drawn
 
+function make(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+const count = (number) => number.toLocaleString("en-US");
+function short(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  if (Number.isInteger(value)) return count(value);
+  return Math.abs(value) >= 100 ? count(Math.round(value)) : String(Number(value.toPrecision(digits)));
+}
+
+// -- colours: a bucket's runs from red, solved by few rollouts, to blue, solved by most
+const bucketColour = (bucket) => `oklch(var(--light) var(--chroma) ${Math.round(25 + (235 * bucket) / K)})`;
+
+// -- the tip that follows the pointer over tokens
+function showTip(event, text) {
+  const tip = at("tip");
+  tip.textContent = text;
+  tip.hidden = false;
+  const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
+  const above = event.clientY + 18 + tip.offsetHeight > innerHeight;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${above ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18}px`;
+}
+const hideTip = () => { at("tip").hidden = true; };
+
+// -- trajectories
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const ALL = data.questions.flatMap((question) => question.trajectories);
 const scored = ALL.some((trajectory) => trajectory.now);
@@ -126,6 +161,6 @@ function drawHead() {
 }
 
 drawHead();
-drawCharts();
 drawTools();
 drawList();
+charts.keepDrawn(drawCharts);

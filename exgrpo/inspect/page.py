@@ -1,12 +1,11 @@
 """A saved pool as one HTML page that needs nothing else: its data as JSON in it, drawn by its own script.
 
-page.html, page.css, charts.js and page.js lie beside this file. Whatever a model or a
+page.html, page.css, pool_charts.js and page.js lie beside this file; exgrpo/charts draws. Whatever a model or a
 data file wrote is in the JSON alone, whose brackets are escaped, and the script shows it as text, never as markup.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo import charts
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import effective_sample_size
 from exgrpo.inspect.questions import Question
@@ -128,12 +128,10 @@ def _tiles(overview: Overview) -> dict[str, str]:
 
 
 def _fill(data: object) -> str:
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":  # no tag, comment or entity begins in the data
-        text = text.replace(character, f"\\u{ord(character):04x}")
     page = _part("page.html").replace("/*css*/", _part("page.css"))
-    page = page.replace("/*js*/", _part("charts.js") + _part("page.js"))
-    return page.replace("/*data*/", text)  # the last: nothing in it is taken for a place to fill
+    page = page.replace("/*charts*/", charts.script())
+    page = page.replace("/*js*/", _part("page.js") + _part("pool_charts.js"))
+    return page.replace("/*data*/", charts.embedded(data))  # the last: nothing in it is taken for a place to fill
 
 
 def _part(name: str) -> str:

@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import ask, needs_browser
 
 from eval import compare, graded_file, report, report_page
 from eval.estimates import Estimate
 from eval.report_text import markdown, number
+from exgrpo import charts
 
 EVAL = Path(report.__file__).parent
 HOSTILE = (
@@ -107,12 +109,14 @@ def test_a_response_cannot_leave_the_page_it_is_in(rows, tmp_path):
     report.write(rows, RUN, tmp_path / "out.jsonl")
     page = (tmp_path / "out.report.html").read_text()
     elements = Elements(page)
-    assert elements.tags.count("script") == 2 and "img" not in elements.tags and "b" not in elements.tags
+    assert elements.tags.count("script") == 3 and "img" not in elements.tags and "b" not in elements.tags
     names = {name for name, _ in elements.attributes}
     assert not {"src", "href", "onerror", "onclick"} & names
-    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", page.replace("https://example.org/x", ""))
+    assert charts.script() in page
+    ours = page.replace(charts.script(), "").replace("https://example.org/x", "")
+    assert not re.search(r"url\(|@import|https?://", ours)
     data = json.loads(elements.scripts[0])
-    assert data[0]["response"] == HOSTILE and "<" not in elements.scripts[0]
+    assert data["rows"][0]["response"] == HOSTILE and "<" not in elements.scripts[0]
     text = (tmp_path / "out.report.md").read_text()
     assert "<script>" not in re.sub(r"`[^`]*`|```json.*?```", "", text, flags=re.DOTALL)
 
@@ -132,7 +136,36 @@ def test_the_page_holds_few_of_many_and_says_so(tmp_path):
     report.write(many, RUN, tmp_path / "out.jsonl")
     page = (tmp_path / "out.report.html").read_text()
     assert "100 of 1,000 responses are in this page" in page and "10,000 characters are left out here" in page
-    assert len(page) < report_page.RESPONSES_SHOWN * (report_page.MAX_TEXT + 1_000) + 50_000
+    assert len(page) < report_page.RESPONSES_SHOWN * (report_page.MAX_TEXT + 1_000) + 50_000 + len(charts.script())
+
+
+@needs_browser
+def test_the_plots_show_the_estimates_and_their_tips_say_them(rows, tmp_path):
+    report.write(rows, RUN, tmp_path / "out.jsonl")
+    script = """
+    [found.intervals] = await seen("#intervals", [0.5, 0.09]);
+    [found.curves] = await seen("#pass_at_k", [0.99, 0.5]);
+    found.cards = document.querySelectorAll("#list details").length;
+    """
+    found = ask((tmp_path / "out.report.html").read_text(), tmp_path / "page.html", script)
+    estimates = json.loads((tmp_path / "out.report.json").read_text())["benchmarks"]["aime"]["estimates"]
+    own = estimates["mean"]
+    name, points = found["intervals"]["sets"][0]
+    assert name == "Mean@n" and [point["x"] for point in points[:4]] == [own["low"], own["value"], own["high"], None]
+    assert [len(points) for _, points in found["intervals"]["sets"]] == [4 * 3] * 3  # two benchmarks and their mean
+    assert found["intervals"]["tip"] == ["aime", f"Mean@n: 0.500 ({own['low']:.3f} to {own['high']:.3f})"]
+    assert f"aime: {found['intervals']['tip'][1]}" in found["intervals"]["label"]
+    assert found["curves"]["sets"] == [["aime", [estimates[f"pass@{k}"]["value"] for k in (1, 2, 4)]]]
+    assert found["curves"]["tip"] == ["pass@4", "aime: 1"]
+    assert found["intervals"]["colours"] > 5 and found["curves"]["colours"] > 5 and found["cards"] == 20
+
+
+@needs_browser
+def test_a_run_of_one_sample_each_has_no_curve(rows, tmp_path):
+    report.write([row for row in rows if row["sample"] == 0], RUN, tmp_path / "out.jsonl")
+    script = "found.plots = [...document.querySelectorAll('.plot')].map((plot) => plot.id);"
+    found = ask((tmp_path / "out.report.html").read_text(), tmp_path / "page.html", script)
+    assert found["plots"] == ["intervals"]
 
 
 def test_disagreements_are_listed(rows):

@@ -3,12 +3,12 @@
 import html
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
+from browser import ask, dump, needs_browser
 
+from exgrpo import charts
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -19,7 +19,6 @@ from exgrpo.inspect.text import Decoder, printable
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = [
     "</script><script>document.body.id = 'owned'</script>",
     "<img src=x onerror=\"document.body.id = 'owned'\">",
@@ -128,29 +127,25 @@ def test_a_sample_is_drawn_with_its_seed_and_never_exceeds_its_limit(tmp_path):
 
 
 def test_nothing_of_the_data_is_markup_and_no_address_is_in_the_page(page):
-    assert page.count("<script") == 2 and page.count("</script>") == 2 and page.count("<img") == 0
-    assert "/*css*/" not in page and "default-src 'none'" in page
-    # the name of SVG's elements, which nobody asks for
-    assert re.findall(r"\w+://[^\"']*", page) == ["http://www.w3.org/2000/svg"]
+    assert page.count("<script") == 3 and page.count("</script>") == 3 and page.count("<img") == 0
+    assert not re.search(r"^/\*\w+\*/$", page, re.M) and "default-src 'none'" in page
+    assert charts.script() in page
+    ours = page.replace(charts.script(), "")  # of the charts' script: test_charts.py
+    assert not re.search(r"\w+://", ours)
     assert not re.search(
-        r"@import|url\(|\bsrc=|\bhref=", re.sub(r"<script id=\"data\".*?</script>", "", page, flags=re.S)
+        r"@import|url\(|\bsrc=|\bhref=", re.sub(r"<script id=\"data\".*?</script>", "", ours, flags=re.S)
     )
 
 
-def dump(page, path, script=""):
-    """The document a browser makes of the page, after a script."""
-    path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent / 'profile'}"]
-    done = subprocess.run([BROWSER, *flags, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_the_page_is_small(page):
+    assert len(page) - len(str(embedded(page)["questions"])) < 300_000
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on PATH")
+@needs_browser
 def test_a_browser_draws_charts_and_trajectories_and_runs_nothing_of_a_model(page, tmp_path):
     document = dump(page, tmp_path / "page.html")
     assert document.count("<article>") == 20 and document.count('class="trajectory"') == 40
-    assert document.count("<svg") == 6 + 4  # over time, those whose metrics the history has; of now
+    assert document.count("<canvas") == 6 + 4  # over time, those whose metrics the history has; of now
     assert "owned" not in re.findall(r"<body[^>]*>", document)[0] and "<img" not in document
     assert html.escape(HOSTILE[1], quote=False) in document and "20 of 30 questions" in document
     drawn = [box.count("<span") for box in re.findall(r'<div class="tokens">(.*?)</div>', document, re.S)]
@@ -158,12 +153,55 @@ def test_a_browser_draws_charts_and_trajectories_and_runs_nothing_of_a_model(pag
     assert drawn == list(map(len, pieces))
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on PATH")
+@needs_browser
+def test_the_charts_show_the_history_and_the_pool_and_their_tips_say_the_numbers(page, tmp_path):
+    script = """
+    found.time = await seen("#time", [0.999, 0.5]);
+    found.now = await seen("#now", [0.5, 0.5]);
+    """
+    found, data = ask(page, tmp_path / "page.html", script), embedded(page)
+    buckets, _, ages, selection, _, evicted = found["time"]
+    history = data["history"]
+    assert buckets["sets"] == [[f"{k}", history[f"bucket_{k}"]] for k in range(5)]
+    assert buckets["tip"] == ["step 12", *(f"{k}: {history[f'bucket_{k}'][-1]:.0f}" for k in reversed(range(5)))]
+    names = {"pool, median": "age_median", "pool, 95 %": "age_p95", "replayed, mean": "replay_age"}
+    assert ages["sets"] == [[name, history[metric]] for name, metric in names.items()]
+    assert ages["tip"][-1] == "replayed, mean: 1.5" and ages["label"].endswith("replayed, mean 1.5.")
+    assert selection["sets"] == [["chosen", history["chosen_score"]]] and selection["tip"][1:] == ["chosen: 0.1"]
+    assert [name for name, _ in evicted["sets"]] == ["per question", "size", "age"]
+    assert [chart["sets"] for chart in found["now"]] == [
+        [["", counts]] for counts in (data["sizes"], *(histogram["counts"] for histogram in data["histograms"]))
+    ]
+    assert found["now"][0]["tip"] == ["2 of 4: 10"]
+    assert all(chart["colours"] > 5 for chart in found["time"] + found["now"])
+
+
+@needs_browser
+def test_between_light_and_dark_the_charts_are_drawn_again_in_the_other_colours(page, tmp_path):
+    before = """
+    let change; // what the page does when the reader's preference changes
+    matchMedia = () => ({ addEventListener: (name, listener) => { change = listener; } });
+    """
+    script = """
+    const first = (chart) => [chart.data.datasets[0].backgroundColor].flat()[0];
+    const colours = () => Object.values(Chart.instances).map(first);
+    found.before = colours();
+    document.documentElement.style.setProperty("--c0", "rgb(1, 2, 3)");
+    change();
+    found.after = colours();
+    found.canvases = document.querySelectorAll("canvas").length;
+    """
+    found = ask(page, tmp_path / "page.html", script, before)
+    assert len(found["before"]) == len(found["after"]) == found["canvases"] == 10
+    assert "rgb(1, 2, 3)" not in found["before"]
+    assert found["after"].count("rgb(1, 2, 3)") == 8  # all but the buckets'
+
+
+@needs_browser
 def test_a_browser_filters_searches_sorts_and_shows_the_numbers_of_a_token(page, tmp_path):
     script = """
     const ids = () => [...document.querySelectorAll("article .about .mono")].map((node) => node.textContent);
     const choose = (name, value) => { at(name).value = value; at(name).dispatchEvent(new Event("change")); };
-    const found = {};
     choose("order", "highest entropy"); found.sorted = ids().slice(0, 3);
     choose("bucket", "2"); found.filtered = ids();
     choose("colour", RATIO); found.background = document.querySelector(".tokens span").style.background;
@@ -173,10 +211,8 @@ def test_a_browser_filters_searches_sorts_and_shows_the_numbers_of_a_token(page,
     found.searched = ids();
     at("search").value = ""; at("search").dispatchEvent(new Event("input"));
     at("more").click(); found.all = ids().length; found.more = at("more").hidden;
-    document.body.replaceChildren(JSON.stringify(found));
     """
-    body = re.search(r"<body>(.*)</body>", dump(page, tmp_path / "page.html", script), re.S).group(1)
-    found = json.loads(html.unescape(body))
+    found = ask(page, tmp_path / "page.html", script)
     assert found["sorted"] == ["q29", "q28", "q27"] and found["searched"] == ["q17"]
     assert found["filtered"] == [f"q{number}" for number in range(28, 0, -3)]
     assert found["background"] == "rgba(var(--hot), 0.75)"  # twice as likely now

@@ -93,15 +93,14 @@ def test_a_step_larger_than_the_data_says_so():
         replay_of().draw(1, 13, Data())
 
 
-def test_the_current_policy_decides():
-    replay, data = replay_of(experience_start_sratio=0), Data()
-    step_of(replay, data, 1, solved=2)
-    step_of(replay, data, 2, solved=2)
-    drawn, choice, metrics = step_of(replay, data, 3, solved=2)
-    assert {t.step for t in choice.trajectories.values()} <= {1, 2}
-    several = [q for q in drawn.replayed if len({t.step for t in replay.pool.candidates(q)}) > 1]
-    assert all(choice.trajectories[q].step == 2 for q in several if choice.trajectories[q].step != 1)
-    assert metrics["replay_age"] if "replay_age" in metrics else True
+@pytest.mark.parametrize(("mode", "step"), [("argmin", 2), ("argmax", 1)])
+def test_the_current_policy_decides(mode, step):
+    """What was recorded says the opposite."""
+    candidates = {"a": (success(1, entropy=0.1), success(2, entropy=0.9))}
+    choice = replay_of(exp_select_mode=mode).choose(candidates, look)
+    assert choice.trajectories["a"].step == step
+    scores = [1 / 2, 1 / 3] if mode == "argmax" else [1 / 3, 1 / 2]
+    assert choice.chosen_scores + choice.passed_over_scores == pytest.approx(scores)
 
 
 def test_a_guarded_candidate_is_passed_over_and_a_question_may_be_left_without():
