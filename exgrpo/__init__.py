@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "DifficultyBucketer": "exgrpo.replay.difficulty_bucketer",
