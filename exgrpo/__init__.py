@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
     from exgrpo.saved.pool_folder import PoolFolder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "DifficultyBucketer": "exgrpo.replay.difficulty_bucketer",

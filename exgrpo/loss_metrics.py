@@ -16,7 +16,7 @@ ENTROPY, ENTROPY_TOKENS = "entropy", "entropy_tokens"
 
 
 def means_of(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics by the names the README explains; 0 for an empty selection. Counts may be fractions of the true ones.
+    """Metrics by the names in docs/metrics.md; 0 for an empty selection. Counts may be fractions of the true ones.
 
     ``replayed_ess``, the effective sample size of the importance weights, is (sum w)^2 / (n sum w^2).
     """

@@ -1,12 +1,13 @@
 """Train with ExGRPO: ``python -m exgrpo.main_mix_ppo key=value ...`` (Hydra overrides; ``--cfg job`` only prints).
 
-The configuration is verl's own plus the ``trainer.*`` keys of README, section "Keys". Everything that can be wrong
-with it is said in one line before Ray starts. ``stack=cpu`` is the same program on a CPU.
+The configuration is verl's own plus the ``trainer.*`` keys of docs/keys.md. Everything that can be wrong with
+it is said in one line before Ray starts. ``stack=cpu`` is the same program on a CPU.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
@@ -16,9 +17,10 @@ from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
 
 released_scale.register()  # before Hydra composes
+CONFIG = str(Path(__file__).parent / "config")  # a relative one is not found when a console command imports this module
 
 
-@hydra.main(config_path="config", config_name="exgrpo_trainer", version_base=None)
+@hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """Check, then hand over to verl."""
     try:

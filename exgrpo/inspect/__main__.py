@@ -36,6 +36,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Leaves with status 2 and one line where something is wrong, or where an import accepts no row."""
+    if arguments is None:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a command: `| head` is no error
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from exgrpo.inspect.importing import import_pool
 
         accepted = import_pool(options)
+    except ModuleNotFoundError as error:
+        parser.error(f"{error.name} is not installed: pip install 'exgrpo[inspect]', and torch for --model")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if accepted == 0:
@@ -149,5 +153,4 @@ def _need(holds: bool, name: str, value: object, rule: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
     main()

@@ -56,7 +56,7 @@ def is_stored(saved, prompts, key, response):
 
 
 def read_pool(folder):
-    """By the README's line."""
+    """By the line of docs/checkpoints.md."""
     return pd.read_parquet(f"{folder}/trajectories").merge(pd.read_parquet(f"{folder}/live.parquet"))
 
 

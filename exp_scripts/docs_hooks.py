@@ -1,0 +1,56 @@
+"""Hooks of mkdocs.yml: pages of the repository's root on the site, and links to files that a site does not hold.
+
+README.md is the first page. The pages link to scripts and other files; on the site, such a link becomes the file's
+path. A link to a file that does not exist is a warning, which `mkdocs build --strict` counts as an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+# page of the site -> file in the repository's root
+FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")  # without links that have a scheme
+
+logger = logging.getLogger("mkdocs.hooks.exgrpo")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages of the root."""
+    for page, name in FROM_ROOT.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Rewrite the page's links for the site."""
+    name = page.file.src_uri
+    folder = ROOT if name in FROM_ROOT else (DOCS / name).parent
+
+    def rewritten(link: re.Match[str]) -> str:
+        image, text, path, anchor = link.groups(default="")
+        target = Path(os.path.normpath(folder / path))
+        if not target.exists():
+            logger.warning("%s links to %s, which does not exist", name, path)
+        on_site = _place_on_site(target)
+        if on_site is not None:
+            return f"{image}[{text}]({on_site}{anchor})"
+        where = os.path.relpath(target, ROOT)
+        return f"`{where}`" if where.endswith(text.strip("`")) else f"{text}: `{where}`"
+
+    return LINK.sub(rewritten, markdown)
+
+
+def _place_on_site(target: Path) -> str | None:
+    for page, name in FROM_ROOT.items():
+        if target == ROOT / name:
+            return page
+    return os.path.relpath(target, DOCS) if target.is_relative_to(DOCS) else None

@@ -1,0 +1,136 @@
+"""The wheel and the source archive: what they hold, what runs from them, what their commands say without the stack."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import exgrpo
+
+ROOT = Path(__file__).parents[2]
+COPIED = ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"]
+FRAMEWORKS = ["ray", "verl", "vllm", "torch", "transformers", "omegaconf", "hydra", "pandas", "pyarrow", "tqdm"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The archives of a copy of the checkout, and the unpacked wheel."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in COPIED:
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "exgrpo", folder / "exgrpo", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests", "docs", "eval"):
+        (folder / name).mkdir()
+        (folder / name / "large.json").touch()
+        (folder / name / "test_it.py").touch()
+    command = [sys.executable, "setup.py", "--quiet", "sdist", "bdist_wheel"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    (archive,) = (folder / "dist").glob("*.tar.gz")
+    zipfile.ZipFile(wheel).extractall(folder / "wheel")
+    return archive, folder / "wheel"
+
+
+def run(wheel: Path, code: str, stack: bool = False) -> subprocess.CompletedProcess[str]:
+    """With the package from the wheel; without the stack: as if nothing were installed but numpy."""
+    block = f"import sys\nfor name in {[] if stack else FRAMEWORKS}:\n    sys.modules[name] = None\n"
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    command = [sys.executable, "-c", block + code]
+    return subprocess.run(command, cwd=wheel, env=environment, capture_output=True, text=True)
+
+
+def test_the_wheel_holds_the_package_with_everything_it_reads(built):
+    _, wheel = built
+    files = {path.relative_to(ROOT) for path in (ROOT / "exgrpo").rglob("*") if path.is_file()}
+    files = {path for path in files if "__pycache__" not in path.parts}
+    assert {path.relative_to(wheel) for path in (wheel / "exgrpo").rglob("*") if path.is_file()} == files
+    assert [path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")] == ["exgrpo"]
+
+
+def test_the_source_archive_holds_what_the_wheel_is_made_of_and_no_tests(built):
+    archive, _ = built
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert {*COPIED, "exgrpo/config/stack/cpu.yaml", "exgrpo/inspect/page.html"} <= names
+    assert not [name for name in names if name.startswith(("tests", "docs", "eval"))]
+
+
+def test_the_metadata(built):
+    (metadata,) = built[1].glob("*.dist-info/METADATA")
+    said = message_from_string(metadata.read_text())
+    assert said["Version"] == exgrpo.__version__ and said["Requires-Python"] == ">=3.11"
+    needed = [line for line in said.get_all("Requires-Dist") if "extra" not in line]
+    assert needed == ["numpy"]
+    assert f"version: {exgrpo.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {exgrpo.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_light_parts_run_from_the_wheel_with_numpy_alone(built):
+    code = """
+import exgrpo
+from exgrpo import SelectiveReplay, TrajectoryBuffer
+buffer = TrajectoryBuffer(seed=0)
+for correct in (True, False):
+    buffer.add({"prompt": "p", "rollout": "r", "reward": 1.0, "is_correct": correct, "entropy": 0.1})
+print(SelectiveReplay(replay_probability=1.0).choose(buffer, size=1).rollouts, exgrpo.__file__)
+"""
+    done = run(built[1], code)
+    assert done.stdout == f"['r'] {built[1] / 'exgrpo' / '__init__.py'}\n", done.stderr
+
+
+def commands(wheel: Path) -> dict[str, EntryPoint]:
+    (file,) = wheel.glob("*.dist-info/entry_points.txt")
+    lines = file.read_text().partition("[console_scripts]\n")[2].partition("\n\n")[0].splitlines()
+    points = [line.split(" = ") for line in lines]
+    return {name: EntryPoint(name, value, "console_scripts") for name, value in points}
+
+
+def test_each_command_is_a_function(built):
+    points = commands(built[1])
+    assert points.keys() == {"exgrpo-train", "exgrpo-inspect", "exgrpo-thinking-copy"}
+    assert all(callable(point.load()) for point in points.values())
+
+
+def call(point: EntryPoint, *arguments: str) -> str:
+    """What the script does that pip makes for a command."""
+    return f"sys.argv = {[point.name, *arguments]}\nfrom {point.module} import {point.attr}\nsys.exit({point.attr}())"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "status", "message"),
+    [
+        ("exgrpo-train", ["--help"], 1, "exgrpo: hydra is not installed, which training needs: bash exp_scripts/setup"),
+        ("exgrpo-inspect", ["."], 2, "exgrpo.inspect: error: tqdm is not installed: pip install 'exgrpo[inspect]'"),
+        ("exgrpo-thinking-copy", ["nowhere", "copy"], 1, "exgrpo: nowhere: no such folder"),
+    ],
+)
+def test_a_command_without_the_stack_ends_in_one_line(built, name, arguments, status, message):
+    done = run(built[1], call(commands(built[1])[name], *arguments))
+    assert done.returncode == status and done.stderr.startswith(message) and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_the_training_command_finds_its_configuration(built):
+    done = run(built[1], call(commands(built[1])["exgrpo-train"], "stack=cpu", "--cfg", "job"), stack=True)
+    assert "  experience_ratio: 0.5\n" in done.stdout and "  device: cpu\n" in done.stdout, done.stderr
+
+
+def pins(file: str) -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_the_site_is_built_with_what_the_extra_names(built):
+    (metadata,) = built[1].glob("*.dist-info/METADATA")
+    lines = message_from_string(metadata.read_text()).get_all("Requires-Dist")
+    extra = dict(line.partition(";")[0].split("==") for line in lines if 'extra == "docs"' in line)
+    docs = pins("requirements-docs.txt")
+    assert extra and extra.items() <= docs.items()
+    assert not docs.keys() & pins("requirements-cpu.txt").keys()  # a package has its pin in one place
