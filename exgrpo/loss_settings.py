@@ -34,7 +34,7 @@ class LossSettings:
     cliprange_high: float = _key(0.2, "the same above 1")
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
-        "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or a rule of yours",
+        "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or your own rule",
     )
     off_policy_reshape_weight: float = _key(1.0, "of logp and p_logp: weight of the log-prob")
     off_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")

@@ -37,11 +37,12 @@ class OpenTable(Generic[Rule]):
     def names(self) -> tuple[str, ...]:
         return tuple(self._named)
 
-    def load(self, key: str, name: str) -> Rule:
+    def load(self, key: str, name: str, others: tuple[str, ...] = ()) -> Rule:
         """The rule of that name or reference.
 
         Args:
             key: of the setting, for the message.
+            others: values that the setting takes beside the table's, for the message.
 
         Raises:
             ValueError: one line with key, value and what is allowed.
@@ -49,7 +50,7 @@ class OpenTable(Generic[Rule]):
         if name in self._named:
             return self._named[name]
         if not is_reference(name):
-            raise ValueError(f"{key}={name}: must be one of {', '.join(self._named)}, or {REFERENCES}")
+            raise ValueError(f"{key}={name}: must be one of {', '.join((*self._named, *others))}, or {REFERENCES}")
         rule: Rule = load_reference(key, name, self.parameters)
         return rule
 

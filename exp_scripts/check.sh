@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
+"$python" exp_scripts/write_keys.py "$@"
 if [ "${1:-}" = "--check" ]; then
     "$EXGRPO_VENV"/bin/ruff format --check .
     "$EXGRPO_VENV"/bin/ruff check .
@@ -11,4 +12,4 @@ else
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
 "$EXGRPO_VENV"/bin/mypy exgrpo eval data benchmarks \
-    exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/quickstart exp_scripts/smollm2
+    exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/write_keys.py exp_scripts/quickstart exp_scripts/smollm2

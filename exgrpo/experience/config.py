@@ -35,99 +35,106 @@ class ExperienceConfig:
     """
 
     rollout_n: int = field(metadata={"check": check.integer(2), "meaning": "K, rollouts per question"})
-    experience: bool = _key(True, check.boolean, "False: plain GRPO through the same program, with verl's own loss")
+    experience: bool = _key(True, check.boolean, "False: plain GRPO with verl's own loss, through the same program")
     experience_ratio: float = _key(
-        0.5, check.fraction, "rho, the share of a step's questions that are replayed, if as many are eligible"
+        0.5, check.fraction, "rho, the share of a step's questions that are replayed, if that many are eligible"
     )
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
-        "mixing and collecting begin once a batch's share of correct rollouts exceeds it, and never end; 0: at once",
+        "mixing and collecting begin once a batch's share of correct rollouts exceeds this, and never end; 0: from "
+        "the first step",
     )
     experience_lbound: int = _key(
         0, check.integer(0), "a question is kept and drawn while lbound < successes <= rbound"
     )
-    experience_rbound: int | None = _key(None, check.optional_integer(1), "null: rollout.n - 1")
+    experience_rbound: int | None = _key(None, check.optional_integer(1), "see experience_lbound; null: rollout.n - 1")
     exp_metric: str = _key(
         "ent",
         check.rule(rules.METRICS, RANDOM),
-        "how a question's trajectories are scored: ent, mean token entropy under the current policy; ppl, perplexity; "
-        "random; or a rule of yours",
+        "score of a question's trajectories: ent, their mean token entropy under the current policy; ppl, perplexity; "
+        "random; or your own rule",
     )
     exp_select_mode: str = _key(
-        "argmin", check.one_of("argmin", "argmax"), "whether the lowest or the highest score wins"
+        "argmin",
+        check.one_of("argmin", "argmax"),
+        "argmin, argmax: the trajectory with the lowest or the highest score is replayed",
     )
     exp_sample_range: str = _key(
         "all",
         check.one_of("all", "first_half", "last_half"),
-        "first_half, last_half: only that half of the eligible questions, by order of entry",
+        "first_half, last_half: only that half of the eligible questions, in their order of entry",
     )
     exp_bucket_manager: str | Literal[False] = _key(
         "normal",
         check.bucket_manager,
-        "bucket probabilities over success counts: normal, linear, sqrt, linear_clip, a rule of yours, or False: "
-        "uniform over questions",
+        "probabilities of success counts: normal, linear, sqrt, linear_clip, or your own rule; False: uniform over "
+        "questions",
     )
     exp_is_correct: bool = _key(
         True, check.boolean, "importance ratios against the recorded log-probs; False: against this step's"
     )
     exp_bucket_mean: float = _key(0.5, check.fraction, "centre of normal, as a share of rollout.n")
     exp_bucket_sigma: float = _key(1.0, check.positive, "width of normal, in successes")
-    exp_seed: int = _key(0, check.integer(0), "seed of every draw of replay")
+    exp_seed: int = _key(0, check.integer(0), "seed of all draws of replay")
     exp_difficulty: str = _key(
         "success_rate",
         check.rule(rules.DIFFICULTIES),
-        "what a question is filed under: success_rate, its latest share of correct fresh rollouts; or a rule of yours",
+        "what a question is filed under: success_rate, the share of correct ones among its latest fresh rollouts; or "
+        "your own rule",
     )
     exp_retirement: str = _key(
         "all_solved",
         check.rule(rules.RETIREMENTS),
-        "when a question is retired for good: all_solved, never, or a rule of yours",
+        "when a question is retired for good: all_solved, never, or your own rule",
     )
     exp_eviction: str = _key(
         "highest_entropy",
         check.rule(rules.EVICTIONS),
-        "which trajectory of a full question is dropped first: highest_entropy, oldest, or a rule of yours",
+        "which trajectory of a full question is dropped first: highest_entropy (unknown before any), oldest, or your "
+        "own rule",
     )
-    exp_success_threshold: float = _key(0.5, check.share_below_one, "a rollout is a success if its reward exceeds it")
+    exp_success_threshold: float = _key(0.5, check.share_below_one, "a rollout is a success if its reward exceeds this")
     exp_min_ess: float = _key(
         0.0,
         check.fraction,
-        "a candidate is passed over if the effective sample size of its importance ratios, as a share of its tokens, "
-        "is smaller; costs scoring lone candidates too",
+        "candidates are passed over if the effective sample size of their importance ratios, as a share of their "
+        "tokens, is smaller than this; a single candidate is then scored too",
     )
     exp_max_candidates: int | None = _key(
         None,
         check.optional_integer(1),
-        "of a question's candidates only so many are scored, those with the best recorded score; 1: the recorded one "
-        "decides; null: all are",
+        "at most this many of a question's candidates are scored, those with the best recorded score; 1: the recorded "
+        "score decides; null: all",
     )
     exp_missing_log_probs: str = _key(
         "current",
         check.one_of("current", "one"),
-        "imported trajectories without log-probs are weighed against this step's policy; one: an author certain of "
-        "each token (LUFFY)",
+        "imported trajectories without log-probs are weighted against this step's policy; one: as if their author "
+        "gave each token probability 1 (LUFFY)",
     )
     experience_import: str | None = _key(
-        None, check.optional_path, "a pool made by python -m exgrpo.inspect --import, which a new run starts with"
+        None, check.optional_path, "a pool made by python -m exgrpo.inspect --import, with which a new run starts"
     )
     experience_max_per_question: int = _key(
-        8, check.integer(1), "trajectories kept of a question; which goes first, exp_eviction says"
+        8, check.integer(1), "trajectories kept for a question; exp_eviction says which is dropped first"
     )
     experience_max_trajectories: int = _key(
-        200_000, check.integer(1), "trajectories kept in all; the oldest recording goes first"
+        200_000, check.integer(1), "trajectories kept in all; the oldest recording is dropped first"
     )
     experience_max_bytes: int = _key(
         8_000_000_000,
         check.integer(1),
-        "memory of the pool, 8 bytes a token and 200 a trajectory, on the driver's node; the oldest recording goes "
-        "first",
+        "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the oldest recording is "
+        "dropped first",
     )
     experience_max_age: int | None = _key(
-        None, check.optional_integer(1), "steps after which a trajectory leaves the pool; null: never"
+        None,
+        check.optional_integer(1),
+        "a trajectory older than this many steps leaves the pool and is not replayed; null: never",
     )
     experience_skip_retired: bool = _key(
-        True, check.boolean, "an epoch of fresh questions leaves out those that were retired when it began"
+        True, check.boolean, "an epoch of fresh questions leaves out the questions that were retired when it began"
     )
 
     def __post_init__(self) -> None:

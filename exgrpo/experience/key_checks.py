@@ -69,8 +69,15 @@ def integer(low: int) -> Callable[[str, object], int]:
 
 
 def optional_integer(low: int) -> Callable[[str, object], int | None]:
-    check = integer(low)
-    return lambda key, value: None if is_null(value) else check(key, value)
+    def check(key: str, value: object) -> int | None:
+        if is_null(value):
+            return None
+        number = as_float(value)
+        if not (low <= number < 2**53 and number.is_integer()):
+            refuse(key, value, f"an integer of at least {low}, or null")
+        return int(number)
+
+    return check
 
 
 def optional_path(key: str, value: object) -> str | None:
@@ -93,7 +100,7 @@ def one_of(*allowed: str) -> Callable[[str, object], str]:
 def rule(table: OpenTable[Any], *others: str) -> Callable[[str, object], str]:
     def check(key: str, value: object) -> str:
         if value not in others:
-            table.load(key, str(value))
+            table.load(key, str(value), others)
         return str(value)
 
     return check
@@ -102,5 +109,5 @@ def rule(table: OpenTable[Any], *others: str) -> Callable[[str, object], str]:
 def bucket_manager(key: str, value: object) -> str | Literal[False]:
     if is_null(value) or value is False or (isinstance(value, str) and value.strip().lower() == "false"):
         return False
-    rules.BUCKET_WEIGHTS.load(key, str(value))
+    rules.BUCKET_WEIGHTS.load(key, str(value), ("False",))
     return str(value)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
@@ -64,15 +63,10 @@ def look_through(saved: SavedPool, wanted: Container[str]) -> Overview:
         held[question] += 1
         unrecorded += not trajectory.has_log_probs
         if question in wanted:
-            kept.setdefault(question, []).append(_own(trajectory))
+            kept.setdefault(question, []).append(trajectory)
     ages, lengths, entropies = zip(*rows, strict=True) if rows else ((), (), ())
     arrays = np.array(ages, np.int64), np.array(lengths, np.int64), np.array(entropies, np.float64)
     return Overview(saved, *arrays, unrecorded, held, kept)
-
-
-def _own(trajectory: Trajectory) -> Trajectory:
-    """A copy: what was read is a view, which would keep its whole segment in memory."""
-    return unpack(pack(0, trajectory))
 
 
 def facts(overview: Overview) -> dict[str, str]:

@@ -88,14 +88,11 @@ def check_if_loaded(load_contents: Collection[str]) -> Callable[[Path], None]:
 
 
 def verify(trainer: Mapping[str, Any], load_contents: Collection[str]) -> None:
-    """Check the key, and the checkpoint that the run would go on from.
+    """Check the checkpoint that the run would go on from.
 
     Raises:
         ValueError, FileNotFoundError: in one line.
     """
-    keep = trainer["max_optim_to_keep"]
-    if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
-        raise ValueError(f"trainer.max_optim_to_keep={keep}: must be an integer of at least 1, or null for all")
     root = Path(str(trainer["default_local_dir"]))
     if trainer["resume_mode"] == "resume_path":
         check_if_loaded(load_contents)(Path(str(trainer["resume_from_path"])))

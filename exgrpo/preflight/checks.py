@@ -17,6 +17,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import GRADERS
 from exgrpo.on_verl import optimizer_states, released_scale
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
+from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.preflight.absolute_paths import make_absolute
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
@@ -50,6 +51,7 @@ def verify(config: DictConfig) -> None:
     """Raise ValueError or FileNotFoundError at the first thing that cannot work; costs well under a second a file."""
     rollout_n = config.actor_rollout_ref.rollout.n
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
+    TrainerKeys.from_mapping(config.trainer)
     _required(config, _REQUIRED)
     _platform(config)
     _engine(config.actor_rollout_ref.actor)

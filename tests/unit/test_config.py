@@ -19,6 +19,8 @@ SCRIPT = {
     "experience_rbound": "7",
 }
 
+REFERENCES = ", or pkg://module:name or path/file.py:name"
+
 
 def test_the_defaults_are_the_values_of_the_script():
     assert (
@@ -101,20 +103,20 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
         ("experience_lbound", 0.5, "an integer of at least 0"),
         ("experience_lbound", 7, "less than trainer.experience_rbound=7"),
         ("experience_rbound", 9, "at most actor_rollout_ref.rollout.n=8"),
-        ("experience_rbound", 0, "an integer of at least 1"),
-        ("exp_metric", "entropy", "one of ent, ppl, random"),
+        ("experience_rbound", 0, "an integer of at least 1, or null"),
+        ("exp_metric", "entropy", f"one of ent, ppl, random{REFERENCES}"),
         ("exp_select_mode", "min", "one of argmin, argmax"),
         ("exp_sample_range", "half", "one of all, first_half, last_half"),
-        ("exp_bucket_manager", "gauss", "one of normal, linear, sqrt, linear_clip, False"),
-        ("exp_bucket_manager", True, "one of normal, linear, sqrt, linear_clip, False"),
+        ("exp_bucket_manager", "gauss", f"one of normal, linear, sqrt, linear_clip, False{REFERENCES}"),
+        ("exp_bucket_manager", True, f"one of normal, linear, sqrt, linear_clip, False{REFERENCES}"),
         ("exp_is_correct", "maybe", "true or false"),
         ("experience_skip_retired", None, "true or false"),
         ("exp_bucket_mean", 4, "a number between 0 and 1"),
         ("exp_bucket_sigma", 0, "a finite number above 0"),
         ("exp_bucket_sigma", "inf", "a finite number above 0"),
         ("exp_seed", -1, "an integer of at least 0"),
-        ("exp_max_candidates", 0, "an integer of at least 1"),
-        ("exp_max_candidates", "few", "an integer of at least 1"),
+        ("exp_max_candidates", 0, "an integer of at least 1, or null"),
+        ("exp_max_candidates", "few", "an integer of at least 1, or null"),
         ("experience_max_per_question", 0, "an integer of at least 1"),
         ("experience_max_trajectories", "many", "an integer of at least 1"),
     ],

@@ -197,7 +197,7 @@ def test_log_probs_are_left_out_where_they_are_not_asked_for(train_file, mode):
         ({"tokens": None, "log_probs": None, "response": 5}, "response='5': must be a text"),
         ({"correct": False}, "correct=False: must be true or 1, a right answer"),
         ({"is_correct": 0}, "is_correct=0: must be"),
-        ({"reward": 0.5}, "reward=0.5: must be"),
+        ({"reward": 1.5}, "reward='1.5': must be above 0 and at most 1"),
         ({"score": float("nan")}, "score=nan: must be"),
         ({"acc": "yes"}, "acc='yes': must be true or 1"),
         ({"successes": 9}, "successes=9: must be between 0 and 8"),

@@ -94,7 +94,7 @@ def test_what_is_kept_of_a_pass_is_a_copy(run):
     saved = read_saved(run / "global_step_10" / "experience")
     overview = look_through(saved, {question_id(TEXTS[1])})
     (kept,) = overview.kept[question_id(TEXTS[1])]
-    assert kept.tokens.base is None and not kept.has_log_probs
+    assert len(kept.tokens.base) < 100 and not kept.has_log_probs  # a view of its own bytes, not of a segment
     assert overview.lengths.tolist() == [6, 2, 6] and np.isnan(overview.entropies).tolist() == [False, True, False]
 
 

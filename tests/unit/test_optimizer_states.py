@@ -6,10 +6,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.on_verl import checkpoints, optimizer_states
+from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.saved.pool_files import DamagedPool
+from exgrpo.saved.pool_folder import PoolFolder
 
 CONFIG = ExperienceConfig(rollout_n=8)
 IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 3}
@@ -19,7 +20,8 @@ def make(root, step, *, whole=True, mark=True):
     """What verl leaves of a step on a disk that holds two ranks, and our pool."""
     folder = checkpoints.step_folder(root, step)
     optimizer_states.expect_new(folder)
-    ExperiencePool(CONFIG).save(folder / checkpoints.POOL, step, IDENTITY, ReplayState.start(CONFIG).to_json())
+    replay = ExperienceReplay(CONFIG, ())
+    PoolFolder().save(replay.pool, folder / checkpoints.POOL, step, IDENTITY, replay.state())
     (folder / "actor").mkdir(exist_ok=True)
     for rank in range(2):
         for part in ("model", "optim", "extra_state"):
@@ -86,7 +88,7 @@ def test_a_step_that_is_saved_again_has_states_again(tmp_path):
 
 def open_(root, check=optimizer_states.check):
     trainer = OmegaConf.create({"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(root)})
-    return checkpoints.open_experience(trainer, CONFIG, IDENTITY, check)[0]
+    return checkpoints.open_experience(trainer, CONFIG, IDENTITY, (), check)[0]
 
 
 def damage(root, step):
@@ -129,4 +131,4 @@ def test_a_run_from_a_checkpoint_without_states_is_refused_before_anything_start
 @pytest.mark.parametrize("value", [0, -1, "two", 1.5, True])
 def test_a_wrong_number_is_one_line(tmp_path, value):
     with pytest.raises(ValueError, match=r"^trainer\.max_optim_to_keep=.*: must be an integer of at least 1, or null"):
-        optimizer_states.verify(trainer(tmp_path, max_optim_to_keep=value), [])
+        TrainerKeys.from_mapping(trainer(tmp_path, max_optim_to_keep=value))

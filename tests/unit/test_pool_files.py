@@ -189,6 +189,9 @@ def test_an_empty_pool_can_be_saved(tmp_path):
     assert load(tmp_path / "pool").metrics() == ExperiencePool(CONFIG).metrics()
 
 
+COLUMNS = ["serial", "question", "step", "entropy", "tokens", "log_probs"]
+
+
 def test_pandas_reads_it_in_one_line(tmp_path):
     pool = ExperiencePool(CONFIG)
     pool.observe(RolloutGroup("gone", 8, (Trajectory([1], [-1.0], 1),)))
@@ -199,14 +202,14 @@ def test_pandas_reads_it_in_one_line(tmp_path):
     save(pool, tmp_path / "two")
     folder = tmp_path / "two"
     frame = pandas.read_parquet(f"{folder}/trajectories").merge(pandas.read_parquet(f"{folder}/live.parquet"))
-    assert list(frame) == ["serial", "question", "step", "entropy", "tokens", "log_probs"]
+    assert list(frame) == [*COLUMNS, "loss_mask", "reward", "note"]
     assert frame["tokens"].map(list).tolist() == [[5, 6], [7], [8]] and frame["tokens"][0].dtype == np.int32
     assert frame["log_probs"][:2].map(list).tolist() == [[-0.5, -1.0], [-2.0]]
     assert frame["log_probs"][2] is None and frame["log_probs"][0].dtype == np.float32
     assert frame["entropy"][0] == 0.25 and np.isnan(frame["entropy"][1])
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["counts"] == {"questions": 1, "retired": 1, "trajectories": 3, "tokens": 4}
-    assert (manifest["format_version"], manifest["rollout_n"], manifest["step"]) == (2, 8, 0)
+    assert (manifest["format_version"], manifest["rollout_n"], manifest["step"]) == (3, 8, 0)
     assert not load(folder).candidates("q")[2].has_log_probs
 
 
@@ -241,8 +244,8 @@ def test_what_belongs_elsewhere_is_refused_with_both_sides(tmp_path, changes, me
 def test_another_format_is_refused_with_both_sides(tmp_path):
     save(lived(), tmp_path / "pool")
     manifest = tmp_path / "pool" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format_version": 2', '"format_version": 3'))
-    with pytest.raises(ValueError, match="format_version is 3, expected 2"):
+    manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 4'))
+    with pytest.raises(ValueError, match="format_version is 4, expected 3"):
         load(tmp_path / "pool")
 
 
@@ -273,7 +276,7 @@ def test_an_identity_that_is_not_json_leaves_the_old_state(tmp_path):
     pool = lived()
     save(pool, tmp_path / "pool")
     with pytest.raises(TypeError):
-        pool.save(tmp_path / "pool", 0, {"data": object()})
+        DISKS[pool].save(pool, tmp_path / "pool", 0, {"data": object()})
     assert draws(load(tmp_path / "pool")) == draws(pool)
     assert [path.name for path in tmp_path.iterdir()] == ["pool"]
 
@@ -281,7 +284,7 @@ def test_an_identity_that_is_not_json_leaves_the_old_state(tmp_path):
 def test_a_second_writer_is_refused_in_one_line(tmp_path):
     pool = lived()
     save(pool, tmp_path / "pool")
-    other = "import sys, time; from pathlib import Path; from exgrpo.experience import durable\n"
+    other = "import sys, time; from pathlib import Path; from exgrpo.saved import durable\n"
     other += "with durable.exclusive(Path(sys.argv[1])): print('holds', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", other, tmp_path], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "holds\n"

@@ -62,7 +62,7 @@ def test_a_right_configuration_passes(files):
     ("wrong", "message"),
     [
         ("trainer.experience_ratio=1.5", "trainer.experience_ratio=1.5: must be a number between 0 and 1"),
-        ("trainer.exp_metric=foo", "trainer.exp_metric=foo: must be one of ent, ppl, random"),
+        ("trainer.exp_metric=foo", "trainer.exp_metric=foo: must be one of ent, ppl, random, or pkg://"),
         ("trainer.experience_rbound=9", "trainer.experience_rbound=9: must be at most"),
         ("trainer.v1.trainer_mode=colocate_async", "trainer.v1.trainer_mode=colocate_async: must be exgrpo"),
         ("algorithm.adv_estimator=gae", "algorithm.adv_estimator=gae: must be grpo"),

@@ -74,8 +74,8 @@ def test_a_module_that_can_be_imported_serves_as_well():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("exp_metric", "entropy", "must be one of ent, ppl, or pkg://module:name or path/file.py:name"),
-        ("exp_bucket_manager", "gauss", "must be one of normal, linear, sqrt, linear_clip, or pkg://"),
+        ("exp_metric", "entropy", "must be one of ent, ppl, random, or pkg://module:name or path/file.py:name"),
+        ("exp_bucket_manager", "gauss", "must be one of normal, linear, sqrt, linear_clip, False, or pkg://"),
         ("exp_difficulty", "pkg://no_such_module:rule", "no_such_module cannot be imported"),
         ("exp_retirement", "pkg://exgrpo.experience.rules:nothing", "has no function 'nothing'"),
         ("exp_eviction", "/no/such/file.py:rule", "cannot be imported (no such file)"),

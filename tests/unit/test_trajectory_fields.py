@@ -1,0 +1,137 @@
+"""What a trajectory carries beside tokens and log-probs, through pool, disk and files; pools of format 2."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from exgrpo import ExperienceConfig, ExperiencePool, PoolFolder, RolloutGroup, Trajectory
+from exgrpo.experience.packing import pack, unpack
+from exgrpo.saved.exchange import read_rows, to_row, write_rows
+from exgrpo.saved.pool_files import read_manifest, read_saved
+
+CONFIG = ExperienceConfig(rollout_n=4)
+NOTE = json.dumps({"tool": "search", "text": "é €"}, ensure_ascii=False)
+RICH = Trajectory([5, 6, 7], [-0.5, -1.0, -0.25], 3, 0.5, [1, 0, 1], 0.75, NOTE)
+PLAIN = Trajectory([5, 6], [-0.5, -1.0], 3, 0.5)
+TEXT = Trajectory.without_log_probs([], 4, 0.1, None, 1.0, "a response without tokens")
+FORMAT_2 = Path(__file__).parents[1] / "golden" / "format2" / "pool"
+
+
+def facts(trajectory):
+    mask = trajectory.loss_mask
+    return (
+        trajectory.tokens.tolist(),
+        [None if np.isnan(value) else value for value in trajectory.log_probs.tolist()],
+        trajectory.step,
+        trajectory.entropy,
+        None if mask is None else mask.tolist(),
+        trajectory.reward,
+        trajectory.note,
+    )
+
+
+def held():
+    pool = ExperiencePool(CONFIG)
+    pool.observe(RolloutGroup("q", 4, (RICH, PLAIN)))
+    pool.file("text", 2, TEXT)
+    return pool
+
+
+@pytest.mark.parametrize("trajectory", [RICH, PLAIN, TEXT])
+def test_nothing_is_lost_in_the_packed_form(trajectory):
+    assert facts(unpack(pack(7, trajectory))) == facts(trajectory)
+
+
+def test_a_mask_of_ones_is_none_and_arrays_are_the_trajectorys_own():
+    mask = np.array([True, False])
+    trajectory = Trajectory([1, 2], [-0.1, -0.2], 0, loss_mask=mask)
+    mask[0] = False
+    assert trajectory.loss_mask.tolist() == [True, False] and not trajectory.loss_mask.flags.writeable
+    assert Trajectory([1, 2], [-0.1, -0.2], 0, loss_mask=[1, 1]).loss_mask is None
+    assert trajectory.of_actions(np.array([3.0, 4.0])).tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"loss_mask": [1]}, r"loss_mask has shape \(1,\) for 2 tokens: must be as many"),
+        ({"loss_mask": [1, 2]}, "loss_mask: must be true or false, or 0 or 1, at each token"),
+        ({"loss_mask": [0, 0]}, "loss_mask leaves no token"),
+        ({"reward": 1.5}, "reward=1.5: must be a number between 0 and 1"),
+        ({"reward": "good"}, "reward=good: must be a number between 0 and 1"),
+        ({"note": ""}, "note='': must be a text that is not empty, or None"),
+        ({"note": {"a": 1}}, "must be a text that is not empty, or None"),
+        ({"note": "\ud800"}, "must be valid Unicode"),
+        ({"step": 2**32}, "step=4294967296: must be an integer of at least 0 and at most 4294967295"),
+    ],
+)
+def test_a_wrong_field_is_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Trajectory([1, 2], [-0.1, -0.2], **{"step": 0} | fields)
+
+
+def test_no_tokens_need_a_note():
+    with pytest.raises(ValueError, match=r"tokens has shape \(0,\): must be 1-D and not empty"):
+        Trajectory.without_log_probs([], 0)
+    assert not TEXT.has_log_probs and len(TEXT) == 0
+
+
+def test_texts_are_told_apart_by_their_notes_and_responses_by_their_tokens():
+    pool = ExperiencePool(CONFIG)
+    for note in ("one", "two", "one"):
+        pool.file("q", 2, Trajectory.without_log_probs([], 0, note=note))
+    assert [each.note for each in pool.candidates("q")] == ["two", "one"]
+    pool.file("r", 2, RICH)
+    pool.file("r", 2, Trajectory(RICH.tokens, RICH.log_probs, 9, reward=0.5))
+    assert [facts(each)[4:] for each in pool.candidates("r")] == [(None, 0.5, None)]  # the newer one
+
+
+def test_masks_and_notes_count_for_memory():
+    plain, rich = ExperiencePool(CONFIG), ExperiencePool(CONFIG)
+    plain.file("q", 2, Trajectory(RICH.tokens, RICH.log_probs, 3))
+    rich.file("q", 2, RICH)
+    more = rich.metrics()["pool_bytes"] - plain.metrics()["pool_bytes"]
+    assert plain.metrics()["pool_bytes"] == 224 and more == 1 + len(NOTE.encode())
+
+
+def test_a_saved_pool_gives_everything_back(tmp_path):
+    pool = held()
+    PoolFolder().save(pool, tmp_path / "pool", 1, {})
+    loaded = PoolFolder().load(tmp_path / "pool", CONFIG, 1, {})
+    for question in ("q", "text"):
+        assert list(map(facts, loaded.candidates(question))) == list(map(facts, pool.candidates(question)))
+    frame = pandas.read_parquet(tmp_path / "pool" / "trajectories")
+    assert frame["reward"].tolist() == [0.75, 1.0, 1.0] and frame["note"].fillna("").tolist() == [NOTE, "", TEXT.note]
+    assert list(frame["loss_mask"][0]) == [True, False, True] and frame["loss_mask"][1] is None
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_an_exported_row_gives_everything_back(tmp_path, suffix):
+    path = tmp_path / f"rows{suffix}"
+    write_rows(path, [to_row("q", 2, trajectory, None, None) for trajectory in (RICH, PLAIN)])
+    rows = [row for _, row in read_rows(path)]
+    assert [row["reward"] for row in rows] == [0.75, 1.0] and [row["note"] for row in rows] == [NOTE, None]
+    assert rows[0]["loss_mask"] == [True, False, True] and rows[1]["loss_mask"] is None
+
+
+def test_a_pool_saved_in_format_2_is_read_and_goes_on_in_format_3(tmp_path):
+    """tests/golden/format2/pool was made by the code of 0.1.0: 33 trajectories of five partly solved questions."""
+    assert read_manifest(FORMAT_2)["format_version"] == 2
+    disk = PoolFolder()
+    pool = disk.load(FORMAT_2, CONFIG, 5, {"data_fingerprint": "abc"})
+    assert pool.metrics()["pool_tokens"] == 109 and pool.retired == ["question-0"]
+    assert [pool.bucket(f"question-{number}") for number in range(1, 6)] == [0, 2, 1, 2, 1]
+    first, second = pool.candidates("question-1")[:2]
+    assert first.tokens.tolist() == [53, 35, 67, 57] and np.isnan(first.entropy) and first.step == 1
+    assert second.log_probs.tolist() == [-0.10606205463409424, -1.6469473838806152]
+    (teacher,) = pool.candidates("teacher")
+    assert not teacher.has_log_probs and facts(teacher)[4:] == (None, 1.0, None)
+    drawn = pool.choose(3, np.random.default_rng(0))
+    disk.save(pool, tmp_path / "pool", 6, {})
+    again = PoolFolder().load(tmp_path / "pool", CONFIG, 6, {})
+    assert again.choose(3, np.random.default_rng(0)) == drawn and again.metrics() == pool.metrics()
+    assert read_saved(tmp_path / "pool").manifest["format_version"] == 3
+    assert "reward" in pandas.read_parquet(tmp_path / "pool" / "trajectories")  # nothing old was linked
