@@ -1,6 +1,8 @@
 """The real trainer on the CPU, end to end: what it replays, how it survives SIGKILL, and what it leaves alone."""
 
 import filecmp
+import os
+import re
 import shutil
 
 import pandas as pd
@@ -124,6 +126,27 @@ def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skip
     assert steps[1]["actor/skipped_update"] == steps[2]["actor/skipped_update"] == 1
     # nothing was learned: what is weighed against this step's policy, or was written by it, has ratios of 1
     assert steps[2]["actor/replayed_ratio_max"] == pytest.approx(1, abs=1e-4)
+
+
+def test_rules_of_a_file_decide_in_a_run_by_keys_alone(settings, tmp_path):
+    """The examples of docs/extending.md, and a difficulty that shows: every question is filed under one success."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    examples = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    (tmp_path / "my_rules.py").write_text(f"{examples}\ndef always_one(group, rollout_n):\n    return 1\n")
+    rule = f"{os.path.relpath(tmp_path)}/my_rules.py"
+    arguments = ["exgrpo.main_mix_ppo", *settings, "trainer.total_training_steps=3", "trainer.save_freq=-1"]
+    arguments += ["trainer.experience_start_sratio=0", f"trainer.exp_bucket_manager={rule}:hardest_first"]
+    arguments += [f"trainer.exp_metric={rule}:least_changed", f"trainer.exp_difficulty={rule}:always_one"]
+    arguments += [f"actor_rollout_ref.actor.policy_loss.off_policy_reshape={rule}:truncated"]
+    steps = Run(tmp_path, arguments, "rules").wait()
+    last = steps[3]
+    assert last["experience/bucket_1"] == last["experience/pool_questions"] > 0 and last["experience/replayed_groups"]
+    assert (
+        last["experience/chosen_score"] <= last["experience/passed_over_score"]
+        or not last["experience/candidates_scored"]
+    )
+    # min(w, 1) at ratios near 1; the default shaping has 0.91 there
+    assert 0.95 < last["actor/replayed_shaped_mean"] <= 1 and last["actor/replayed_ratio_mean"] > 0.95
 
 
 def test_a_plain_verl_run_is_what_it_was(settings, tmp_path):

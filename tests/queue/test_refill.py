@@ -11,9 +11,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.fresh_questions import FreshQuestions
-from exgrpo.experience.replay_state import ReplayState
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 
@@ -22,7 +20,7 @@ CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 
 
 class Rollouts:
-    """In the place of verl's agent loops: the questions in `failing` have no rollout, the others all they ask for."""
+    """Instead of verl's agent loops: the questions in `failing` have no rollout, the others all they ask for."""
 
     def __init__(self, failing):
         self.failing, self.asked = failing, {}
@@ -55,16 +53,15 @@ def make_trainer():
         with initialize_config_dir(str(CONFIG), version_base=None):
             trainer.config = compose("exgrpo_trainer", overrides)
         trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.25)
-        trainer.pool, trainer.state = ExperiencePool(trainer.experience), ReplayState.start(trainer.experience)
-        trainer.pool.observe(RolloutGroup("q0", K, (Trajectory([1], [-1.0], step=1),)))
-        trainer.state.mixing = True
         trainer.train_dataset = [{"question_id": f"q{i}", "raw_prompt": "?"} for i in range(questions)]
         trainer.row_of_question = {f"q{i}": i for i in range(questions)}
         stream = iter([f"q{i}" for i in range(questions)] * 9)
-        trainer._fetch_question = lambda: (next(stream), False)
-        trainer.fresh = FreshQuestions(trainer.pool, trainer.state, trainer.row_of_question.keys(), 4, True)
+        trainer._next_question = lambda: (next(stream), False)
+        trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+        trainer.replay.pool.observe(RolloutGroup("q0", K, (Trajectory([1], [-1.0], step=1),)))
+        trainer.replay.mixing = True
         trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
-        trainer.global_steps, trainer.drawn_at = STEP, -1
+        trainer.global_steps, trainer.asked_at = STEP, -1
         trainer.replay_buffer = trainer._build_replay_buffer()
         trainer.agent_loop_manager = Rollouts(failing)
         return trainer
@@ -87,11 +84,11 @@ def test_failed_groups_are_replaced_by_questions_new_to_the_step(make_trainer):
         assert asked[key.split("_")[0]] == question, "a group holds another question's rows"
         rows[question] = rows.get(question, 0) + 1
     assert rows == {"q0": K - 1, "q2": K, "q5": K, "q6": K}
-    assert {asked[uid]: question for uid, question in trainer.replayed_questions.items()} == {"q0": "q0"}
+    assert {question: asked[uid] for question, uid in trainer.replayed_questions.items()} == {"q0": "q0"}
     assert metrics["training/rollout_failure/evicted_samples"] == 3
     trainer.global_steps += 1
-    trainer._next_train_batch()
-    assert trainer.step_questions[:3] != [] and len(trainer.step_questions) == 4  # the next step begins anew
+    again = trainer._next_train_batch()
+    assert trainer.asked == len(again) == 4 and again["uid"][0].endswith("q00000")  # the next step begins anew
 
 
 def test_when_no_question_is_left_the_run_says_so(make_trainer):

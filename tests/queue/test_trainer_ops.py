@@ -10,12 +10,12 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay_metrics import replay_metrics
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.experience.trajectory_selector import TrajectorySelector
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.candidate_scoring import SCRATCH, choose_trajectories, score_candidates
+from exgrpo.on_verl.candidate_scoring import SCRATCH, CandidateScorer
 from exgrpo.on_verl.first_look import first_response
+from exgrpo.on_verl.rows import rollout_groups
 
 
 def rollout(uid, session, tokens, reward):
@@ -113,6 +113,13 @@ def test_a_uid_without_rollouts_has_no_sibling(partition):
     assert ops.first_siblings(batch, ["a"])["a"].tag is batch.tags[0]
 
 
+def choose(candidates, model, ranks=1, micro_batch=1, **keys):
+    """What replay chooses when the actor is asked by way of the queue."""
+    prompts = {question: torch.tensor([7, 8, 9]) for question in candidates}
+    scorer = CandidateScorer(prompts, model.compute_log_prob, ranks, micro_batch, 1.0)
+    return ExperienceReplay(ExperienceConfig(rollout_n=4, **keys), ()).choose(candidates, scorer)
+
+
 @pytest.mark.parametrize("metric", ["ent", "ppl"])
 def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric):
     candidates = {
@@ -120,86 +127,71 @@ def test_candidates_are_scored_in_one_call_and_the_lowest_wins(partition, metric
         "b": (trajectory(1, 1),),
         "c": (trajectory(8, 8), trajectory(2, 3)),
     }
-    prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
     model = Model()
-    config = ExperienceConfig(rollout_n=4, exp_metric=metric)
-    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, 4, 1, 1.0)
+    choice = choose(candidates, model, ranks=4, exp_metric=metric)
     assert len(model.calls) == 1 and len(model.calls[0]) == 8  # five rivals, repeated up to a multiple of four
-    assert scored.rows == 5
+    assert choice.scored == 5
     if metric == "ent":
-        assert scored.scores["a"].tolist() == pytest.approx([5.5, 4.0, 9.0])
-    chosen, positions = choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
-    assert positions == {"a": 1, "b": 0, "c": 1}
-    assert chosen["a"].tokens.tolist() == [3, 4, 5]
+        assert [*choice.chosen_scores, *choice.passed_over_scores] == pytest.approx([4.0, 2.5, 5.5, 9.0, 8.0])
+    positions = {"a": 1, "b": 0, "c": 1}
+    assert choice.trajectories == {question: candidates[question][at] for question, at in positions.items()}
     assert not (tq.kv_list(SCRATCH) or {}).get(SCRATCH)
 
 
 @pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (2, 1), (4, 1), (2, 3)])
-def test_each_rank_gets_its_share_of_the_tokens_and_each_candidate_its_own_score(partition, ranks, micro_batch):
+def test_each_rank_gets_its_share_of_the_tokens_and_each_candidate_its_own_view(partition, ranks, micro_batch):
     """Question a's eight answers are long, b's are short: dealt in that order one rank would have all the long ones."""
     rng = np.random.default_rng(0)
-    found = {
-        uid: tuple(Trajectory(rng.integers(1, 99, length), -np.ones(length), step=1) for length in lengths)
-        for uid, lengths in {"a": range(30, 38), "b": range(2, 10)}.items()
+    candidates = {
+        question: tuple(Trajectory(rng.integers(1, 99, length), -np.ones(length), step=1) for length in lengths)
+        for question, lengths in {"a": range(30, 38), "b": range(2, 10)}.items()
     }
-    prompts, model = {uid: torch.tensor([7, 8, 9]) for uid in found}, Model()
-    scored = score_candidates(
-        found, prompts, ExperienceConfig(rollout_n=4), model.compute_log_prob, ranks, micro_batch, 1.0
-    )
-    for uid, trajectories in found.items():
-        assert scored.scores[uid].tolist() == pytest.approx([t.tokens.mean() for t in trajectories])
+    flat = [(question, each) for question, known in candidates.items() for each in known]
+    prompts, model = {question: torch.tensor([7, 8, 9]) for question in candidates}, Model()
+    views = CandidateScorer(prompts, model.compute_log_prob, ranks, micro_batch, 1.0)(flat)
+    assert [view.entropies.tolist() for view in views] == [each.tokens.tolist() for _, each in flat]
+    assert [view.log_probs.tolist() for view in views] == [(-each.tokens).tolist() for _, each in flat]
     (rows,) = model.calls
-    assert len(rows) == {(2, 3): 18}.get((ranks, micro_batch), 16) and scored.rows == 16
+    assert len(rows) == {(2, 3): 18}.get((ranks, micro_batch), 16)
     share = len(rows) // ranks
     tokens = [sum(map(len, rows[rank * share : (rank + 1) * share])) for rank in range(ranks)]
     assert max(tokens) <= 1.05 * min(tokens)
     if ranks == micro_batch == 1:  # nothing is changed where there is nothing to share
-        assert rows == [[7, 8, 9, *t.tokens] for uid in found for t in found[uid]]
+        assert rows == [[7, 8, 9, *each.tokens] for _, each in flat]
 
 
 def test_only_the_most_promising_candidates_go_through_the_model(partition):
     """Recorded entropies say 3, 1, 2; the model says 5, 8, 6: with two of them left, the third is the best."""
-    found = tuple(
+    known = tuple(
         Trajectory([now], [-2.0], step=2, entropy=recorded) for now, recorded in [(5, 3.0), (8, 1.0), (6, 2.0)]
     )
-    prompts = {"a": torch.tensor([7, 8, 9]), "b": torch.tensor([7])}
-    candidates, model = {"a": found, "b": found[:1]}, Model()
-    config = ExperienceConfig(rollout_n=4, exp_max_candidates=2)
-    scored = score_candidates(candidates, prompts, config, model.compute_log_prob, 1, 1, 1.0)
+    candidates, model = {"a": known, "b": known[:1]}, Model()
+    choice = choose(candidates, model, exp_max_candidates=2)
     assert model.calls == [[[7, 8, 9, 8], [7, 8, 9, 6]]]
-    assert scored.trajectories == {"a": found[1:], "b": found[:1]} and scored.scores["a"].tolist() == [8.0, 6.0]
-    assert (scored.rows, scored.prefiltered, scored.guarded) == (2, 1, 0)
-    chosen, positions = choose_trajectories(scored, TrajectorySelector("ent", "argmin"), np.random.default_rng(0))
-    assert chosen["a"] is found[2]
-    metrics = replay_metrics(scored, positions, chosen, step=5)
-    assert metrics["experience/candidates"] == 4 and metrics["experience/candidates_scored"] == 2
-    lone = ExperienceConfig(rollout_n=4, exp_max_candidates=1)
-    assert score_candidates(candidates, prompts, lone, None, 1, 1, 1.0).trajectories["a"] == (found[1],)
+    assert choice.trajectories == {"a": known[2], "b": known[0]}
+    assert (choice.chosen_scores, choice.passed_over_scores) == ([6.0], [8.0])
+    metrics = choice.metrics(step=5)
+    assert metrics["candidates"] == 4 and metrics["candidates_scored"] == 2 and metrics["candidates_guarded"] == 0
+    assert choose(candidates, model, exp_max_candidates=1).trajectories["a"] is known[1] and len(model.calls) == 1
 
 
 def test_random_selection_asks_no_model(partition):
     candidates = {"a": tuple(trajectory(n) for n in range(1, 9))}
-    scored = score_candidates(candidates, {}, ExperienceConfig(rollout_n=4, exp_metric="random"), None, 1, 1, 1.0)
-    selector = TrajectorySelector("random", "argmin")
-    drawn = {choose_trajectories(scored, selector, np.random.default_rng(seed))[1]["a"] for seed in range(40)}
-    assert len(drawn) > 4
+    model = Model()
+    drawn = {choose(candidates, model, exp_metric="random", exp_seed=seed).trajectories["a"].key for seed in range(40)}
+    assert len(drawn) > 4 and not model.calls
 
 
 @pytest.mark.parametrize("metric", ["ent", "random"])
 def test_candidates_with_a_small_effective_sample_size_are_passed_over(partition, metric):
     """The model's log-prob of a token is minus its id, the recorded one -2: of 2s the ratios are all 1."""
-    lopsided = trajectory(2, 12)  # ratios 1 and exp(-10): one of two tokens counts
+    lopsided, even = trajectory(2, 12), trajectory(2, 2)  # ratios 1 and exp(-10): one of two tokens counts
     unknown = Trajectory.without_log_probs([1, 9], step=2)
-    candidates = {"a": (lopsided, trajectory(2, 2), unknown), "b": (trajectory(2, 2),), "c": (lopsided, lopsided)}
-    prompts = {uid: torch.tensor([7, 8, 9]) for uid in candidates}
-    config = ExperienceConfig(rollout_n=4, exp_metric=metric, exp_min_ess=0.51)
-    scored = score_candidates(candidates, prompts, config, Model().compute_log_prob, 1, 1, 1.0)
-    assert scored.trajectories == {"a": candidates["a"][1:], "b": candidates["b"]}
-    assert (scored.rows, scored.guarded) == (6, 3)
-    chosen, _ = choose_trajectories(scored, TrajectorySelector(metric, "argmin"), np.random.default_rng(0))
-    assert set(chosen) == {"a", "b"}
-    loose = ExperienceConfig(rollout_n=4, exp_metric=metric, exp_min_ess=0.49)
-    assert score_candidates(candidates, prompts, loose, Model().compute_log_prob, 1, 1, 1.0).guarded == 0
+    candidates = {"a": (lopsided, even, unknown), "b": (even,), "c": (lopsided, lopsided)}
+    choice = choose(candidates, Model(), exp_metric=metric, exp_min_ess=0.51)
+    assert set(choice.trajectories) == {"a", "b"} and choice.trajectories["a"] is not lopsided
+    assert (choice.scored, choice.guarded) == (6, 3)
+    assert choose(candidates, Model(), exp_metric=metric, exp_min_ess=0.49).guarded == 0
 
 
 def test_an_injected_row_completes_its_group(partition):
@@ -219,8 +211,35 @@ def test_an_injected_row_completes_its_group(partition):
     assert len(list(whole["question_id"])) == 6 and set(whole.keys()) >= {"uid", "raw_prompt", "rm_scores"}
 
 
-def observed(batch, replayed, vocab_size):
-    return ops.observed_groups(batch, ops.scored_rows(batch, False), replayed, step=5, vocab_size=vocab_size)
+def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
+    batch = put(partition, group("a", 1, 0))
+    used = Trajectory([5, 6, 7], [-2.0] * 3, 2, 1.0, [1, 0, 1], 0.75)
+    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), {"a": used}, session=2)
+    row = tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]
+    assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [1, 0, 1]
+    assert row["rm_scores"].tolist() == [0, 0, 0.75]
+    rows = ops.scored_rows(batch, False)
+    replace_log_probs(batch, "a_2_0", torch.tensor([-1.0, -9.0, -3.0]))
+    assert ops.log_ratios(batch, ops.scored_rows(batch, False), {"a": used}).tolist() == [1.0, -1.0]
+    assert ops.put_phase(batch, rows, 1.0, 2.0).keys == batch.keys
+
+
+def test_a_success_is_kept_with_the_mask_of_its_row(partition):
+    rows = group("a", 1, 0.75, 0.5)
+    rows[1]["response_mask"] = rows[1]["loss_mask"] = torch.tensor([1, 0, 1])
+    (found,) = observed(put(partition, rows), {}, 100)
+    assert [each.reward for each in found.successes] == [1.0, 0.75] and found.solved == 2
+    assert [None if each.loss_mask is None else each.loss_mask.tolist() for each in found.successes] == [
+        None,
+        [True, False, True],
+    ]
+    (strict,) = observed(put(partition, group("b", 1, 0.75, 0.5)), {}, 100, threshold=0.9)
+    assert strict.solved == 1
+
+
+def observed(batch, replayed, vocab_size, threshold=0.5):
+    fresh = ops.fresh_rows(batch, ops.scored_rows(batch, False))
+    return rollout_groups(fresh, replayed, step=5, vocab_size=vocab_size, threshold=threshold)
 
 
 def test_groups_are_of_fresh_rows_alone(partition):

@@ -1,0 +1,75 @@
+"""docs/extending.md: its examples are one file, and every one of them takes part through its key."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
+from exgrpo.experience import rules
+from exgrpo.experience.choice import View
+from exgrpo.loss_settings import LossSettings
+from exgrpo.mix_core_alg import mixed_token_losses
+
+PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture
+def mine(tmp_path):
+    (tmp_path / "my_rules.py").write_text(CODE)
+    return lambda name: f"{tmp_path}/my_rules.py:{name}"
+
+
+def success(step, length=2):
+    return Trajectory(list(range(length)), [-0.5] * length, step, 0.5)
+
+
+def test_each_key_has_a_heading_a_signature_and_an_example():
+    keys = re.findall(r"`(?:trainer\.|actor_rollout_ref\.actor\.policy_loss\.)(exp_\w+|off_policy_reshape)`", PAGE)
+    assert set(keys) == {
+        "exp_bucket_manager",
+        "exp_metric",
+        "off_policy_reshape",
+        "exp_difficulty",
+        "exp_retirement",
+        "exp_eviction",
+    }
+    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 6
+
+
+def test_the_examples_rule_a_replay(mine):
+    config = ExperienceConfig(
+        rollout_n=4,
+        experience_start_sratio=0,
+        exp_bucket_manager=mine("hardest_first"),
+        exp_metric=mine("least_changed"),
+        exp_difficulty=mine("lenient"),
+        exp_retirement=mine("nearly_solved"),
+        exp_eviction=mine("longest"),
+        experience_max_per_question=2,
+    )
+    replay = ExperienceReplay(config, ["a", "b", "c"])
+    pool = replay.pool
+    pool.observe(RolloutGroup("a", 4, (success(1, 2), success(1, 5))))
+    pool.observe(RolloutGroup("a", 4, (success(2, 3),)))
+    assert pool.bucket("a") == 1 and [len(each) for each in pool.candidates("a")] == [2, 3]
+    pool.observe(RolloutGroup("b", 3, (success(1),)))
+    assert pool.bucket("b") == 2  # one rollout was lost
+    pool.observe(RolloutGroup("c", 4, (success(1),) * 3))
+    assert pool.retired == ["c"]
+    views = [View(np.ones(2), np.full(2, -0.5)), View(np.ones(3), np.full(3, -0.9))]
+    choice = replay.choose({"a": pool.candidates("a")}, lambda candidates: views)
+    assert len(choice.trajectories["a"]) == 2 and choice.passed_over_scores == [pytest.approx(0.4)]
+    weights = rules.BUCKET_WEIGHTS.load("k", config.exp_bucket_manager)(np.array([1.0, 2.0]), 4, 0.5, 1.0)
+    assert np.exp(weights[0] - weights[1]) == pytest.approx(2)
+
+
+def test_the_example_shapes_the_loss(mine):
+    log_prob, past = torch.log(torch.tensor([[0.8, 0.2]])), torch.log(torch.tensor([[0.4, 0.4]]))
+    settings = LossSettings(off_policy_reshape=mine("truncated"))
+    ones = torch.ones(1, 2)
+    losses, _ = mixed_token_losses(log_prob, past, ones, torch.tensor([True]), ones, settings)
+    torch.testing.assert_close(losses, -torch.tensor([[1.0, 0.5]]))
