@@ -14,17 +14,11 @@ _BYTES_PER_TOKEN = 8
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
     """One object instead of the dozen a Trajectory consists of."""
-    mask, note = trajectory.loss_mask, trajectory.note
-    return join(
-        serial,
-        trajectory.step,
-        trajectory.entropy,
-        trajectory.tokens.data,
-        trajectory.log_probs.data,
-        trajectory.reward,
-        b"" if mask is None else np.packbits(mask).tobytes(),
-        b"" if note is None else note.encode(),
-    )
+    tokens_T, mask = trajectory.tokens, trajectory.loss_mask
+    note = b"" if trajectory.note is None else trajectory.note.encode()
+    header = HEADER.pack(serial, trajectory.step, tokens_T.size, trajectory.entropy, trajectory.reward, len(note))
+    mask_bits = b"" if mask is None else np.packbits(mask).tobytes()
+    return b"".join((header, tokens_T.data, trajectory.log_probs.data, note, mask_bits))
 
 
 def join(
@@ -37,7 +31,7 @@ def join(
     mask_bits: bytes = b"",
     note: bytes = b"",
 ) -> bytes:
-    """The same of what has been validated before: int32 tokens and as many float32 log-probs."""
+    """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
     header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note))
     return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
 

@@ -205,9 +205,10 @@ class TrajectoryStore:
 
     def _find(self, question: str, key: bytes) -> bytes | None:
         for packed in self._held.get(question, ()):
-            size = 4 * packing.length(packed) or packing.note_length(packed)  # of the trajectory's own key
-            if size == len(key) and packed.startswith(key, packing.HEADER.size):
-                return packed
+            if packed.startswith(key, packing.HEADER.size):
+                size = 4 * packing.length(packed) or packing.note_length(packed)  # of the trajectory's own key
+                if size == len(key):
+                    return packed
         return None
 
     def _append(self, question: str, packed: bytes) -> None:
