@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import durable
+from exgrpo.saved import durable, pool_segments
 
 SUFFIXES = (".parquet", ".jsonl")
 _BATCH = 1024
@@ -81,13 +81,7 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
         "question_id": pa.string(),
         "question": pa.string(),
         "successes": pa.int32(),
-        "step": pa.int64(),
-        "entropy": pa.float64(),
-        "tokens": pa.list_(pa.int32()),
-        "log_probs": pa.list_(pa.float32()),
-        "loss_mask": pa.list_(pa.bool_()),
-        "reward": pa.float64(),
-        "note": pa.string(),
+        **pool_segments.trajectory_columns(),
         "response": pa.string(),
     }
     source, written = iter(rows), 0

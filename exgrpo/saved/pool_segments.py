@@ -102,6 +102,21 @@ def _worth_merging(pieces: Sequence[Piece]) -> int | None:
     return min(pairs, key=lambda i: pieces[i].bytes + pieces[i + 1].bytes, default=None)
 
 
+def trajectory_columns() -> dict[str, pa.DataType]:
+    """Name -> type of a trajectory's columns, here and in files that leave a pool."""
+    import pyarrow as pa
+
+    return {
+        "step": pa.int64(),
+        "entropy": pa.float64(),
+        "tokens": pa.list_(pa.int32()),
+        "log_probs": pa.list_(pa.float32()),
+        "loss_mask": pa.list_(pa.bool_()),
+        "reward": pa.float64(),
+        "note": pa.string(),
+    }
+
+
 def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment]:
     """Write the records of a piece, to as many segments as their size asks for; none if there are no records."""
     segments: list[Segment] = []
@@ -120,17 +135,7 @@ def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {
-        "serial": pa.int64(),
-        "question": pa.string(),
-        "step": pa.int64(),
-        "entropy": pa.float64(),
-        "tokens": pa.list_(pa.int32()),
-        "log_probs": pa.list_(pa.float32()),
-        "loss_mask": pa.list_(pa.bool_()),
-        "reward": pa.float64(),
-        "note": pa.string(),
-    }
+    kinds = {"serial": pa.int64(), "question": pa.string(), **trajectory_columns()}
     # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads them.
     split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
     options = {"compression": "zstd", "compression_level": 1, "column_encoding": split}
