@@ -1,42 +1,47 @@
-"""The ways to draw from a buffer: which questions, by the pool's sampler, and which trajectory, by its selector."""
+"""The ways to draw from a buffer: settings of experience replay, with bounds on difficulty and recorded entropy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.config import BucketMethod
-from exgrpo.experience.trajectory_selector import TrajectorySelector
-from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.trajectory_selector import RANDOM
 
 Range = tuple[float, float]
 AsNamed = Literal["as named"]  # the strategy's own bound
 
-_QUESTIONS: dict[str, tuple[BucketMethod, Range | None]] = {
+_QUESTIONS: dict[str, tuple[str | Literal[False], Range | None]] = {
     "medium_difficulty": ("normal", (0.3, 0.7)),
     "uniform": (False, None),
 }
-_TRAJECTORIES = {
-    "low_entropy": TrajectorySelector("ent", "argmin"),
-    "high_entropy": TrajectorySelector("ent", "argmax"),
-    "random": TrajectorySelector("random", "argmin"),
-}
+_TRAJECTORIES = {"low_entropy": ("ent", "argmin"), "high_entropy": ("ent", "argmax"), "random": (RANDOM, "argmin")}
 STRATEGIES = [f"{questions}_{trajectories}" for questions in _QUESTIONS for trajectories in _TRAJECTORIES]
 
 
 class Strategy(NamedTuple):
-    """A strategy with its bounds; None stands for no bound."""
+    """A strategy with its bounds.
 
-    method: BucketMethod
-    selector: TrajectorySelector
+    Attributes:
+        settings: keys of ExperienceConfig.
+        difficulty_range, entropy_percentile: None stands for no bound.
+    """
+
+    settings: dict[str, Any]
     difficulty_range: Range | None
     entropy_percentile: float | None
 
-    def sampler(self, tiers: int) -> WeightedBucketSampler:
-        """Of questions in buckets 1..tiers; `normal` is centred on the middle one."""
-        return WeightedBucketSampler(self.method, tiers + 1)
+    def config(self, buffers: ExperienceConfig) -> ExperienceConfig:
+        """The buffer's own settings, with those of the strategy."""
+        return replace(buffers, **self.settings)
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether entropies choose among a question's trajectories."""
+        return self.settings["exp_metric"] != RANDOM
 
 
 def resolve(
@@ -45,7 +50,7 @@ def resolve(
     entropy_percentile: float | AsNamed | None,
     percentiles: Sequence[float],
 ) -> Strategy:
-    """The strategy of that name, with the given bounds in the place of its own.
+    """The strategy of that name, with the given bounds instead of its own.
 
     Raises:
         ValueError: an unknown name, a range that is none, a percentile that is not among `percentiles`.
@@ -53,7 +58,9 @@ def resolve(
     if name not in STRATEGIES:
         raise ValueError(f"strategy={name!r}: must be one of {', '.join(STRATEGIES)}")
     questions = next(prefix for prefix in _QUESTIONS if name.startswith(f"{prefix}_"))
-    (method, bounds), trajectories = _QUESTIONS[questions], name.removeprefix(f"{questions}_")
+    trajectories = name.removeprefix(f"{questions}_")
+    bucket_manager, bounds = _QUESTIONS[questions]
+    metric, mode = _TRAJECTORIES[trajectories]
     if difficulty_range != "as named":
         bounds = None if difficulty_range is None else checked_range("difficulty_range", difficulty_range)
     if entropy_percentile == "as named":
@@ -63,7 +70,8 @@ def resolve(
     else:
         allowed = ", ".join(f"{known:g}" for known in percentiles)
         raise ValueError(f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}")
-    return Strategy(method, _TRAJECTORIES[trajectories], bounds, percentile)
+    settings = {"exp_bucket_manager": bucket_manager, "exp_metric": metric, "exp_select_mode": mode}
+    return Strategy(settings, bounds, percentile)
 
 
 def checked_range(name: str, bounds: Sequence[float]) -> Range:
