@@ -49,12 +49,10 @@ class CausalPolicy:
         whole = [torch.cat([head, response]) for head, response in zip(heads, tokens, strict=True)]
         ids = pad_sequence(whole, batch_first=True).to(device)
         attention = pad_sequence([torch.ones_like(row) for row in whole], batch_first=True).to(device)
-        log_probs = self.model(input_ids=ids, attention_mask=attention).logits[:, :-1].log_softmax(dim=-1)
-        of_next = log_probs.gather(2, ids[:, 1:, None])[..., 0]
-        return [
-            row[len(head) - 1 : len(head) - 1 + len(response)]
-            for row, head, response in zip(of_next, heads, tokens, strict=True)
-        ]
+        logits = self.model(input_ids=ids, attention_mask=attention).logits[:, :-1].float()
+        of_next = logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
+        rows = zip(of_next, heads, tokens, strict=True)
+        return [row[len(head) - 1 : len(head) - 1 + len(response)] for row, head, response in rows]
 
 
 def _rows_of(rollouts: Rollouts) -> list[Row]:
@@ -88,7 +86,7 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
     for index, row in enumerate(rows):
         if row.get("log_probs") is None:
             raise ValueError(f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote it")
-    return _padded(row["log_probs"] for row in rows)
+    return _padded(_vector(row["log_probs"]).float() for row in rows)
 
 
 def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:

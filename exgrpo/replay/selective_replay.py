@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exgrpo.replay.drawable import NothingLeft, Scores
 from exgrpo.replay.records import ReplayBatch
-from exgrpo.replay.strategies import Range, checked_range
+from exgrpo.replay.strategies import NothingLeft, Range, Scores, checked_range
 from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
 
 _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from exgrpo.experience.choice import Candidate, Look, View
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import RANDOM
+from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
+from exgrpo.replay.records import ReplayBatch
 
+Scores = Callable[[ReplayBatch], npt.ArrayLike]  # n candidates -> their mean token entropies [n] in nats
 Range = tuple[float, float]
 AsNamed = Literal["as named"]  # the strategy's own bound
 
@@ -20,6 +29,26 @@ _QUESTIONS: dict[str, tuple[str | Literal[False], Range | None]] = {
 }
 _TRAJECTORIES = {"low_entropy": ("ent", "argmin"), "high_entropy": ("ent", "argmax"), "random": (RANDOM, "argmin")}
 STRATEGIES = [f"{questions}_{trajectories}" for questions in _QUESTIONS for trajectories in _TRAJECTORIES]
+
+
+class NothingLeft(ValueError):
+    """Nothing is within the bounds of a draw."""
+
+
+class Drawable(NamedTuple):
+    """Questions that have a candidate.
+
+    Attributes:
+        buckets: bucket -> questions in their order of entry; none is empty.
+        limit: what a candidate's recorded entropy must not exceed; None: any will do, unknown ones included.
+    """
+
+    buckets: dict[int, list[str]]
+    limit: float | None
+
+    def has(self, entropy: float) -> bool:
+        """Whether a trajectory with that recorded entropy, or NaN, is a candidate."""
+        return self.limit is None or entropy <= self.limit
 
 
 class Strategy(NamedTuple):
@@ -42,6 +71,24 @@ class Strategy(NamedTuple):
     def needs_scores(self) -> bool:
         """Whether entropies choose among a question's trajectories."""
         return self.settings["exp_metric"] != RANDOM
+
+    def drawable(self, pool: ExperiencePool, bucketer: DifficultyBucketer, scored: bool = False) -> Drawable:
+        """What is left within the bounds; a pass over the pool.
+
+        Args:
+            scored: the candidates will be scored, so that their recorded entropies may be unknown.
+        """
+        low, high = self.difficulty_range or (0.0, 1.0)
+        prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]
+        percentile, limit = self.entropy_percentile, None
+        if percentile is not None or (self.needs_scores and not scored):
+            recorded = recorded_entropies(pool)
+            limit = highest = math.inf if percentile is None else threshold(recorded, percentile)
+            prompts = [prompt for prompt in prompts if any(entropy <= highest for entropy in recorded[prompt])]
+        buckets: dict[int, list[str]] = {}
+        for prompt in prompts:
+            buckets.setdefault(pool.bucket(prompt), []).append(prompt)
+        return Drawable(dict(sorted(buckets.items())), limit)
 
 
 def resolve(
@@ -83,3 +130,41 @@ def checked_range(name: str, bounds: Sequence[float]) -> Range:
     if not 0 <= low <= high <= 1:
         raise ValueError(f"{name}=({low}, {high}): must be (low, high) with 0 <= low <= high <= 1")
     return low, high
+
+
+def recorded_entropies(pool: ExperiencePool) -> dict[str, list[float]]:
+    """Question -> those of its trajectories, NaN where unknown."""
+    return {prompt: pool.entropies(prompt) for prompt in pool}
+
+
+def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
+    """The entropy at a percentile of those that are known; NaN if none is."""
+    entropies = np.fromiter(itertools.chain.from_iterable(recorded.values()), dtype=np.float64)
+    known = entropies[~np.isnan(entropies)]
+    return float(np.percentile(known, percentile)) if known.size else math.nan
+
+
+def look_by(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]) -> Look:
+    """How a policy that is known by one number a candidate sees candidates.
+
+    Args:
+        scores: None: the recorded entropies.
+        batch_of: candidates as `scores` takes them.
+
+    The look raises ValueError if the scores are not as many as the candidates.
+    """
+
+    def look(candidates: Sequence[Candidate]) -> list[View]:
+        given = [trajectory.entropy for _, trajectory in candidates] if scores is None else scores(batch_of(candidates))
+        entropies = np.asarray(given, dtype=np.float64)
+        if entropies.shape != (len(candidates),):
+            raise ValueError(f"scores has shape {entropies.shape}: must be ({len(candidates)},), one a candidate")
+        return [_view(entropy, trajectory) for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)]
+
+    return look
+
+
+def _view(entropy: float, trajectory: Trajectory) -> View:
+    """The number as the entropy of one token; of each where a loss mask picks among them."""
+    count = 1 if trajectory.loss_mask is None else len(trajectory)
+    return View(np.full(count, entropy), np.zeros(count))

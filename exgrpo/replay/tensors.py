@@ -58,16 +58,16 @@ def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -
 
 
 def _rollout_entropy(rollout: Row) -> float:
-    mask = rollout.get("loss_mask")
     if rollout.get("logits") is not None:
-        entropies = compute_entropy(rollout["logits"].detach())
+        entropies = compute_entropy(torch.as_tensor(rollout["logits"]).detach())
     elif rollout.get("entropies") is not None:
         entropies = torch.as_tensor(rollout["entropies"]).detach()
     elif "entropy" in rollout:
         return math.nan if rollout["entropy"] is None else float(rollout["entropy"])
     else:
         raise ValueError("rollout without 'entropy': must have logits, entropies or entropy")
-    return mean_entropy(entropies.cpu().numpy(), mask)
+    mask = rollout.get("loss_mask")
+    return mean_entropy(entropies.double().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
 
 
 def compute_importance_weights(

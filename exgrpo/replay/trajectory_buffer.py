@@ -17,9 +17,8 @@ from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 from exgrpo.replay import buffer_files
 from exgrpo.replay.buffer_files import SavedBuffer
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
-from exgrpo.replay.drawable import Drawable, NothingLeft, Scores, look_by, recorded_entropies, threshold
 from exgrpo.replay.records import Record, ReplayBatch
-from exgrpo.replay.strategies import AsNamed, Strategy, resolve
+from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, look_by, recorded_entropies, resolve, threshold
 from exgrpo.saved.pool_folder import PoolFolder
 
 
@@ -86,7 +85,7 @@ class TrajectoryBuffer:
 
     @property
     def policy_snapshot(self) -> int:
-        """The number of the policy that writes now, such as the count of updates so far; never goes back.
+        """The current policy's number, such as the count of updates so far; never goes back.
 
         A trajectory is recorded under it unless it brings a `step` of its own; ages are counted to it.
         """
@@ -120,7 +119,7 @@ class TrajectoryBuffer:
         self.policy_snapshot = max(self._snapshot, success.step)
         max_age = self._config.experience_max_age
         keep = is_correct and (max_age is None or self._snapshot - success.step <= max_age)
-        self.pool.file(prompt, self._bucket(prompt), success if keep else None)
+        self.pool.file(prompt, 1 + self.bucketer.tier(prompt, self._tiers), success if keep else None)
         return keep and any(held.key == success.key for held in self.pool.candidates(prompt))
 
     def clear(self) -> None:
@@ -141,7 +140,7 @@ class TrajectoryBuffer:
     ) -> int:
         """Questions that `sample` can draw from with these arguments and no `scores`."""
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
-        return sum(map(len, self._drawable(chosen, chosen.needs_scores).buckets.values()))
+        return sum(map(len, chosen.drawable(self.pool, self.bucketer).buckets.values()))
 
     def sample(
         self,
@@ -174,7 +173,7 @@ class TrajectoryBuffer:
         """
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
         _positive("size", size)
-        left = self._drawable(chosen, chosen.needs_scores and scores is None)
+        left = chosen.drawable(self.pool, self.bucketer, scored=scores is not None)
         if not left.buckets:
             bounds = f"difficulty_range={chosen.difficulty_range}, entropy_percentile={chosen.entropy_percentile}"
             raise NothingLeft(f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to draw")
@@ -224,12 +223,6 @@ class TrajectoryBuffer:
         buffer._begin(buffer_files.read_pool(Path(folder), on_disk, buffer._config), on_disk)
         buffer._snapshot = saved.step
         return buffer
-
-    def _bucket(self, prompt: str) -> int:
-        return 1 + self.bucketer.tier(prompt, self._tiers)
-
-    def _drawable(self, chosen: Strategy, known: bool) -> Drawable:
-        return Drawable.within(self.pool, self.bucketer, chosen.difficulty_range, chosen.entropy_percentile, known)
 
     def _batch(self, candidates: Sequence[Candidate]) -> ReplayBatch:
         levels = [self.bucketer.level(prompt) for prompt, _ in candidates]
