@@ -195,6 +195,13 @@ class ExperiencePool:
             raise KeyError(f"no candidates for question {question!r}: it is {state}")
         return self._store.candidates(question)
 
+    def entropies(self, question: str) -> list[float]:
+        """The recorded entropies of a question's candidates, in their order; NaN where unknown. KeyError as there.
+
+        Many times cheaper than `candidates`, for whoever goes through the whole pool.
+        """
+        return self._store.entropies(question)
+
     def metrics(self) -> dict[str, float]:
         """Numbers of the pool as it is, always under the same keys; the counters are cumulative (StoreCounters).
 

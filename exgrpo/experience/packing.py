@@ -9,6 +9,7 @@ import numpy as np
 from exgrpo.experience.trajectory import Trajectory
 
 HEADER = struct.Struct("=qIIddI")  # serial, step, tokens, entropy, reward, bytes of the note
+_ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
 
 
@@ -66,6 +67,12 @@ def serial(packed: bytes) -> int:
 def step(packed: bytes) -> int:
     number: int = HEADER.unpack_from(packed)[1]
     return number
+
+
+def entropy(packed: bytes) -> float:
+    """NaN if unknown."""
+    nats: float = _ENTROPY.unpack_from(packed, _ENTROPY_AT)[0]
+    return nats
 
 
 def note_length(packed: bytes) -> int:

@@ -114,6 +114,10 @@ class TrajectoryStore:
         """The question's trajectories in the order of recording, as views. KeyError if it has none."""
         return tuple(map(unpack, self._held[question]))
 
+    def entropies(self, question: str) -> list[float]:
+        """Those recorded of `candidates`, without making trajectories of them. KeyError if it has none."""
+        return [packing.entropy(packed) for packed in self._held[question]]
+
     def record(self, question: str, trajectory: Trajectory) -> None:
         """Store a trajectory as the question's newest; it takes the place of one with the same tokens."""
         duplicate = self._find(question, trajectory.key)

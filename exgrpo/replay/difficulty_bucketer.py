@@ -15,10 +15,6 @@ HALF_QUESTION, HALF_TOKENS = 200, 500  # characters; tokens
 _CODE = re.compile(r"```|^\s*(def |class |import |from \w+ import |#include|public |function |SELECT )", re.MULTILINE)
 
 
-def _correctness_rate(trajectory: Mapping[str, Any]) -> float:
-    return float(trajectory["is_correct"])
-
-
 def _question_length(trajectory: Mapping[str, Any]) -> float:
     length = len(trajectory["prompt"])
     return length / (length + HALF_QUESTION)
@@ -30,15 +26,11 @@ def _token_count(trajectory: Mapping[str, Any]) -> float:
     return count / (count + HALF_TOKENS)
 
 
-def _has_code(trajectory: Mapping[str, Any]) -> float:
-    return float(_CODE.search(trajectory["prompt"]) is not None)
-
-
 METRICS: dict[str, Measure] = {
-    "correctness_rate": _correctness_rate,
+    "correctness_rate": lambda trajectory: float(trajectory["is_correct"]),
     "question_length": _question_length,
     "token_count": _token_count,
-    "has_code": _has_code,
+    "has_code": lambda trajectory: float(_CODE.search(trajectory["prompt"]) is not None),
 }
 
 
@@ -108,5 +100,5 @@ class DifficultyBucketer:
         return {prompt: list(window) for prompt, window in self._windows.items()}
 
     def restore(self, windows: Mapping[str, list[float]]) -> None:
-        """Put what `windows` gave in the place of everything."""
+        """Replace everything with what `windows` gave."""
         self._windows = {prompt: deque(window, self.window_size) for prompt, window in windows.items()}

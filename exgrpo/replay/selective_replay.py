@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from exgrpo.replay.records import ReplayBatch
-from exgrpo.replay.strategies import Range, checked_range
-from exgrpo.replay.trajectory_buffer import Scores, TrajectoryBuffer
+from exgrpo.replay.strategies import NothingLeft, Range, Scores, checked_range
+from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
 
-STRATEGIES = {
+_SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
     "entropy_guided": "medium_difficulty_low_entropy",
     "difficulty_guided": "medium_difficulty_random",
     "uniform": "uniform_random",
@@ -34,8 +34,8 @@ class SelectiveReplay:
     medium_difficulty_range: Range = (0.3, 0.7)
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy={self.strategy!r}: must be one of {', '.join(STRATEGIES)}")
+        if self.strategy not in _SAMPLED_AS:
+            raise ValueError(f"strategy={self.strategy!r}: must be one of {', '.join(_SAMPLED_AS)}")
         if not 0 <= self.replay_probability <= 1:
             raise ValueError(f"replay_probability={self.replay_probability}: must be between 0 and 1")
         checked_range("medium_difficulty_range", self.medium_difficulty_range)
@@ -51,8 +51,8 @@ class SelectiveReplay:
         """
         if buffer.rng.random() >= self.replay_probability:
             return None
-        strategy = STRATEGIES[self.strategy]
         levels = None if self.strategy == "uniform" else self.medium_difficulty_range
-        if not buffer.eligible(strategy, levels, None):
+        try:
+            return buffer.sample(_SAMPLED_AS[self.strategy], size, levels, None, scores)
+        except NothingLeft:
             return None
-        return buffer.sample(strategy, size, levels, None, scores)

@@ -1,42 +1,94 @@
-"""The ways to draw from a buffer: which questions, by the pool's sampler, and which trajectory, by its selector."""
+"""The ways to draw from a buffer: settings of experience replay, with bounds on difficulty and recorded entropy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from exgrpo.experience.config import BucketMethod
-from exgrpo.experience.trajectory_selector import TrajectorySelector
-from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
+from exgrpo.experience.choice import Candidate, Look, View
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.trajectory_selector import RANDOM
+from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
+from exgrpo.replay.records import ReplayBatch
 
+Scores = Callable[[ReplayBatch], npt.ArrayLike]  # n candidates -> their mean token entropies [n] in nats
 Range = tuple[float, float]
 AsNamed = Literal["as named"]  # the strategy's own bound
 
-_QUESTIONS: dict[str, tuple[BucketMethod, Range | None]] = {
+_QUESTIONS: dict[str, tuple[str | Literal[False], Range | None]] = {
     "medium_difficulty": ("normal", (0.3, 0.7)),
     "uniform": (False, None),
 }
-_TRAJECTORIES = {
-    "low_entropy": TrajectorySelector("ent", "argmin"),
-    "high_entropy": TrajectorySelector("ent", "argmax"),
-    "random": TrajectorySelector("random", "argmin"),
-}
+_TRAJECTORIES = {"low_entropy": ("ent", "argmin"), "high_entropy": ("ent", "argmax"), "random": (RANDOM, "argmin")}
 STRATEGIES = [f"{questions}_{trajectories}" for questions in _QUESTIONS for trajectories in _TRAJECTORIES]
 
 
-class Strategy(NamedTuple):
-    """A strategy with its bounds; None stands for no bound."""
+class NothingLeft(ValueError):
+    """Nothing is within the bounds of a draw."""
 
-    method: BucketMethod
-    selector: TrajectorySelector
+
+class Drawable(NamedTuple):
+    """Questions that have a candidate.
+
+    Attributes:
+        buckets: bucket -> questions in their order of entry; none is empty.
+        limit: what a candidate's recorded entropy must not exceed; None: any will do, unknown ones included.
+    """
+
+    buckets: dict[int, list[str]]
+    limit: float | None
+
+    def has(self, entropy: float) -> bool:
+        """Whether a trajectory with that recorded entropy, or NaN, is a candidate."""
+        return self.limit is None or entropy <= self.limit
+
+
+class Strategy(NamedTuple):
+    """A strategy with its bounds.
+
+    Attributes:
+        settings: keys of ExperienceConfig.
+        difficulty_range, entropy_percentile: None stands for no bound.
+    """
+
+    settings: dict[str, Any]
     difficulty_range: Range | None
     entropy_percentile: float | None
 
-    def sampler(self, tiers: int) -> WeightedBucketSampler:
-        """Of questions in buckets 1..tiers; `normal` is centred on the middle one."""
-        return WeightedBucketSampler(self.method, tiers + 1)
+    def config(self, buffers: ExperienceConfig) -> ExperienceConfig:
+        """The buffer's own settings, with those of the strategy."""
+        return replace(buffers, **self.settings)
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether entropies choose among a question's trajectories."""
+        return self.settings["exp_metric"] != RANDOM
+
+    def drawable(self, pool: ExperiencePool, bucketer: DifficultyBucketer, scored: bool = False) -> Drawable:
+        """What is left within the bounds; a pass over the pool.
+
+        Args:
+            scored: the candidates will be scored, so that their recorded entropies may be unknown.
+        """
+        low, high = self.difficulty_range or (0.0, 1.0)
+        prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]
+        percentile, limit = self.entropy_percentile, None
+        if percentile is not None or (self.needs_scores and not scored):
+            recorded = recorded_entropies(pool)
+            limit = highest = math.inf if percentile is None else threshold(recorded, percentile)
+            prompts = [prompt for prompt in prompts if any(entropy <= highest for entropy in recorded[prompt])]
+        buckets: dict[int, list[str]] = {}
+        for prompt in prompts:
+            buckets.setdefault(pool.bucket(prompt), []).append(prompt)
+        return Drawable(dict(sorted(buckets.items())), limit)
 
 
 def resolve(
@@ -45,7 +97,7 @@ def resolve(
     entropy_percentile: float | AsNamed | None,
     percentiles: Sequence[float],
 ) -> Strategy:
-    """The strategy of that name, with the given bounds in the place of its own.
+    """The strategy of that name, with the given bounds instead of its own.
 
     Raises:
         ValueError: an unknown name, a range that is none, a percentile that is not among `percentiles`.
@@ -53,7 +105,9 @@ def resolve(
     if name not in STRATEGIES:
         raise ValueError(f"strategy={name!r}: must be one of {', '.join(STRATEGIES)}")
     questions = next(prefix for prefix in _QUESTIONS if name.startswith(f"{prefix}_"))
-    (method, bounds), trajectories = _QUESTIONS[questions], name.removeprefix(f"{questions}_")
+    trajectories = name.removeprefix(f"{questions}_")
+    bucket_manager, bounds = _QUESTIONS[questions]
+    metric, mode = _TRAJECTORIES[trajectories]
     if difficulty_range != "as named":
         bounds = None if difficulty_range is None else checked_range("difficulty_range", difficulty_range)
     if entropy_percentile == "as named":
@@ -63,7 +117,8 @@ def resolve(
     else:
         allowed = ", ".join(f"{known:g}" for known in percentiles)
         raise ValueError(f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}")
-    return Strategy(method, _TRAJECTORIES[trajectories], bounds, percentile)
+    settings = {"exp_bucket_manager": bucket_manager, "exp_metric": metric, "exp_select_mode": mode}
+    return Strategy(settings, bounds, percentile)
 
 
 def checked_range(name: str, bounds: Sequence[float]) -> Range:
@@ -75,3 +130,41 @@ def checked_range(name: str, bounds: Sequence[float]) -> Range:
     if not 0 <= low <= high <= 1:
         raise ValueError(f"{name}=({low}, {high}): must be (low, high) with 0 <= low <= high <= 1")
     return low, high
+
+
+def recorded_entropies(pool: ExperiencePool) -> dict[str, list[float]]:
+    """Question -> those of its trajectories, NaN where unknown."""
+    return {prompt: pool.entropies(prompt) for prompt in pool}
+
+
+def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
+    """The entropy at a percentile of those that are known; NaN if none is."""
+    entropies = np.fromiter(itertools.chain.from_iterable(recorded.values()), dtype=np.float64)
+    known = entropies[~np.isnan(entropies)]
+    return float(np.percentile(known, percentile)) if known.size else math.nan
+
+
+def look_by(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]) -> Look:
+    """How a policy that is known by one number a candidate sees candidates.
+
+    Args:
+        scores: None: the recorded entropies.
+        batch_of: candidates as `scores` takes them.
+
+    The look raises ValueError if the scores are not as many as the candidates.
+    """
+
+    def look(candidates: Sequence[Candidate]) -> list[View]:
+        given = [trajectory.entropy for _, trajectory in candidates] if scores is None else scores(batch_of(candidates))
+        entropies = np.asarray(given, dtype=np.float64)
+        if entropies.shape != (len(candidates),):
+            raise ValueError(f"scores has shape {entropies.shape}: must be ({len(candidates)},), one a candidate")
+        return [_view(entropy, trajectory) for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)]
+
+    return look
+
+
+def _view(entropy: float, trajectory: Trajectory) -> View:
+    """The number as the entropy of one token; of each where a loss mask picks among them."""
+    count = 1 if trajectory.loss_mask is None else len(trajectory)
+    return View(np.full(count, entropy), np.zeros(count))

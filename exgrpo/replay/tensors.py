@@ -1,36 +1,49 @@
 """What a loop of its own needs on tensors: entropies, importance weights, advantages and the loss. Needs torch alone.
 
 B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are bool or 0/1 [B, T].
+Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies), and pad and mask them themselves.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
+from exgrpo.experience.trajectory_selector import mean_entropy
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
+from exgrpo.replay import policies
+from exgrpo.replay.policies import Policy, Rollouts, Row
 
 GROUP_EPSILON = 1e-6  # added to a group's standard deviation, as verl does
 _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")
 
 
-def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tensor:
+@overload
+def compute_entropy(logits: Row) -> float: ...
+@overload
+def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tensor: ...
+def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -> Tensor | float:
     """Entropy of the distribution at each position, or its mean over each row's response (section 3.2).
 
     Args:
-        logits: float[..., V]; minus infinity stands for a token that cannot come.
+        logits: float[..., V]; minus infinity stands for a token that cannot come. Or a rollout, a mapping with one of
+            logits, float[T, V], entropies, float[T], and entropy, its recorded mean; optionally with a loss_mask, [T].
         response_mask: [B, T] for logits [B, T, V]; what it leaves out may hold anything, NaN included.
 
     Returns:
-        float[...] without a mask; with one, float[B]: H(o) of each row.
+        float[...] without a mask; with one, float[B]: H(o) of each row. Of a rollout a float, what
+        TrajectoryBuffer.add takes as `entropy`; NaN if it was recorded as unknown.
 
     Raises:
         ValueError: shapes do not fit, or a row has no response token.
     """
+    if isinstance(logits, Mapping):
+        return _rollout_entropy(logits)
     entropies = torch.special.entr(torch.softmax(logits, dim=-1)).sum(dim=-1)
     if response_mask is None:
         return entropies
@@ -44,25 +57,58 @@ def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tens
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
+def _rollout_entropy(rollout: Row) -> float:
+    if rollout.get("logits") is not None:
+        entropies = compute_entropy(torch.as_tensor(rollout["logits"]).detach())
+    elif rollout.get("entropies") is not None:
+        entropies = torch.as_tensor(rollout["entropies"]).detach()
+    elif "entropy" in rollout:
+        return math.nan if rollout["entropy"] is None else float(rollout["entropy"])
+    else:
+        raise ValueError("rollout without 'entropy': must have logits, entropies or entropy")
+    mask = rollout.get("loss_mask")
+    return mean_entropy(entropies.double().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
+
+
 def compute_importance_weights(
-    log_prob: Tensor,
-    past_log_prob: Tensor,
+    log_prob: Tensor | None = None,
+    past_log_prob: Tensor | None = None,
     response_mask: Tensor | None = None,
     settings: LossSettings | None = None,
+    *,
+    old_policy: int | Policy | None = None,
+    current_policy: Policy | None = None,
+    rollouts: Rollouts | None = None,
 ) -> Tensor:
     """f(w*) of replayed tokens, w* = pi_now / pi_past: w / (w + 0.1) by default (equation 4).
 
-    The same numbers and gradients as inside the trainer's loss, which bounds log w at 20.
+    The same numbers and gradients as inside the trainer's loss, which bounds log w at 20. Give two tensors, or two
+    policies and the rollouts.
 
     Args:
-        log_prob: float[B, T] under the policy of now; gradients flow to it.
+        log_prob: float[B, T] under the current policy; gradients flow to it.
         past_log_prob: float[B, T] under the policy that wrote the tokens.
         response_mask: [B, T]; default: every token.
         settings: `LossSettings(off_policy_reshape="no_reshape")` gives w itself.
+        old_policy: the number of the newest policy that may have written the rollouts, `buffer.policy_snapshot`: the
+            log-probs that came with them are the past ones. Or a policy, which is asked for them without a gradient.
+        current_policy: asked for the log-probs of all rollouts, once, with a gradient: a callable, modules included,
+            (prompts, tokens of each) -> float[B, T]; a model of transformers as `exgrpo.replay.policies.CausalPolicy`.
+        rollouts: B rows (exgrpo.replay.policies), or a ReplayBatch.
 
     Returns:
         float[B, T], 0 where masked.
+
+    Raises:
+        ValueError: one line with the name and what is allowed.
     """
+    if not (old_policy is current_policy is rollouts is None):
+        if not (log_prob is past_log_prob is response_mask is None):
+            raise ValueError("log_prob and old_policy: must be tensors, or policies and rollouts, not both")
+        log_prob, past_log_prob, response_mask = policies.both_log_probs(old_policy, current_policy, rollouts)
+    if log_prob is None or past_log_prob is None:
+        missing = "log_prob" if log_prob is None else "past_log_prob"
+        raise ValueError(f"{missing} is missing: must be given, log_prob and past_log_prob, or policies and rollouts")
     rows = torch.ones(len(log_prob), dtype=torch.bool, device=log_prob.device)
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
     # With A = -1 the loss of a replayed token, -f(w*) A, is the weight.
@@ -105,10 +151,11 @@ def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_st
 
 
 def compute_grpo_loss(
-    rollouts: Mapping[str, Any],
-    rewards: Tensor,
+    rollouts: Mapping[str, Any] | Rollouts,
+    rewards: Tensor | Sequence[float],
     importance_weights: Tensor | None = None,
     *,
+    current_policy: Policy | None = None,
     use_std: bool = False,
     length: int | None = None,
     settings: LossSettings | None = None,
@@ -119,20 +166,30 @@ def compute_grpo_loss(
 
     Args:
         rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy that wrote each row's
-            tokens; response_mask, [B, T]; group, as of `group_advantages`; optionally is_replayed, bool[B].
-        rewards: [B].
-        importance_weights: float[B, T] in the place of f(w*) of the replayed rows, with a gradient; what
+            tokens; response_mask, [B, T]; group, as of `group_advantages`; optionally is_replayed, bool[B]. Or B rows
+            (exgrpo.replay.policies), whose groups are their prompts: the gradient comes from `current_policy`, or from
+            the rows' log_probs, and of replayed rows from `importance_weights`.
+        rewards: [B]; with rows anything that makes a tensor.
+        importance_weights: float[B, T] instead of f(w*) of the replayed rows, with a gradient; what
             `compute_importance_weights` gives is what stands there without. Other rows' entries are not read.
+        current_policy: with rows: asked for the log-probs of all, as of `compute_importance_weights`.
         use_std: as of `group_advantages`.
-        length: constant in the place of T, such as the longest response allowed, so that padding plays no part.
+        length: constant instead of T, such as the longest response allowed, so that padding plays no part.
         settings: variant of the loss; default the paper's, which does not clip.
 
     Returns:
-        The loss, and the metrics of `mixed_token_losses` (of which `replayed_*` describe the weights by `settings`).
+        The loss, and the metrics of `mixed_token_losses`. Its `replayed_*` describe the weights by `settings`; where
+        nothing but `importance_weights` tells how the current policy sees replayed rows, they are NaN.
 
     Raises:
         ValueError: one line with the key and what is allowed.
     """
+    weights_alone = False
+    if not isinstance(rollouts, Mapping):
+        rollouts, weights_alone = policies.loss_tensors(rollouts, current_policy, importance_weights)
+        rewards = torch.as_tensor(rewards, device=rollouts["log_prob"].device)
+    elif current_policy is not None:
+        raise ValueError("current_policy is given with tensors: must come with rollouts as rows")
     given = _checked(rollouts, rewards)
     log_prob, mask = given["log_prob"], given["response_mask"]
     advantages = group_advantages(rewards, given["group"], use_std).to(log_prob.dtype)[:, None].expand_as(log_prob)
@@ -143,6 +200,9 @@ def compute_grpo_loss(
         _check_weights(importance_weights, log_prob)
         replayed = given["is_replayed"][:, None] & mask.bool()
         losses = torch.where(replayed, -advantages * torch.where(replayed, importance_weights, 0.0), losses)
+    if weights_alone:
+        unknown = [name for name in metrics if name.startswith("replayed_") and name != "replayed_tokens_share"]
+        metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
     return losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])), metrics
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from exgrpo.experience.choice import Candidate
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.trajectory import Trajectory
-from exgrpo.replay import buffer_files, drawing
+from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
+from exgrpo.replay import buffer_files
+from exgrpo.replay.buffer_files import SavedBuffer
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
-from exgrpo.replay.holdings import Holdings
-from exgrpo.replay.ledger import Ledger, trajectories_in
 from exgrpo.replay.records import Record, ReplayBatch
-from exgrpo.replay.strategies import AsNamed, Strategy, resolve
-
-Scores = Callable[[ReplayBatch], npt.ArrayLike]
+from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, look_by, recorded_entropies, resolve, threshold
+from exgrpo.saved.pool_folder import PoolFolder
 
 
 class TrajectoryBuffer:
@@ -38,6 +36,10 @@ class TrajectoryBuffer:
         max_per_question: beyond it the highest recorded entropy goes first, unknown before any.
         max_age: trajectories leave once `policy_snapshot` is further than this beyond their step; None: never.
         seed: of every draw, or a generator (PCG64, which is what numpy's default_rng makes).
+
+    Attributes:
+        pool, bucketer: what the buffer holds, to be read; change them through the buffer alone.
+        rng: the generator of every draw.
 
     Raises:
         ValueError: one line with the name, the value and what is allowed.
@@ -70,18 +72,20 @@ class TrajectoryBuffer:
         self.rng = np.random.default_rng(seed)
         if not isinstance(self.rng.bit_generator, np.random.PCG64):
             raise ValueError(f"seed={seed}: must be an integer or a generator over PCG64, whose state can be saved")
+        self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
-        if bucketer is None:
-            bucketer = DifficultyBucketer()
-        self._held = Holdings(ExperiencePool(self._config), Ledger(), bucketer, self._tiers)
+        self._begin(ExperiencePool(self._config), PoolFolder())
+
+    def _begin(self, pool: ExperiencePool, on_disk: PoolFolder) -> None:
+        self.pool, self._on_disk = pool, on_disk
 
     def __len__(self) -> int:
         """Trajectories."""
-        return trajectories_in(self._held.pool)
+        return self.pool.trajectories
 
     @property
     def policy_snapshot(self) -> int:
-        """The number of the policy that writes now, such as the count of updates so far; never goes back.
+        """The current policy's number, such as the count of updates so far; never goes back.
 
         A trajectory is recorded under it unless it brings a `step` of its own; ages are counted to it.
         """
@@ -92,36 +96,41 @@ class TrajectoryBuffer:
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < self._snapshot:
             raise ValueError(f"policy_snapshot={step!r}: must be an integer of at least {self._snapshot}, its last")
         if step > self._snapshot:
-            self._held.pool.end_step(int(step) - 1, {})
+            self.pool.end_step(int(step) - 1, {})
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
         """Count a trajectory for its question's difficulty and, if it is correct, keep it; returns whether it was kept.
 
-        A success with the same tokens as a kept one takes its place.
+        A success replaces one of the same question with the same tokens, or, without tokens, with the same text.
 
         Args:
-            trajectory: prompt and rollout (texts), reward, is_correct, entropy (mean token entropy in nats when it was
-                written; None if unknown); optionally tokens, int [T], with or without log_probs, float [T] in nats of
-                the policy that wrote them; optionally step, the policy's number. A measure may want further keys.
+            trajectory: prompt and rollout (texts), reward (0 to 1 where it is correct), is_correct, entropy (mean token
+                entropy in nats when it was written; None if unknown); optionally tokens, int [T], with or without
+                log_probs, float [T] in nats of the policy that wrote them; with tokens optionally loss_mask, bool [T],
+                false at what a tool or an environment wrote; optionally step, the policy's number. A measure may want
+                further keys.
 
         Raises:
             ValueError: one line with the key, the value and what is allowed; nothing has changed.
         """
-        record = Record.from_mapping(trajectory, self._snapshot)
-        self._held.bucketer.observe(trajectory)
-        self.policy_snapshot = max(self._snapshot, record.trajectory.step)
-        return self._held.put(record, keep=record.is_correct and self._young(record.trajectory))
+        prompt, is_correct, success = Record.from_mapping(trajectory, self._snapshot)
+        self.bucketer.observe(trajectory)
+        self.policy_snapshot = max(self._snapshot, success.step)
+        max_age = self._config.experience_max_age
+        keep = is_correct and (max_age is None or self._snapshot - success.step <= max_age)
+        self.pool.file(prompt, 1 + self.bucketer.tier(prompt, self._tiers), success if keep else None)
+        return keep and any(held.key == success.key for held in self.pool.candidates(prompt))
 
     def clear(self) -> None:
         """Forget trajectories and difficulties; the generator and `policy_snapshot` go on."""
-        self._held.bucketer.clear()
-        self._held = Holdings(ExperiencePool(self._config), Ledger(), self._held.bucketer, self._tiers)
+        self.bucketer.clear()
+        self._begin(ExperiencePool(self._config), PoolFolder())
 
     def entropy_thresholds(self) -> dict[float, float]:
         """Percentile -> the recorded entropy in nats that it stands at, NaN while none is known."""
-        recorded = self._held.entropies()
-        return {p: float(np.percentile(recorded, p)) if recorded.size else math.nan for p in self._percentiles}
+        recorded = recorded_entropies(self.pool)
+        return {percentile: threshold(recorded, percentile) for percentile in self._percentiles}
 
     def eligible(
         self,
@@ -131,8 +140,7 @@ class TrajectoryBuffer:
     ) -> int:
         """Questions that `sample` can draw from with these arguments and no `scores`."""
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
-        limit = self._limit(chosen, chosen.selector.needs_scores)
-        return sum(map(len, self._held.drawable(chosen.difficulty_range, limit).values()))
+        return sum(map(len, chosen.drawable(self.pool, self.bucketer).buckets.values()))
 
     def sample(
         self,
@@ -155,23 +163,29 @@ class TrajectoryBuffer:
             difficulty_range: (low, high), or None for any. As named: (0.3, 0.7) of medium_difficulty, else None.
             entropy_percentile: one of `entropy_percentiles`, or None for any. As named: the lowest of them (25)
                 of low_entropy, else None.
-            scores: re-scores candidates under the policy of now, as the paper does (section 3.2): called once at most,
+            scores: re-scores candidates under the current policy, as the paper does (section 3.2): called once at most,
                 with those of all drawn questions that have more than one; returns their entropies [n]. Without it the
                 recorded ones decide, and a trajectory whose entropy is unknown is no candidate.
 
         Raises:
-            ValueError: one line with the name, the value and what is allowed; or nothing is left to draw.
+            ValueError: one line with the name, the value and what is allowed.
+            NothingLeft: a ValueError too: nothing is within the bounds.
         """
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
         _positive("size", size)
-        limit = self._limit(chosen, chosen.selector.needs_scores and scores is None)
-        buckets = self._held.drawable(chosen.difficulty_range, limit)
-        if not buckets:
+        left = chosen.drawable(self.pool, self.bucketer, scored=scores is not None)
+        if not left.buckets:
             bounds = f"difficulty_range={chosen.difficulty_range}, entropy_percentile={chosen.entropy_percentile}"
-            raise ValueError(f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to draw")
-        drawn = chosen.sampler(self._tiers).sample(buckets, size, self.rng)
-        candidates = [[(prompt, each) for each in self._held.candidates(prompt, limit)] for prompt in drawn]
-        return self._batch(drawing.choose(candidates, chosen.selector, self._score(scores), self.rng))
+            raise NothingLeft(f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to draw")
+        config = chosen.config(self._config)
+        sampler = WeightedBucketSampler(config.exp_bucket_manager, config.rollout_n)
+        candidates = {
+            prompt: [each for each in self.pool.candidates(prompt) if left.has(each.entropy)]
+            for prompt in sampler.sample(left.buckets, size, self.rng)
+        }
+        replay = ExperienceReplay(config, (), self.pool, self.rng)
+        choice = replay.choose(candidates, look_by(scores, self._batch))
+        return self._batch(list(choice.trajectories.items()))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the buffer, generator included, to `folder`: a kill at any moment leaves the old state or the new one.
@@ -188,7 +202,8 @@ class TrajectoryBuffer:
             "max_per_question": self._config.experience_max_per_question,
             "max_age": self._config.experience_max_age,
         }
-        buffer_files.save(Path(folder), self._held, settings, self._snapshot, self.rng)
+        buffer = SavedBuffer(settings, self._snapshot, self.bucketer, self.rng)
+        buffer_files.save(Path(folder), self.pool, self._on_disk, buffer)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], metric: Measure | None = None) -> TrajectoryBuffer:
@@ -204,28 +219,14 @@ class TrajectoryBuffer:
         """
         saved = buffer_files.read(Path(folder), metric)
         buffer = cls(**saved.settings, bucketer=saved.bucketer, seed=saved.rng)
-        pool = ExperiencePool.load(saved.pool_folder, buffer._config, saved.step, buffer_files.IDENTITY)
-        buffer._held = Holdings(pool, saved.ledger, saved.bucketer, buffer._tiers)
+        on_disk = PoolFolder()
+        buffer._begin(buffer_files.read_pool(Path(folder), on_disk, buffer._config), on_disk)
         buffer._snapshot = saved.step
         return buffer
 
-    def _young(self, trajectory: Trajectory) -> bool:
-        oldest = self._config.experience_max_age
-        return oldest is None or self._snapshot - trajectory.step <= oldest
-
-    def _limit(self, chosen: Strategy, known: bool) -> float | None:
-        """What a candidate's recorded entropy must not exceed; None: anything will do, unknown ones included."""
-        if chosen.entropy_percentile is not None:
-            return self.entropy_thresholds()[chosen.entropy_percentile]
-        return np.inf if known else None
-
-    def _score(self, scores: Scores | None) -> drawing.Score:
-        if scores is None:
-            return lambda pairs: np.array([trajectory.entropy for _, trajectory in pairs])
-        return lambda pairs: scores(self._batch(pairs))
-
-    def _batch(self, pairs: Sequence[tuple[str, Trajectory]]) -> ReplayBatch:
-        return self._held.batch(pairs, self._snapshot)
+    def _batch(self, candidates: Sequence[Candidate]) -> ReplayBatch:
+        levels = [self.bucketer.level(prompt) for prompt, _ in candidates]
+        return ReplayBatch.of(candidates, levels, self._snapshot)
 
 
 def _positive(name: str, value: Any, optional: bool = False) -> int:

@@ -1,9 +1,12 @@
 """A buffer on disk: it goes on as if it had never been put down, a save is whole or absent, what is wrong is named."""
 
+import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pyarrow.parquet
 import pytest
 
@@ -11,7 +14,11 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
 from exgrpo.replay.strategies import STRATEGIES
+from exgrpo.saved import durable, pool_files
 from exgrpo.saved.pool_files import DamagedPool
+from exgrpo.saved.pool_folder import PoolFolder
+
+OLD = Path(__file__).parents[1] / "golden" / "format2"
 
 ALL = {"difficulty_range": None, "entropy_percentile": None}
 
@@ -40,6 +47,11 @@ def texts(batch):
     return repr([(name, getattr(value, "tolist", lambda value=value: value)()) for name, value in vars(batch).items()])
 
 
+def plain(column):
+    """A column of a batch as JSON has it, comparable."""
+    return repr([getattr(value, "tolist", lambda value=value: value)() for value in column])
+
+
 def test_a_loaded_buffer_goes_on_to_the_last_bit(tmp_path):
     buffer = filled()
     buffer.sample(size=3)
@@ -56,20 +68,21 @@ def test_a_loaded_buffer_goes_on_to_the_last_bit(tmp_path):
         assert texts(buffer.sample(size=5, **ALL)) == texts(loaded.sample(size=5, **ALL))
         buffer = loaded
     names = sorted(path.name.split("-")[0] for path in (tmp_path / "b").iterdir())
-    assert names == ["pool", "rollouts", "windows"]
+    assert names == ["pool", "windows"]
 
 
 def test_what_was_evicted_is_not_saved(tmp_path):
     buffer = filled()
     buffer.save(tmp_path / "b")
-    rollouts = next((tmp_path / "b").glob("rollouts-*.parquet"))
-    assert pyarrow.parquet.read_metadata(rollouts).num_rows == len(buffer) == 60
+    rows = pyarrow.parquet.read_table(tmp_path / "b" / "pool" / "trajectories")
+    assert rows.num_rows == len(buffer) == 60
+    assert json.loads(rows["note"][0].as_py())["rollout"].startswith("r")
 
 
 def test_a_save_that_fails_before_its_commit_leaves_the_last_one(tmp_path, monkeypatch):
     buffer = filled()
     buffer.save(tmp_path / "b")
-    mine = tmp_path / "b" / "rollouts-of-mine.parquet"
+    mine = tmp_path / "b" / "windows-of-mine.parquet"
     mine.touch()
     before = texts(TrajectoryBuffer.load(tmp_path / "b").sample(size=9, **ALL))
     buffer.add(right("new"))
@@ -78,13 +91,13 @@ def test_a_save_that_fails_before_its_commit_leaves_the_last_one(tmp_path, monke
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ExperiencePool, "save", full)
+        patch.setattr(PoolFolder, "save", full)
         with pytest.raises(OSError, match="No space left"):
             buffer.save(tmp_path / "b")
     assert texts(TrajectoryBuffer.load(tmp_path / "b").sample(size=9, **ALL)) == before
     buffer.save(tmp_path / "b")
     assert len(TrajectoryBuffer.load(tmp_path / "b")) == len(buffer)
-    assert len(list((tmp_path / "b").iterdir())) == 4 and mine.exists()
+    assert len(list((tmp_path / "b").iterdir())) == 3 and mine.exists()
 
 
 def test_a_kill_at_any_moment_leaves_the_last_save_or_this_one(tmp_path):
@@ -125,14 +138,15 @@ def test_a_kill_at_any_moment_leaves_the_last_save_or_this_one(tmp_path):
         assert loaded.rng.bit_generator.state == (buffer.rng.bit_generator.state if new else before)
         states.append(new)
         loaded.save(moment / "b")  # whatever lies about is in nobody's way
-        assert len(list((moment / "b").iterdir())) == 3
+        assert len(list((moment / "b").iterdir())) == 2
     assert states == sorted(states) and 0 < sum(states) < len(states)
 
 
 def test_what_cannot_be_loaded_says_why(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no saved pool in .*nothing/pool"):
         TrajectoryBuffer.load(tmp_path / "nothing")
-    ExperiencePool(ExperienceConfig(rollout_n=8)).save(tmp_path / "trainer" / "pool", 3, {"data_fingerprint": "x"})
+    pool = ExperiencePool(ExperienceConfig(rollout_n=8))
+    PoolFolder().save(pool, tmp_path / "trainer" / "pool", 3, {"data_fingerprint": "x"})
     with pytest.raises(ValueError, match="kind is None, expected 'TrajectoryBuffer'"):
         TrajectoryBuffer.load(tmp_path / "trainer")
     measured = TrajectoryBuffer(bucketer=DifficultyBucketer(level_of))
@@ -145,10 +159,50 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     buffer.save(tmp_path / "damaged")
     with pytest.raises(ValueError, match=r"was saved with correctness_rate: must be given for a function"):
         TrajectoryBuffer.load(tmp_path / "damaged", level_of)
-    rollouts = next((tmp_path / "damaged").glob("rollouts-*"))
-    rollouts.write_bytes(rollouts.read_bytes()[:-1])
-    with pytest.raises(DamagedPool, match=f"sha256 of {rollouts.name} is"):
+    windows = next((tmp_path / "damaged").glob("windows-*"))
+    windows.write_bytes(windows.read_bytes()[:-1])
+    with pytest.raises(DamagedPool, match=f"sha256 of {windows.name} is"):
         TrajectoryBuffer.load(tmp_path / "damaged")
-    rollouts.unlink()
-    with pytest.raises(DamagedPool, match=f"{rollouts.name} is missing"):
+    windows.unlink()
+    with pytest.raises(DamagedPool, match=f"{windows.name} is missing"):
         TrajectoryBuffer.load(tmp_path / "damaged")
+
+
+def test_after_clear_nothing_of_the_last_save_is_linked(tmp_path):
+    buffer = filled()
+    buffer.save(tmp_path / "b")
+    buffer.clear()
+    buffer.add(right("new", "text"))
+    buffer.save(tmp_path / "b")
+    loaded = TrajectoryBuffer.load(tmp_path / "b")
+    assert len(loaded) == 1 and loaded.sample(size=9, **ALL).rollouts == ["text"]
+
+
+def test_a_buffer_of_the_old_format_draws_as_it_did(tmp_path):
+    shutil.copytree(OLD / "buffer", tmp_path / "b")
+    expected = json.loads((OLD / "buffer_draw.json").read_text())
+    for _ in range(2):  # as the old code wrote it, and saved again
+        loaded = TrajectoryBuffer.load(tmp_path / "b")
+        loaded.save(tmp_path / "b")
+        assert len(loaded) == expected["len"]
+        batch = loaded.sample("uniform_random", 5, None, None)
+        assert all(plain(batch[name]) == repr(expected[name]) for name in expected.keys() - {"len"})
+        assert sorted(path.name.split("-")[0] for path in (tmp_path / "b").iterdir()) == ["pool", "windows"]
+
+
+def test_rewards_of_the_old_format_are_brought_into_range(tmp_path, caplog):
+    shutil.copytree(OLD / "buffer", tmp_path / "b")
+    manifest_file = tmp_path / "b" / "pool" / "manifest.json"
+    manifest = json.loads(manifest_file.read_text())
+    entry = manifest["replay_state"]["files"]["rollouts"]
+    table = pyarrow.parquet.ParquetFile(tmp_path / "b" / entry["file"]).read()
+    rewards = pyarrow.array([2.0, -3.0, *[0.25] * (len(table) - 2)])
+    table = table.set_column(table.schema.get_field_index("reward"), "reward", rewards)
+    pyarrow.parquet.write_table(table, tmp_path / "b" / entry["file"])
+    entry["sha256"] = durable.sha256(tmp_path / "b" / entry["file"])
+    del manifest["checksum"]
+    manifest_file.write_text(json.dumps(manifest | {"checksum": pool_files.checksum_of(manifest)}))
+    loaded = TrajectoryBuffer.load(tmp_path / "b")
+    rewards = {each.reward for prompt in loaded.pool for each in loaded.pool.candidates(prompt)}
+    assert rewards == {1.0, 0.0, 0.25}
+    assert "2 rewards, such as 2.0, are brought into 0..1" in caplog.text

@@ -28,7 +28,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.size, self.each, self.age, self.tiers, self.window = size, each, age, tiers, window
         bucketer = DifficultyBucketer(window_size=window)
         self.buffer = TrajectoryBuffer(size, tiers, PERCENTILES, bucketer=bucketer, max_per_question=each, max_age=age)
-        self.records = []  # (question, text, reward, entropy, step), the latest recording last
+        self.records = []  # (question, text, reward, entropy, step, has tokens), the latest recording last
         self.outcomes = {}  # question -> outcomes
         self.now = self.added = 0
 
@@ -47,14 +47,16 @@ class BufferMachine(RuleBasedStateMachine):
     )
     def add(self, question, correct, text, entropy, with_tokens):
         self.added += 1
-        row = {"prompt": question, "rollout": text, "reward": self.added, "is_correct": correct, "entropy": entropy}
-        if with_tokens:  # the same tokens as those that stand in for the text
+        reward = 1 / self.added
+        row = {"prompt": question, "rollout": text, "reward": reward, "is_correct": correct, "entropy": entropy}
+        if with_tokens:
             row |= {"tokens": [ord(text)], "log_probs": [-float(self.added)]}
         kept = self.buffer.add(row)
         self.outcomes.setdefault(question, []).append(correct)
         if correct:
-            self.records = [record for record in self.records if record[:2] != (question, text)]
-            new = (question, text, self.added, math.nan if entropy is None else entropy, self.now)
+            same = (question, text, with_tokens)
+            self.records = [record for record in self.records if (*record[:2], record[5]) != same]
+            new = (question, text, reward, math.nan if entropy is None else entropy, self.now, with_tokens)
             self.records.append(new)
             while len(self.of(question)) > self.each:
                 worst = max(self.of(question), key=lambda record: math.inf if math.isnan(record[3]) else record[3])
@@ -105,9 +107,10 @@ class BufferMachine(RuleBasedStateMachine):
         for row in range(len(batch)):
             found = next(r for r in left if r[:3] == (batch.prompts[row], batch.rollouts[row], batch.rewards[row]))
             assert batch.levels[row] == self.level(found[0]) and batch.ages[row] == self.now - found[4]
-            assert (batch.tokens[row] is None) == (batch.log_probs[row] is None)
-            if batch.log_probs[row] is not None:
-                assert batch.log_probs[row].tolist() == [-found[2]]
+            assert (batch.tokens[row] is None) == (batch.log_probs[row] is None) == (not found[5])
+            if found[5]:
+                assert batch.tokens[row].tolist() == [ord(found[1])]
+                assert batch.log_probs[row] == np.float32(-1 / found[2])
             if best:
                 assert found[3] == best(r[3] for r in left if r[0] == found[0]) == batch.entropies[row]
 
@@ -117,13 +120,13 @@ class BufferMachine(RuleBasedStateMachine):
             return
         global taken
         taken += 1
-        held = self.buffer._held
-        held.pool.check_invariants()
+        pool, bucketer = self.buffer.pool, self.buffer.bucketer
+        pool.check_invariants()
         assert len(self.buffer) == len(self.records)
-        assert held.bucketer.windows() == {q: [float(x) for x in o[-self.window :]] for q, o in self.outcomes.items()}
+        assert bucketer.windows() == {q: [float(x) for x in o[-self.window :]] for q, o in self.outcomes.items()}
         for question in {record[0] for record in self.records}:
             tier = 1 + min(int(self.level(question) * self.tiers), self.tiers - 1)
-            assert question in held.pool._buckets.members(tier)
+            assert pool.bucket(question) == tier
 
 
 TestBufferAgainstModel = BufferMachine.TestCase

@@ -16,7 +16,7 @@ NUMPY_ONLY = [
     ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
     for room in ("experience", "saved", "replay")
     for path in sorted((FOLDER / room).glob("*.py"))
-    if path.name not in ("__init__.py", "tensors.py")  # the tensors' room is torch's
+    if path.name not in ("__init__.py", "tensors.py", "policies.py")  # the tensors' room is torch's
 ]
 BLOCK = "import sys\nfor name in {}:\n    sys.modules[name] = None\n"
 

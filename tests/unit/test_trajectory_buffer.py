@@ -40,7 +40,7 @@ def test_texts_and_rewards_come_out_as_they_went_in(tmp_path):
         right("1 +  1?\n", "so \\boxed{2}\r\n", reward=0.75),
         right("naïve 答案", "\U0001f600 é \x00 \ud800"),  # a lone surrogate is no UTF-8
         right("with tokens", "", tokens=[5, 6], log_probs=np.array([-0.25, 0.0], np.float32)),
-        right("with tokens alone", "\ud800", tokens=np.array([7], np.uint8), entropy=None, reward=-3),
+        right("with tokens alone", "\ud800", tokens=np.array([7], np.uint8), entropy=None, reward=0.25),
     ]
     buffer = TrajectoryBuffer()
     assert all(buffer.add(row) for row in rows) and len(buffer) == 4
@@ -67,6 +67,56 @@ def test_a_failure_counts_for_difficulty_and_is_not_kept():
         assert not buffer.add(wrong())
     assert len(buffer) == 1 and buffer.eligible() == 0 and buffer.eligible("uniform_low_entropy") == 1
     assert buffer.sample(**ALL).levels.tolist() == [0.25]
+
+
+def test_a_failure_may_have_any_finite_reward():
+    buffer = TrajectoryBuffer()
+    assert not buffer.add(wrong() | {"reward": -3}) and buffer.add(right())
+    assert buffer.sample(**ALL).levels.tolist() == [0.5]
+
+
+def test_texts_and_tokens_are_different_responses():
+    buffer = TrajectoryBuffer()
+    for row in (
+        right(rollout="a"),
+        right(rollout="a", tokens=[97]),
+        right(rollout="b", tokens=[97]),
+        right(rollout="a"),
+    ):
+        buffer.add(row)
+    assert len(buffer) == 2
+    rows = {buffer.sample("uniform_random").rollouts[0] for _ in range(50)}
+    assert rows == {"a", "b"}
+
+
+def test_a_loss_mask_comes_back_and_scores_mind_it(tmp_path):
+    buffer = TrajectoryBuffer()
+    mask = [False, True, False]
+    buffer.add(right(rollout="masked", entropy=0.9, tokens=[1, 2, 3], log_probs=[-1.0, -2.0, -3.0], loss_mask=mask))
+    buffer.add(right(rollout="whole", entropy=0.1, tokens=[4, 5], loss_mask=[1, 1]))
+    buffer.add(right(rollout="text alone", entropy=0.5))
+    buffer.save(tmp_path / "b")
+    for each in (buffer, TrajectoryBuffer.load(tmp_path / "b")):
+        low, high = (each.sample(f"uniform_{way}_entropy", entropy_percentile=None) for way in ("low", "high"))
+        assert (low.rollouts, low.loss_masks) == (["whole"], [None])
+        assert (high.rollouts, high.loss_masks[0].tolist()) == (["masked"], mask)
+        turned = each.sample("uniform_low_entropy", 1, None, None, scores=lambda batch: -batch.entropies)
+        assert turned.rollouts == ["masked"] and turned["loss_masks"][0].tolist() == mask
+
+
+def test_a_batch_is_read_by_name_too_and_its_rows_can_be_added():
+    buffer, other = TrajectoryBuffer(), TrajectoryBuffer()
+    buffer.add(
+        right("p", "r \ud800", None, tokens=[1, 2], log_probs=[-1.0, -2.0], loss_mask=[0, 1], step=3, reward=0.5)
+    )
+    batch = buffer.sample("uniform_random")
+    assert (batch["prompts"], batch["rollouts"], batch["rewards"].tolist()) == (["p"], ["r \ud800"], [0.5])
+    fields = dict(batch)
+    assert all(value is getattr(batch, name) for name, value in fields.items()) and fields["steps"].tolist() == [3]
+    with pytest.raises(KeyError, match="no field 'prompt' in a ReplayBatch: must be one of prompts, rollouts, rewards"):
+        batch["prompt"]
+    assert other.add(batch.rows()[0])
+    assert repr(dict(other.sample("uniform_random"))) == repr(fields)
 
 
 def test_a_question_that_is_always_solved_stays():
@@ -170,20 +220,19 @@ def test_the_bounds_hold_and_what_leaves_takes_its_text_along():
     buffer = TrajectoryBuffer(max_size=5, max_per_question=2)
     for number in range(400):
         buffer.add(right(f"q{number % 100}", f"text {number}", number % 7 / 7))
-        assert len(buffer) <= 5 and len(buffer._held.ledger) <= 2 * 5 + 64 + 1
+        assert len(buffer) <= 5 and buffer.pool.metrics()["pool_bytes"] < 5 * 300
     batch = buffer.sample(size=9, **ALL)
     assert sorted(batch.rollouts) == [f"text {number}" for number in range(395, 400)]
-    assert len(buffer._held.ledger) == 5
-    buffer._held.pool.check_invariants()
+    buffer.pool.check_invariants()
 
 
 def test_of_one_question_the_highest_entropy_goes_and_the_same_tokens_are_kept_once():
     buffer = TrajectoryBuffer(max_per_question=2)
     kept = [buffer.add(right(rollout=text, entropy=entropy)) for text, entropy in (("a", 0.2), ("b", 0.9), ("c", 0.4))]
     assert kept == [True, True, True] and not buffer.add(right(rollout="d", entropy=0.5))
-    assert buffer.add(right(rollout="a", entropy=0.3, reward=2)) and len(buffer) == 2
+    assert buffer.add(right(rollout="a", entropy=0.3, reward=0.5)) and len(buffer) == 2
     batch = buffer.sample(**ALL)
-    assert (batch.rollouts, batch.rewards.tolist(), batch.entropies.tolist()) == (["a"], [2], [0.3])
+    assert (batch.rollouts, batch.rewards.tolist(), batch.entropies.tolist()) == (["a"], [0.5], [0.3])
 
 
 def test_ages_count_from_the_policy_that_wrote():
@@ -251,10 +300,13 @@ def test_real_solutions_come_back_word_for_word():
         (right(entropy="low"), "entropy=low: must be"),
         (right() | {"reward": math.nan}, "reward=nan: must be a finite number"),
         (right() | {"reward": None}, "reward=None: must be a finite number"),
+        (right() | {"reward": 2}, "reward=2: must be a finite number, and between 0 and 1 where it is correct"),
+        (wrong() | {"reward": math.inf}, "reward=inf: must be a finite number"),
         (right() | {"is_correct": 0.5}, "is_correct=0.5: must be True or False"),
         (right(tokens=[1, 2], log_probs=[-1.0]), "log_probs has 1 entries for 2 tokens: must be as many"),
         (right(tokens=[]), "tokens has shape"),
         (right(tokens=[1], log_probs=[math.nan]), r"log_probs\[0\]=nan: must be finite"),
+        (right(loss_mask=[True]), r"loss_mask has shape \(1,\) for 0 tokens"),
         (right(log_probs=[-1.0]), "log_probs has 1 entries without tokens"),
         (right(logprobs=[-1.0]), "logprobs: no such key; did you mean log_probs?"),
         (right(step=-1), "step=-1: must be an integer of at least 0"),
@@ -264,7 +316,7 @@ def test_a_bad_trajectory_changes_nothing(row, message):
     buffer = TrajectoryBuffer()
     with pytest.raises(ValueError, match=message):
         buffer.add(row)
-    assert len(buffer) == len(buffer._held.bucketer) == buffer.policy_snapshot == 0
+    assert len(buffer) == len(buffer.bucketer) == buffer.policy_snapshot == 0
 
 
 @pytest.mark.parametrize(

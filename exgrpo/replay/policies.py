@@ -1,0 +1,168 @@
+"""Rollouts as rows, padded to tensors, and the log-probs that a policy gives their tokens. Needs torch alone.
+
+A row is a mapping like those that TrajectoryBuffer.add takes and ReplayBatch.rows gives:
+
+prompt        the question's text; rows of one prompt are a group
+tokens        int [T], the response
+log_probs     float [T] in nats, of the policy that wrote the tokens; with a gradient if they are the current policy's
+loss_mask     bool [T], true at the policy's own tokens; absent or None: all are
+step          the number of the policy that wrote it; absent: the current one
+is_replayed   whether it is a past success; absent: it is not
+
+B rows, T the longest response's tokens.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from exgrpo.replay.records import ReplayBatch
+
+Row = Mapping[str, Any]
+Rollouts = Sequence[Row] | ReplayBatch
+# (prompts, tokens of each, int64 [T_i]) -> log-probs in nats, float[B, T or more] padded right, or a float[T_i] each
+Policy = Callable[[list[str], list[Tensor]], Tensor | Sequence[Tensor]]
+
+
+class CausalPolicy:
+    """A causal language model, such as transformers', as a policy.
+
+    Args:
+        model: called with `input_ids` and `attention_mask`, [B, L] padded right; gives `.logits`, float[B, L, V].
+        encode: a prompt's text -> its token ids, at least one: a tokenizer's `encode`, or a chat template.
+    """
+
+    def __init__(self, model: Callable[..., Any], encode: Callable[[str], Sequence[int]]) -> None:
+        self.model, self.encode = model, encode
+
+    def __call__(self, prompts: list[str], tokens: list[Tensor]) -> list[Tensor]:
+        """Log-probs of each response's tokens after its prompt, with the model's gradient."""
+        device = getattr(self.model, "device", None)
+        heads = [torch.tensor(self.encode(prompt)) for prompt in prompts]
+        whole = [torch.cat([head, response]) for head, response in zip(heads, tokens, strict=True)]
+        ids = pad_sequence(whole, batch_first=True).to(device)
+        attention = pad_sequence([torch.ones_like(row) for row in whole], batch_first=True).to(device)
+        logits = self.model(input_ids=ids, attention_mask=attention).logits[:, :-1].float()
+        of_next = logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
+        rows = zip(of_next, heads, tokens, strict=True)
+        return [row[len(head) - 1 : len(head) - 1 + len(response)] for row, head, response in rows]
+
+
+def _rows_of(rollouts: Rollouts) -> list[Row]:
+    """The rollouts as checked rows. ValueError names what is missing."""
+    rows: list[Row] = [*rollouts.rows()] if isinstance(rollouts, ReplayBatch) else list(rollouts)
+    if not rows:
+        raise ValueError("rollouts is empty: must have one row or more")
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            kind = type(row).__name__
+            raise ValueError(f"rollouts[{index}] is a {kind}: must be a row (a mapping), or rollouts a ReplayBatch")
+        for key in ("prompt", "tokens"):
+            if row.get(key) is None:
+                raise ValueError(f"rollouts[{index}] without {key!r}: must have prompt, tokens and log_probs")
+        for key in ("log_probs", "loss_mask"):
+            if row.get(key) is not None and len(row[key]) != len(row["tokens"]):
+                lengths = f"{len(row[key])} entries for {len(row['tokens'])} tokens"
+                raise ValueError(f"rollouts[{index}][{key!r}] has {lengths}: must be as many")
+    return rows
+
+
+def _mask_of(rows: Sequence[Row]) -> Tensor:
+    """bool[B, T], true at the policies' own tokens."""
+    masks = (row.get("loss_mask") for row in rows)
+    whole = (np.ones(len(row["tokens"])) for row in rows)
+    return _padded(own if mask is None else mask for mask, own in zip(masks, whole, strict=True)).bool()
+
+
+def _recorded(rows: Sequence[Row]) -> Tensor:
+    """float[B, T], the log-probs that came with the rows, and their gradients. ValueError where one has none."""
+    for index, row in enumerate(rows):
+        if row.get("log_probs") is None:
+            raise ValueError(f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote it")
+    return _padded(_vector(row["log_probs"]).float() for row in rows)
+
+
+def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
+    """float[B, T] that a policy gives, with its gradient.
+
+    Args:
+        name: of the argument that the policy came in, for messages.
+    """
+    kind = type(policy).__name__
+    if not callable(policy):
+        raise ValueError(f"{name} is a {kind}: must be a policy, (prompts, tokens) -> log-probs [B, T]")
+    if "input_ids" in inspect.signature(getattr(policy, "forward", policy)).parameters:
+        raise ValueError(f"{name} is a {kind}, which takes input_ids: must be CausalPolicy(model, tokenizer.encode)")
+    tokens = [_vector(row["tokens"]).long() for row in rows]
+    answer = policy([row["prompt"] for row in rows], tokens)
+    log_probs = answer if isinstance(answer, Tensor) else _padded(answer)
+    longest = max(map(len, tokens))
+    if log_probs.dim() != 2 or len(log_probs) != len(rows) or log_probs.shape[1] < longest:
+        shape = tuple(log_probs.shape)
+        raise ValueError(f"{name} gave log-probs of shape {shape}: must be [B, T], here ({len(rows)}, {longest})")
+    return log_probs[:, :longest]
+
+
+def both_log_probs(
+    old_policy: int | Policy | None, current_policy: Policy | None, rollouts: Rollouts | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """float[B, T] under the current policy and under those that wrote the rows, and their mask; see
+    `exgrpo.replay.tensors.compute_importance_weights`."""
+    if old_policy is None or current_policy is None or rollouts is None:
+        arguments = {"old_policy": old_policy, "current_policy": current_policy, "rollouts": rollouts}
+        missing = next(name for name, value in arguments.items() if value is None)
+        raise ValueError(f"{missing} is missing: must be given, old_policy, current_policy and rollouts together")
+    rows = _rows_of(rollouts)
+    if isinstance(old_policy, (int, np.integer)):
+        for index, row in enumerate(rows):
+            if (row.get("step") or 0) > old_policy:
+                raise ValueError(f"rollouts[{index}]['step']={row['step']}: must be at most old_policy={old_policy}")
+        past = _recorded(rows)
+    else:
+        with torch.no_grad():
+            past = _log_probs_of("old_policy", old_policy, rows)
+    current = _log_probs_of("current_policy", current_policy, rows)
+    return current, past.detach().to(current), _mask_of(rows).to(current.device)
+
+
+def loss_tensors(
+    rollouts: Rollouts, current_policy: Policy | None, importance_weights: Tensor | None
+) -> tuple[dict[str, Any], bool]:
+    """Rows as the tensors that `exgrpo.replay.tensors.compute_grpo_loss` takes.
+
+    Returns:
+        The tensors, and whether the weights alone tell how the current policy sees some of them.
+    """
+    rows = _rows_of(rollouts)
+    past = _recorded(rows)
+    replayed = torch.tensor([bool(row.get("is_replayed")) for row in rows])
+    blind = [current_policy is None and not getattr(row["log_probs"], "requires_grad", False) for row in rows]
+    weighted = importance_weights is not None and importance_weights.requires_grad
+    for index in range(len(rows)):
+        if torch.is_grad_enabled() and blind[index] and not (replayed[index] and weighted):
+            source = "current_policy" + (" or importance_weights that have one" if replayed[index] else "")
+            raise ValueError(f"rollouts[{index}]['log_probs'] has no gradient: must have one, or come with {source}")
+    current = past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)
+    tensors = {
+        "log_prob": current,
+        "old_log_prob": past.detach().to(current),
+        "response_mask": _mask_of(rows).to(current.device),
+        "group": [row["prompt"] for row in rows],
+        "is_replayed": replayed.to(current.device),
+    }
+    return tensors, any(row.get("is_replayed") and unseen for row, unseen in zip(rows, blind, strict=True))
+
+
+def _padded(rows: Iterable[Any]) -> Tensor:
+    return pad_sequence([_vector(row) for row in rows], batch_first=True)
+
+
+def _vector(values: Any) -> Tensor:
+    return values if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
