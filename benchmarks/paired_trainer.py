@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import hydra
@@ -25,6 +25,8 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from exgrpo.experience.choice import Choice, Look
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.candidate_scoring import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
@@ -51,6 +53,8 @@ class PairedTrainer(ExperienceMixPPOTrainer):
             setattr(tq, name, self._watched(getattr(tq, name)))
         self.compute = self.actor_rollout_wg.compute_log_prob
         self.actor_rollout_wg.compute_log_prob = self._compute
+        self.choose = self.replay.choose
+        self.replay.choose = self._choose  # type: ignore[method-assign]
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same, its calls and seconds noted."""
@@ -87,18 +91,19 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         if self.experience.experience:
             batch = self.drawn
         else:
-            rows = [dict(self._row(question)) for question in self.drawn["question_id"]]
+            rows = [dict(self.train_dataset[self.row_of_question[name]]) for name in self.drawn["question_id"]]
             for position, row in enumerate(rows):
                 row["uid"] = f"{self.global_steps:07d}o{position:05d}"
             batch = tu.get_tensordict(collate_fn(rows))
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _score(self, *args: Any) -> Any:
+    def _choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
+        """The choice of what is replayed, its seconds noted: scoring is all that takes any."""
         started = time.perf_counter()
-        scored = super()._score(*args)
+        choice = self.choose(candidates, look)
         self.noted["scoring_s"] = time.perf_counter() - started
-        return scored
+        return choice
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)

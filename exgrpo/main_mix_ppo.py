@@ -6,7 +6,9 @@ it is said in one line before Ray starts. ``stack=cpu`` is the same program on a
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import hydra
@@ -25,10 +27,30 @@ def main(config: DictConfig) -> None:
     """Check, then hand over to verl."""
     try:
         verify(config)
+        verify_plugin()
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"exgrpo: {error}")
     resolve(config)
     train(config)
+
+
+def verify_plugin() -> None:
+    """ValueError, in one line, if ``VERL_PLATFORM=cpu`` asks for exgrpo.plugin and verl has not loaded it."""
+    if os.environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
+        return
+    import verl  # noqa: F401  (loads the entry points of the group verl.plugins)
+
+    if "exgrpo.plugin" in sys.modules:  # a module whose import failed is taken out again
+        return
+    policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip()
+    named = {name.strip() for name in policy.lower().split(",")}
+    if not any(entry.value == "exgrpo.plugin" for entry in entry_points(group="verl.plugins")):
+        reason = "exgrpo is on the path but not installed: pip install --no-deps -e ."
+    elif not named & {"auto", "exgrpo"}:
+        reason = f"VERL_USE_EXTERNAL_PLUGINS={policy}: must be auto or name exgrpo"
+    else:
+        reason = "its import failed, a line above says why"
+    raise ValueError(f"VERL_PLATFORM=cpu: verl has not loaded exgrpo.plugin: {reason}")
 
 
 def train(config: DictConfig) -> None:

@@ -6,8 +6,18 @@ ten seconds; :mod:`exgrpo.main_mix_ppo` registers it.
 """
 
 import os
+import sys
 
 if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
-    from exgrpo.on_verl.cpu import verl_on_cpu
+    try:
+        from exgrpo.on_verl.cpu import verl_on_cpu
 
-    verl_on_cpu.install()
+        verl_on_cpu.install()
+    except Exception as error:  # verl goes on and mentions it at DEBUG level, which nobody sees
+        print(
+            f"exgrpo: VERL_PLATFORM=cpu: verl's CPU platform is not loaded: {type(error).__name__}: {error}; "
+            "bash exp_scripts/setup_cpu.sh installs the versions it is made for",
+            file=sys.stderr,
+            flush=True,
+        )
+        raise

@@ -252,8 +252,9 @@ def test_each_step_is_noted_with_what_the_caller_measured():
     pool = new_pool()
     pool.observe(group("a", 8, success(1)))
     metrics = pool.end_step(5, {"fresh_score": 0.25})
-    assert list(pool._history[0]) == ["step", *metrics, "fresh_score"]
-    assert (pool._history[0]["step"], pool._history[0]["fresh_score"]) == (5, 0.25)
+    (noted,) = pool.snapshot().history
+    assert list(noted) == ["step", *metrics, "fresh_score"]
+    assert (noted["step"], noted["fresh_score"]) == (5, 0.25)
 
 
 def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():

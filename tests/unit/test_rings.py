@@ -1,33 +1,73 @@
-"""Ring 0 imports nothing of the frameworks, each module in a fresh process."""
+"""Rings: what imports without any framework, file by file, in processes where nothing else can be imported."""
 
+import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from source_code import PACKAGE, imports, shown
 
 import exgrpo
 
 FRAMEWORKS = ("ray", "verl", "vllm", "torch", "transformers", "omegaconf", "tensordict", "pandas", "pyarrow")
-FOLDER = Path(exgrpo.__file__).parent
-# memory and mathematics, what is on disk, and the buffer import without any framework, file by file
-NUMPY_ONLY = [
-    ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
-    for room in ("experience", "saved", "replay")
-    for path in sorted((FOLDER / room).glob("*.py"))
-    if path.name not in ("__init__.py", "tensors.py", "policies.py")  # the tensors' room is torch's
-]
 BLOCK = "import sys\nfor name in {}:\n    sys.modules[name] = None\n"
+# memory and mathematics, what is on disk, and the buffer: numpy alone
+NUMPY_ONLY = [
+    path
+    for room in ("experience", "saved", "replay")
+    for path in sorted((PACKAGE / room).glob("*.py"))
+    if path.name not in ("tensors.py", "policies.py")  # these need torch
+]
+# Each module is imported anew, with none of the package before it; only numpy, exgrpo and Python itself can be found.
+ONE_BY_ONE = """
+import importlib, json, sys, traceback
+
+class NumpyAlone:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] not in sys.stdlib_module_names | {"numpy", "exgrpo"}:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, NumpyAlone)
+errors = {}
+for module in json.loads(sys.stdin.read()):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "exgrpo"]:
+        del sys.modules[name]
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [f"{frame.filename}:{frame.lineno}: " for frame in frames if "exgrpo" in frame.filename]
+        errors[module] = "".join(ours[-1:]) + str(error)
+print(json.dumps(errors))
+"""
 
 
-def python(code, blocked=()):
-    return subprocess.run([sys.executable, "-c", BLOCK.format(list(blocked)) + code], capture_output=True, text=True)
+def python(code, blocked=(), given=""):
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK.format(list(blocked)) + code], input=given, capture_output=True, text=True
+    )
 
 
-def test_ring_0_imports_without_any_framework():
-    done = python("\n".join(f"import {module}" for module in NUMPY_ONLY), FRAMEWORKS)
+def module(path):
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.fixture(scope="module")
+def import_errors():
+    """Module -> why it cannot be imported with numpy alone."""
+    done = python(ONE_BY_ONE, given=json.dumps(["pyarrow", *map(module, NUMPY_ONLY)]))
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("path", NUMPY_ONLY, ids=shown)
+def test_ring_0_imports_without_any_framework(import_errors, path):
+    assert module(path) not in import_errors, import_errors[module(path)]
+
+
+def test_numpy_alone_is_alone(import_errors):
+    assert import_errors["pyarrow"] == "pyarrow is blocked"
 
 
 def test_the_loss_needs_torch_alone():
@@ -81,8 +121,10 @@ def test_an_unknown_name_is_an_attribute_error(name):
 
 
 def test_the_lazy_names_are_those_that_are_announced():
-    assert sorted(exgrpo.__all__) == sorted({*exgrpo._HOME, "__version__"})
+    announced = dict(name.name.rpartition(".")[::-2] for name in imports(PACKAGE / "__init__.py"))
+    homes = {name: home for name, home in announced.items() if home.startswith("exgrpo.")}
+    assert sorted(exgrpo.__all__) == sorted({*homes, "__version__"})
     assert set(exgrpo.__all__) <= set(dir(exgrpo))
-    for name, home in exgrpo._HOME.items():
+    for name, home in homes.items():
         if home not in ("exgrpo.mix_core_alg", "exgrpo.replay.tensors"):  # torch; its own tests import it
             assert getattr(exgrpo, name).__module__ == home

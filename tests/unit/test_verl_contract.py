@@ -1,88 +1,144 @@
-"""The parts of verl 0.9.1 we override or call: an upgrade that changes one fails here and not on a cluster."""
+"""The names of verl 0.9.1 that we override, call or read: an upgrade that changes one fails here, not on a cluster.
 
+The names are in verl_names.py. What rows and the loss look like is in test_verl_rows.py and test_verl_actor.py, the
+configuration's keys in test_verl_keys.py, the entry point in test_plugin.py.
+"""
+
+import ast
+import importlib
+import importlib.util
 import inspect
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from source_code import PACKAGE, defined, dotted, imports, shown, top, tree
+from verl_names import ATTRIBUTES, BY_SOURCE, CLASSES, FUNCTIONS
 
-SIGNATURES = {
-    "_build_replay_buffer": ["self"],
-    "_init_dataloader": ["self"],
-    "_next_train_batch": ["self", "num_prompts"],
-    "_fetch_one_gen_batch": ["self"],
-    "_balance_batch": ["self", "batch", "metrics", "logging_prefix", "keep_minibatch"],
-    "_compute_old_log_prob": ["self", "batch", "metrics"],
-    "_update_actor": ["self", "batch", "metrics"],
-    "_save_checkpoint": ["self"],
-    "_load_checkpoint": ["self"],
-    "on_step_end": ["self"],
-}
+LIBRARIES = ("verl", "transfer_queue", "vllm")
+FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if any(top(each.name) in LIBRARIES for each in imports(path))]
+MEMBERS = [(name, member) for name, members in CLASSES.items() for member in members]
 
 
-@pytest.fixture(scope="module")
-def trainer():
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    return PPOTrainerSync
-
-
-@pytest.mark.parametrize("method", SIGNATURES)
-def test_overridden_methods_keep_their_parameters(trainer, method):
-    assert list(inspect.signature(getattr(trainer, method)).parameters) == SIGNATURES[method]
+def load(name):
+    """What `module:name` stands for."""
+    module, _, attribute = name.partition(":")
+    assert hasattr(importlib.import_module(module), attribute), f"{name} is gone"
+    return getattr(importlib.import_module(module), attribute)
 
 
-def test_our_trainer_registers_and_overrides_only_these(trainer):
+def parameters(function):
+    return " ".join(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_keep_their_parameters(name):
+    assert parameters(load(name)) == FUNCTIONS[name]
+
+
+@pytest.mark.parametrize(("name", "member"), MEMBERS)
+def test_methods_keep_their_parameters(name, member):
+    assert hasattr(load(name), member), f"{name} has no {member}"
+    assert parameters(getattr(load(name), member)) == CLASSES[name][member]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_are_where_they_were(name):
+    assert load(name)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_instances_still_get_the_attributes_we_use(name):
+    sources = "".join(inspect.getsource(cls) for cls in load(name).__mro__[:-1] if top(cls.__module__) == "verl")
+    for attribute in ATTRIBUTES[name].split():
+        assert (
+            f"self.{attribute} = " in sources or f"self.{attribute}: " in sources or f"self.{attribute}, " in sources
+        ), f"no method of {name} sets {attribute}"
+
+
+@pytest.mark.parametrize("name", BY_SOURCE)
+def test_functions_that_are_replaced_on_a_cpu_keep_their_parameters(name):
+    module, _, function = name.partition(":")
+    (found,) = [each for each in tree(source_of(module)).body if getattr(each, "name", None) == function]
+    assert " ".join(argument.arg for argument in found.args.args) == BY_SOURCE[name]
+
+
+# -- nothing is used that is not pinned --------------------------------------------------------------------------------
+
+
+def source_of(module):
+    """The file of a module, by its place alone: some import only beside a GPU or vLLM."""
+    first, *rest = module.split(".")
+    root = Path(importlib.util.find_spec(first).origin).parent
+    file = root.joinpath(*rest)
+    return file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+
+
+def used(path):
+    """`module:name` of everything a file takes from the libraries, by `from` or as an attribute of a module."""
+    modules = {}  # as the file calls them
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            modules |= {each.asname or each.name: each.name for each in node.names if top(each.name) in LIBRARIES}
+        elif isinstance(node, ast.ImportFrom) and top(node.module) in LIBRARIES:
+            for each in node.names:
+                if source_of(f"{node.module}.{each.name}").is_file():
+                    modules[each.asname or each.name] = f"{node.module}.{each.name}"
+                else:
+                    yield f"{node.module}:{each.name}"
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and dotted(node.value) in modules:
+            yield f"{modules[dotted(node.value)]}:{node.attr}"
+
+
+PINNED = {*FUNCTIONS, *CLASSES, *BY_SOURCE}
+OF_PYTHON = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:shared_memory"  # multiprocessing's
+
+
+@pytest.mark.parametrize("path", FILES, ids=shown)
+def test_every_name_that_is_used_is_pinned(path):
+    assert set(used(path)) - {OF_PYTHON} <= PINNED
+
+
+def test_every_pinned_name_is_used():
+    assert {name for path in FILES for name in used(path)} >= PINNED
+
+
+def our_classes():
+    """(class statement, `module:name` of verl's class that it extends) of all of ours that do."""
+    for path in FILES:
+        homes = {each.name.rpartition(".")[2]: ":".join(each.name.rsplit(".", 1)) for each in imports(path)}
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                bases = [homes[name] for base in node.bases if (name := dotted(base)) in homes]
+                yield from ((node, base) for base in bases if base in CLASSES)
+
+
+@pytest.mark.parametrize(("node", "base"), our_classes(), ids=lambda each: getattr(each, "name", None))
+def test_every_method_and_attribute_of_verls_that_our_classes_use_is_pinned(node, base):
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    overridden = {name for name in methods if hasattr(load(base), name)}
+    asked = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and dotted(each.value) == "self" and each.attr not in methods
+    }
+    pinned = {*CLASSES[base], *ATTRIBUTES.get(base, "").split()}
+    assert (overridden | asked) - pinned <= defined(node) - overridden
+
+
+def test_our_trainer_registers_and_overrides_what_is_pinned():
     from verl.trainer.ppo.v1 import get_trainer_cls
 
     from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 
     assert get_trainer_cls("exgrpo") is ExperienceMixPPOTrainer
-    overridden = {name for name in vars(ExperienceMixPPOTrainer) if callable(getattr(trainer, name, None))}
-    assert overridden - {"__doc__", "__module__"} == set(SIGNATURES) - {"_fetch_one_gen_batch"}
+    name = "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync"
+    overridden = {each for each in vars(ExperienceMixPPOTrainer) if callable(getattr(load(name), each, None))}
+    assert overridden - {"__doc__", "__module__"} == set(CLASSES[name]) - {"_fetch_one_gen_batch"}
 
 
-def test_a_policy_loss_still_gets_one_channel_a_token():
-    from verl.workers.utils import losses
-
-    source = inspect.getsource(losses.ppo_loss)
-    assert 'fields.append("rollout_is_weights")' in source and "rollout_is_weights=rollout_is_weights" in source
-
-
-def fresh(code, **environment):
-    """What a fresh process prints."""
-    env = {k: v for k, v in os.environ.items() if k != "VERL_PLATFORM"} | environment
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=180)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip().splitlines()[-1]
-
-
-REPORT = """
-import importlib.metadata as m, sys
-real = m.version
-import verl
-from verl.plugin.platform.platform_manager import PlatformRegistry
-names = PlatformRegistry.registered_names()
-print("cpu" in names, m.version is real, "exgrpo.plugin" in sys.modules, "exgrpo.mix_trainer_experience" in sys.modules)
-"""
-
-
-def test_the_entry_point_loads_and_leaves_plain_verl_as_it_was():
-    # loaded (verl swallows import errors at DEBUG), and nothing registered, patched or imported by it
-    assert fresh(REPORT) == "False True True False"
-
-
-def test_the_entry_point_brings_the_cpu_platform_where_it_is_asked_for():
-    assert fresh(REPORT, VERL_PLATFORM="cpu") == "True False True False"
-
-
-def test_every_setting_of_the_loss_is_a_key():
-    from dataclasses import fields
-
-    from exgrpo.loss_settings import LossSettings
-    from exgrpo.on_verl.mix_actor import MixPolicyLossConfig
-
-    keys = {field.name: field.default for field in fields(MixPolicyLossConfig)}
-    ours = {field.name: field.default for field in fields(LossSettings) if not field.name.startswith("cliprange_")}
-    assert {name: keys.get(name) for name in ours} == ours
+def test_the_class_under_the_task_runner_can_be_reached():
+    runner = load("verl.trainer.main_ppo:TaskRunnerV1").__ray_metadata__.modified_class
+    assert list(inspect.signature(runner.run).parameters)[:2] == ["self", "config"]
+    source = inspect.getsource(importlib.import_module("verl.trainer.main_ppo"))
+    assert "tq.init(config.transfer_queue)" in source, "verl's runner attaches to another queue than queue.start's"

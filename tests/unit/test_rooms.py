@@ -1,0 +1,128 @@
+"""Who may import whom, and who may use which framework: read from the source of the package, file by file."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, private_uses, shown, top, tree
+
+# Room or module at the package's root -> what it may import. Only rooms above it in this table: so there is no circle.
+# Not here: exgrpo/__init__.py, the front door, which loads any of them at the first use of a name.
+ARROWS = {
+    "open_table": "",
+    "gold_answers": "",
+    "prompts": "",
+    "charts": "",
+    "math_verify_worker": "",
+    "experience": "open_table",
+    "saved": "experience",
+    "loss_metrics": "",
+    "loss_settings": "open_table",
+    "mix_core_alg": "open_table loss_metrics loss_settings",
+    "replay": "experience saved loss_settings mix_core_alg",
+    "grading": "math_verify_worker",
+    "math_verify_reward": "gold_answers",
+    "thinking_copy": "prompts saved",
+    "on_verl": "prompts experience saved loss_metrics loss_settings mix_core_alg",
+    "preflight": "open_table prompts experience saved loss_settings math_verify_reward on_verl",
+    "inspect": "charts experience saved on_verl preflight",
+    "mix_trainer_experience": "experience saved loss_metrics on_verl preflight",
+    "plugin": "on_verl",
+    "main_mix_ppo": "on_verl preflight",
+    "commands": "main_mix_ppo",
+}
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's stack
+KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_experience.py", "exgrpo/main_mix_ppo.py")
+
+OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data")
+# Private names of other libraries that are theirs to give; exgrpo's own are never here.
+FOREIGN = {
+    "_replace": "a documented method of namedtuple",
+    "_init_dataloader": "a hook of verl's trainer",
+    "_next_train_batch": "a hook of verl's trainer",
+    "_compute_metrics": "a hook of verl's trainer",
+}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def own_imports(path: Path) -> list[tuple[str, int]]:
+    """(room, line) of what a file imports of the package's other rooms."""
+    names = [(name.name.split(".")[1], name.line) for name in imports(path) if top(name.name) == "exgrpo"]
+    return [(target, line) for target, line in names if target != room(path)]
+
+
+def test_the_table_has_every_room():
+    assert {room(path) for path in FILES} == set(ARROWS)
+
+
+def test_rooms_import_only_rooms_above_them_in_the_table():
+    rooms = list(ARROWS)
+    for name, targets in ARROWS.items():
+        assert set(targets.split()) <= set(rooms[: rooms.index(name)]), name
+
+
+@pytest.mark.parametrize("path", FILES, ids=shown)
+def test_a_file_imports_only_what_its_room_may(path):
+    wrong = [
+        f"{shown(path)}:{line} imports {target}"
+        for target, line in own_imports(path)
+        if target not in ARROWS[room(path)].split()
+    ]
+    assert not wrong
+
+
+def test_no_arrow_of_the_table_is_unused():
+    used = {(room(path), target) for path in FILES for target, _ in own_imports(path)}
+    assert {(name, target) for name, targets in ARROWS.items() for target in targets.split()} <= used
+
+
+def importers(framework: str) -> set[str]:
+    return {shown(path) for path in FILES if any(top(name.name) == framework for name in imports(path))}
+
+
+@pytest.mark.parametrize("framework", CLUSTER)
+def test_verl_and_its_stack_are_known_to_one_room_the_trainer_and_the_command(framework):
+    assert {path for path in importers(framework) if not path.startswith(KNOW_VERL)} == set()
+
+
+def test_one_file_knows_the_transfer_queue():
+    assert importers("transfer_queue") == {"exgrpo/on_verl/queue.py"}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room(path) in ("experience", "open_table")], ids=shown)
+def test_memory_and_mathematics_import_numpy_alone(path):
+    foreign = {top(name.name) for name in imports(path)} - sys.stdlib_module_names - {"numpy", "exgrpo"}
+    assert foreign == set()
+
+
+def outside() -> list[Path]:
+    return sorted(path for folder in OUTSIDE for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_no_private_name_is_used_from_outside():
+    found = [
+        f"{shown(path)}:{name.line} {name.name}"
+        for path in outside()
+        for name in private_uses(path)
+        if name.name not in FOREIGN
+    ]
+    assert not found
+
+
+def test_no_private_method_of_the_package_is_overridden_from_outside():
+    private = {name for path in FILES for name in defined(tree(path)) if is_private(name)}
+    found = [
+        f"{shown(path)}:{method.line} {method.name}"
+        for path in outside()
+        for method in overrides(path, "exgrpo")
+        if method.name in private - set(FOREIGN)
+    ]
+    assert not found
+
+
+def test_the_allowed_foreign_names_are_all_needed():
+    assert {name.name for path in outside() for name in private_uses(path)} >= set(FOREIGN)
