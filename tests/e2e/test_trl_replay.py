@@ -10,46 +10,42 @@ import pytest
 pytest.importorskip("trl", reason="requirements-cpu-trl.txt is not installed")
 SCRIPT = Path(__file__).parents[2] / "exp_scripts" / "trl_replay.py"
 
-# Runs three steps in a process of its own and compares what the hooks of TRL get with the buffer's contents.
+# Runs three steps in a process of its own and compares what the hooks of TRL get with what replay was told.
 WITNESS = """
-import argparse, collections, sys
+import argparse, sys
 sys.path.insert(0, {folder!r})
 import torch, trl_replay
-added, losses, drawn = [], [], []
-class Replay(trl_replay.Replay):
-    def __init__(self, *args):
-        super().__init__(*args)
-        add, choose = self.buffer.add, self.buffer.sample
-        self.buffer.add = lambda row: (added.append(row), add(row))[1]
-        self.buffer.sample = lambda *a: (drawn.append(choose(*a)), drawn[-1])[1]
+from exgrpo import ExperienceReplay
+losses, chosen, observed = [], [], []
+class Watched(ExperienceReplay):
+    def choose(self, *args):
+        chosen.append(super().choose(*args))
+        return chosen[-1]
+    def observe(self, step, groups, noted):
+        observed.append((step, groups))
+        return super().observe(step, groups, noted)
 class Trainer(trl_replay.ReplayTrainer):
     def compute_loss(self, model, inputs, **more):
         losses.append({{name: value.clone() for name, value in inputs.items()}})
         return super().compute_loss(model, inputs, **more)
-trl_replay.Replay, trl_replay.ReplayTrainer = Replay, Trainer
+trl_replay.ExperienceReplay, trl_replay.ReplayTrainer = Watched, Trainer
 trl_replay.main(argparse.Namespace(steps=3, questions=4, seed=0, off=False))
-K, step = trl_replay.K, 0
-fresh_of = [K * 4 - len(batch) for batch in drawn]
-fresh_of = [K * 4] * (3 - len(drawn)) + fresh_of
-assert len(added) == sum(fresh_of), (len(added), fresh_of)
-while added:
-    rows = [added.pop(0) for _ in range(fresh_of[step])]
-    counts = collections.Counter(row["prompt"] for row in rows)
-    replayed = drawn[step - 3].prompts if step >= 3 - len(drawn) else []
-    assert len(counts) == 4 and all(counts[q] == K - (q in replayed) for q in counts), counts
-    inputs = losses[step]
+K = trl_replay.K
+assert [step for step, _ in observed] == [1, 2, 3] and len(chosen) == len(losses) == 3
+for inputs, choice, (step, groups) in zip(losses, chosen, observed):
+    past = choice.trajectories
+    assert len(groups) == 4 and {{g.question for g in groups if g.replayed}} == set(past)
+    assert all(g.size == K - g.replayed for g in groups), groups
+    assert all(success.step == step for g in groups for success in g.successes)
     known = ~inputs["sampling_per_token_logps"].isnan().any(dim=1)
-    assert int(known.sum()) == len(replayed), (step, known)
-    if replayed:
-        batch = drawn[step - 3]
+    assert int(known.sum()) == len(past), (step, known)
+    if past:
         names = ("completion_ids", "sampling_per_token_logps")
         masks = inputs["completion_mask"][known].bool()
         rows = zip(*[[row[mask].tolist() for row, mask in zip(inputs[name][known], masks)] for name in names])
-        wanted = [(tokens.tolist(), past.tolist()) for tokens, past in zip(batch.tokens, batch.log_probs)]
-        assert sorted(rows) == sorted(wanted)
+        assert sorted(rows) == sorted((t.tokens.tolist(), t.log_probs.tolist()) for t in past.values())
     assert abs(float(inputs["advantages"].sum())) < 1e-5
-    step += 1
-print("replayed", sum(map(len, drawn)))
+print("replayed", sum(len(choice.trajectories) for choice in chosen))
 """
 
 
@@ -57,7 +53,7 @@ def python(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
 
 
-def test_every_fresh_row_is_added_and_every_replayed_row_keeps_its_log_probs():
+def test_every_fresh_row_is_observed_and_every_replayed_row_keeps_its_log_probs():
     done = python("-c", WITNESS.format(folder=str(SCRIPT.parent)))
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(re.search(r"^replayed (\d+)$", done.stdout, re.MULTILINE)[1]) > 0
