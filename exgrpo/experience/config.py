@@ -1,7 +1,7 @@
 """The `trainer.*` keys of experience replay: default, check and meaning of each in one place.
 
-Everything is checked here, once; code that holds an ExperienceConfig never doubts it. The yaml file and docs/keys.md
-repeat defaults and meanings for readers, and a test holds them to this file.
+Everything is checked here, once; code that receives an ExperienceConfig does not check it again. The yaml file and
+docs/keys.md repeat defaults and meanings for readers, and a test compares them with this file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def _key(default: Any, checked: Callable[[str, object], object], meaning: str) -
 
 @dataclass(frozen=True)
 class ExperienceConfig:
-    """Settings of experience replay; names and defaults as in the released script where it has the key.
+    """Settings of experience replay; names and defaults are the released script's where it has the key.
 
-    Values may be given as strings, as a command line gives them; after construction each field has its proper type.
-    `meanings()` says what each is.
+    Values may be strings, as from a command line; after construction each field has its proper type.
+    `meanings()` describes each key.
 
     Raises:
         ValueError: one line with the key, the value and what is allowed.
@@ -37,12 +37,13 @@ class ExperienceConfig:
     rollout_n: int = field(metadata={"check": check.integer(2), "meaning": "K, rollouts per question"})
     experience: bool = _key(True, check.boolean, "False: plain GRPO through the same program, with verl's own loss")
     experience_ratio: float = _key(
-        0.5, check.fraction, "rho, the share of a step's questions that are replayed, if as many are eligible"
+        0.5, check.fraction, "rho, the share of a step's questions that are replayed, if that many are eligible"
     )
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
-        "mixing and collecting begin once a batch's share of correct rollouts exceeds it, and never end; 0: at once",
+        "mixing and collecting begin once a batch's share of correct rollouts exceeds this, and never end; 0: from the "
+        "first step",
     )
     experience_lbound: int = _key(
         0, check.integer(0), "a question is kept and drawn while lbound < successes <= rbound"
@@ -52,7 +53,7 @@ class ExperienceConfig:
         "ent",
         check.rule(rules.METRICS, RANDOM),
         "how a question's trajectories are scored: ent, mean token entropy under the current policy; ppl, perplexity; "
-        "random; or a rule of yours",
+        "random; or your own rule",
     )
     exp_select_mode: str = _key(
         "argmin", check.one_of("argmin", "argmax"), "whether the lowest or the highest score wins"
@@ -60,12 +61,12 @@ class ExperienceConfig:
     exp_sample_range: str = _key(
         "all",
         check.one_of("all", "first_half", "last_half"),
-        "first_half, last_half: only that half of the eligible questions, by order of entry",
+        "first_half, last_half: draw only from that half of the eligible questions, by order of entry",
     )
     exp_bucket_manager: str | Literal[False] = _key(
         "normal",
         check.bucket_manager,
-        "bucket probabilities over success counts: normal, linear, sqrt, linear_clip, a rule of yours, or False: "
+        "bucket probabilities over success counts: normal, linear, sqrt, linear_clip, your own rule, or False: "
         "uniform over questions",
     )
     exp_is_correct: bool = _key(
@@ -77,63 +78,64 @@ class ExperienceConfig:
     exp_difficulty: str = _key(
         "success_rate",
         check.rule(rules.DIFFICULTIES),
-        "what a question is filed under: success_rate, its latest share of correct fresh rollouts; or a rule of yours",
+        "which bucket a question belongs to: success_rate, its latest share of correct fresh rollouts; or your own "
+        "rule",
     )
     exp_retirement: str = _key(
         "all_solved",
         check.rule(rules.RETIREMENTS),
-        "when a question is retired for good: all_solved, never, or a rule of yours",
+        "when a question is retired for good: all_solved, never, or your own rule",
     )
     exp_eviction: str = _key(
         "highest_entropy",
         check.rule(rules.EVICTIONS),
-        "which trajectory of a full question is dropped first: highest_entropy, oldest, or a rule of yours",
+        "which trajectory of a full question is dropped first: highest_entropy, oldest, or your own rule",
     )
     exp_success_threshold: float = _key(0.5, check.share_below_one, "a rollout is a success if its reward exceeds it")
     exp_min_ess: float = _key(
         0.0,
         check.fraction,
         "a candidate is passed over if the effective sample size of its importance ratios, as a share of its tokens, "
-        "is smaller; costs scoring lone candidates too",
+        "is smaller than this; above 0 single candidates are scored too",
     )
     exp_max_candidates: int | None = _key(
         None,
         check.optional_integer(1),
-        "of a question's candidates only so many are scored, those with the best recorded score; 1: the recorded one "
-        "decides; null: all are",
+        "at most this many candidates of a question are scored, those with the best recorded scores; 1: the recorded "
+        "score decides; null: all are scored",
     )
     exp_missing_log_probs: str = _key(
         "current",
         check.one_of("current", "one"),
-        "imported trajectories without log-probs are weighed against this step's policy; one: an author certain of "
-        "each token (LUFFY)",
+        "denominator of the ratios of imported trajectories without log-probs: current, this step's policy; one, "
+        "probability 1 for each token (LUFFY)",
     )
     experience_import: str | None = _key(
-        None, check.optional_path, "a pool made by python -m exgrpo.inspect --import, which a new run starts with"
+        None, check.optional_path, "a pool made by python -m exgrpo.inspect --import; a new run starts from it"
     )
     experience_max_per_question: int = _key(
-        8, check.integer(1), "trajectories kept of a question; which goes first, exp_eviction says"
+        8, check.integer(1), "trajectories kept per question; exp_eviction decides which is dropped first"
     )
     experience_max_trajectories: int = _key(
-        200_000, check.integer(1), "trajectories kept in all; the oldest recording goes first"
+        200_000, check.integer(1), "trajectories kept in total; the oldest recording is dropped first"
     )
     experience_max_bytes: int = _key(
         8_000_000_000,
         check.integer(1),
-        "memory of the pool, 8 bytes a token and 200 a trajectory, on the driver's node; the oldest recording goes "
-        "first",
+        "memory of the pool on the driver's node, 8 bytes per token and 200 per trajectory; the oldest recording is "
+        "dropped first",
     )
     experience_max_age: int | None = _key(
         None, check.optional_integer(1), "steps after which a trajectory leaves the pool; null: never"
     )
     experience_skip_retired: bool = _key(
-        True, check.boolean, "an epoch of fresh questions leaves out those that were retired when it began"
+        True, check.boolean, "an epoch of fresh questions leaves out the questions that were retired when it began"
     )
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            key = _ROLLOUT_N if each.name == "rollout_n" else f"trainer.{each.name}"
-            object.__setattr__(self, each.name, each.metadata["check"](key, getattr(self, each.name)))
+        for setting in fields(self):
+            key = _ROLLOUT_N if setting.name == "rollout_n" else f"trainer.{setting.name}"
+            object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
         if self.experience_rbound is None:
             object.__setattr__(self, "experience_rbound", self.rollout_n - 1)
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1
@@ -160,7 +162,7 @@ class ExperienceConfig:
     @classmethod
     def meanings(cls) -> dict[str, str]:
         """Key, without `trainer.` -> what it means."""
-        return {each.name: each.metadata["meaning"] for each in fields(cls) if each.name != "rollout_n"}
+        return {setting.name: setting.metadata["meaning"] for setting in fields(cls) if setting.name != "rollout_n"}
 
     @property
     def eligible_buckets(self) -> range:

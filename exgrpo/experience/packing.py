@@ -1,4 +1,4 @@
-"""A trajectory as one bytes object: 36 bytes and 8 a token; a bit a token for a loss mask, a note's bytes as UTF-8."""
+"""A trajectory as one bytes object: 36 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BYTES_PER_TOKEN = 8
 
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
-    """One object instead of the dozen a Trajectory consists of."""
+    """One Python object instead of the dozen that make up a Trajectory."""
     mask, note = trajectory.loss_mask, trajectory.note
     return join(
         serial,
@@ -37,13 +37,13 @@ def join(
     mask_bits: bytes = b"",
     note: bytes = b"",
 ) -> bytes:
-    """The same of what has been validated before: int32 tokens and as many float32 log-probs."""
+    """As `pack`, from parts that are already validated: int32 tokens and as many float32 log-probs."""
     header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note))
     return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
 
 
 def unpack(packed: bytes) -> Trajectory:
-    """A trajectory whose arrays are read-only views of `packed`, which they keep alive."""
+    """A trajectory whose arrays are read-only views of `packed` and keep it alive."""
     _, step, count, entropy, reward, note_bytes = HEADER.unpack_from(packed)
     tokens_T = np.frombuffer(packed, dtype=np.int32, count=count, offset=HEADER.size)
     log_probs_T = np.frombuffer(packed, dtype=np.float32, count=count, offset=HEADER.size + 4 * count)
@@ -59,7 +59,7 @@ def unpack(packed: bytes) -> Trajectory:
 
 
 def length(packed: bytes) -> int:
-    """Tokens."""
+    """Number of tokens."""
     count: int = HEADER.unpack_from(packed)[2]
     return count
 
@@ -75,6 +75,6 @@ def step(packed: bytes) -> int:
 
 
 def note_length(packed: bytes) -> int:
-    """Bytes."""
+    """Bytes of the note."""
     count: int = HEADER.unpack_from(packed)[5]
     return count
