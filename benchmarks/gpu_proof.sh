@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Proves the GPU path on a machine with one GPU, meant to take ten minutes: see benchmarks/gpu_proof.py.
+# Prove the GPU path on a machine with one GPU, in about ten minutes: see benchmarks/gpu_proof.py.
 #
-#   bash benchmarks/gpu_proof.sh                         in the environment exp_scripts/setup_gpu.sh made
+#   bash benchmarks/gpu_proof.sh                         in the environment made by exp_scripts/setup_gpu.sh
 #   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     makes that environment from the folder first (exp_scripts/wheelhouse.sh)
 #   bash benchmarks/gpu_proof.sh --cpu                   the same on the CPU stack, in the quickstart's environment
 #
-# PYTHON chooses another interpreter. Everything else is handed on: --output, --stages, --pairs, --overrides.
+# PYTHON selects another interpreter. All other options are passed on: --output, --stages, --pairs, --overrides.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rest=() python=${PYTHON:-.venv-gpu/bin/python} source=()

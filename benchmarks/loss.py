@@ -2,9 +2,9 @@
 
     python benchmarks/loss.py [--rows 64] [--tokens 512 2048 8192] [--runs 25] [--threads 1]
 
-The loss is measured as verl calls it (mix_actor, aggregation and metrics included): in the mixed phase, with one
-row in sixteen replayed, and before it. Time: all in turn in one process. Memory: torch's profiler notes what the CPU
-allocator hands out and takes back; the figure is the most that was held at once beyond the input tensors.
+The loss is measured as verl calls it (mix_actor, including aggregation and metrics): in the mixed phase, with one row
+in sixteen replayed, and before it. Time: all alternately in one process. Memory: torch's profiler records allocations
+and frees of the CPU allocator; the figure is the peak beyond the input tensors.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ def main() -> None:
     arguments.add_argument("--rows", type=at_least(16), default=64)
     arguments.add_argument("--tokens", type=at_least(2), nargs="+", default=[512, 2048, 8192], help="of a response")
     arguments.add_argument("--runs", type=at_least(1), default=25)
-    arguments.add_argument("--threads", type=at_least(1), default=1, help="of torch; 1: nobody waits for another core")
-    given = arguments.parse_args()
+    arguments.add_argument("--threads", type=at_least(1), default=1, help="of torch; 1: no waiting for other cores")
+    options = arguments.parse_args()
     os.environ.setdefault("VERL_PLATFORM", "cpu")
     import torch
 
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(options.threads)
     facts = machine("torch", "verl")
     figures: Figures = {}
-    for tokens in given.tokens:
-        figures |= measure(given.rows, tokens, given.runs)
-    report("mixed_policy_loss against verl's compute_policy_loss_vanilla, forward and backward", figures, facts, given)
+    for tokens in options.tokens:
+        figures |= measure(options.rows, tokens, options.runs)
+    report(
+        "mixed_policy_loss against verl's compute_policy_loss_vanilla, forward and backward", figures, facts, options
+    )
 
 
 def measure(rows: int, tokens: int, runs: int) -> Figures:
-    """name -> figure, of one shape."""
+    """name -> figure, for one shape."""
     works = {name: work(name, rows, tokens) for name in LOSSES}
     seconds = in_turn(works, runs)
     peaks = {name: peak_bytes(works[name]) / 1e6 for name in LOSSES}
@@ -63,7 +65,8 @@ def work(name: str, rows: int, tokens: int) -> Callable[[], None]:
 
     generator = torch.Generator().manual_seed(0)
     past = -torch.empty(rows, tokens).exponential_(1.0, generator=generator)
-    now = (past + 0.1 * torch.randn(rows, tokens, generator=generator)).clamp_(max=0).requires_grad_()
+    drift = 0.1 * torch.randn(rows, tokens, generator=generator)
+    now = (past + drift).clamp_(max=0).requires_grad_()
     advantages = torch.randn(rows, 1, generator=generator).expand(rows, tokens).contiguous()
     lengths = torch.randint(tokens // 2, tokens + 1, (rows, 1), generator=generator)
     mask = (torch.arange(tokens) < lengths).to(torch.int64)
@@ -78,7 +81,7 @@ def work(name: str, rows: int, tokens: int) -> Callable[[], None]:
         policy_loss=MixPolicyLossConfig(),
     )
     compute: Any = compute_policy_loss_vanilla if name == "vanilla" else compute_policy_loss_exgrpo
-    weights = None if name == "vanilla" else phase  # in vanilla they would multiply the losses
+    weights = None if name == "vanilla" else phase  # vanilla would multiply the losses by them
 
     def once() -> None:
         now.grad = None
@@ -89,7 +92,7 @@ def work(name: str, rows: int, tokens: int) -> Callable[[], None]:
 
 
 def peak_bytes(once: Callable[[], None]) -> int:
-    """The most that ``once`` held at a time beyond what was there before."""
+    """Peak memory of ``once`` beyond what was allocated before."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=False) as profiled:

@@ -1,10 +1,9 @@
-"""The trainer of benchmarks/step.py: steps with replay and steps without it in one run, on the same prompts.
+"""The trainer of benchmarks/step.py: steps with and without replay in one run, on the same prompts.
 
     python -m benchmarks.paired_trainer +paired_warmup=N key=value ...     the configuration of exgrpo.main_mix_ppo
 
-After N steps with replay, which fill the pool, steps come in pairs: the same questions once with replay and once as
-verl's own GRPO does it, every other pair in the other order. The trainer and the task runner are exgrpo's; what is
-added is the switch and the stopwatches.
+After N steps with replay, which fill the pool, steps come in pairs: the same questions once with replay and once with
+verl's own GRPO, in alternating order. The trainer and the task runner are exgrpo's, with a switch and timers added.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         self.replay.choose = self._choose  # type: ignore[method-assign]
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, its calls and seconds noted."""
+        """The same function, with its calls and seconds recorded."""
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             started = time.perf_counter()
@@ -70,7 +69,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         return watched
 
     def _compute(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """The actor's pass, its tokens and seconds noted for candidates and for the step's rows."""
+        """The actor's pass, with tokens and seconds recorded separately for candidates and the step's rows."""
         kind = "candidates" if batch.partition_id == SCRATCH else "rows"
         started = time.perf_counter()
         result = self.compute(batch)
@@ -79,14 +78,15 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         return result
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """The first of a pair draws for both; a step without replay has the same rows and K rollouts of each."""
+        """The first step of a pair draws for both; the one without replay has the same rows with K rollouts each."""
         turn = self.global_steps - 1 - self.config.paired_warmup
         second = turn > 0 and turn % 2 == 1
         self.experience = self.modes[turn < 0 or turn % 4 in (0, 3)]
         if not second:
-            started, self.experience, wanted = time.perf_counter(), self.modes[True], self.experience
+            started = time.perf_counter()
+            mode, self.experience = self.experience, self.modes[True]
             self.drawn = super()._next_train_batch(num_prompts)
-            self.experience = wanted
+            self.experience = mode
             self.noted["draw_s"] = time.perf_counter() - started
         if self.experience.experience:
             batch = self.drawn
@@ -109,15 +109,15 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update({f"paired/{name}": float(value) for name, value in self.noted.items()})
         after = metrics["experience/seconds"] - self.replay_seconds if self.experience.experience else 0.0
-        metrics["paired/after_s"] = after  # of experience/seconds, what is in verl's timer of the log-prob pass
+        metrics["paired/after_s"] = after  # the part of experience/seconds inside verl's timer of the log-prob pass
         metrics["paired/replay"] = float(self.experience.experience)
         self.noted.clear()
 
 
 class PairedRunner(MixTaskRunner):
-    """exgrpo's task runner, which finds the trainer above."""
+    """exgrpo's task runner with the trainer above."""
 
-    trainers = "benchmarks.paired_trainer"  # PYTHONPATH leads the worker to it
+    trainers = "benchmarks.paired_trainer"  # the worker imports it through PYTHONPATH
 
 
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)

@@ -1,11 +1,11 @@
 """The experience pool's memory, checkpoints and speed, measured at several sizes.
 
     python benchmarks/pool.py [--questions 1000 20000 200000] [--tokens 128] [--runs 5] [--json FILE]
-    python benchmarks/pool.py --questions 50000 --tokens 1000        200,000 trajectories of a usual length
+    python benchmarks/pool.py --questions 50000 --tokens 1000        200,000 trajectories of a typical length
 
-The questions have 1 to 7 trajectories each, 4 on the average, so that every bucket is filled. What is compared (a full
-save with one of 2,000 new trajectories, loading with plainly reading the same bytes) is measured in turn in one
-process. The file system's cache is as it is: the ratio says what our code adds to reading, not how fast the disk is.
+The questions have 1 to 7 trajectories each, 4 on average, so that every bucket is filled. Comparisons (a full save with
+one of 2,000 new trajectories, loading with plainly reading the same bytes) are measured alternately in one process. The
+file system's cache is not cleared: the ratio shows what our code adds to reading, not how fast the disk is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from exgrpo.saved.pool_folder import PoolFolder
 K = 8
 NEW = 2000  # trajectories between two checkpoints
 DRAWN = 64  # questions of a step: half of 128
-REPEATS = 50  # of what takes less than a millisecond, in each run
+REPEATS = 50  # in each run, of operations that take less than a millisecond
 
 
 def main() -> None:
@@ -36,32 +36,32 @@ def main() -> None:
     arguments.add_argument("--tokens", type=at_least(1), default=128, help="of each trajectory")
     arguments.add_argument("--runs", type=at_least(1), default=5)
     arguments.add_argument("--folder", type=Path, help="where to save; default: a temporary one")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     facts = machine("numpy", "pyarrow")
     figures: Figures = {}
-    for questions in given.questions:
-        folder = Path(tempfile.mkdtemp(dir=given.folder))
+    for questions in options.questions:
+        folder = Path(tempfile.mkdtemp(dir=options.folder))
         try:
-            found = measure(questions, given.tokens, given.runs, folder)
+            measured = measure(questions, options.tokens, options.runs, folder)
         finally:
             shutil.rmtree(folder)
-        figures |= {f"{questions:>7,} questions: {name}": value for name, value in found.items()}
-    report(f"pool, trajectories of {given.tokens:,} tokens", figures, facts, given)
+        figures |= {f"{questions:>7,} questions: {name}": value for name, value in measured.items()}
+    report(f"pool, trajectories of {options.tokens:,} tokens", figures, facts, options)
 
 
 class Source:
-    """Groups of random tokens and log-probs, each of a question of its own."""
+    """Groups of random tokens and log-probs, each of a new question."""
 
     def __init__(self, tokens: int, first: int = 0) -> None:
         self.rng = np.random.default_rng(first)
         self.tokens = tokens
         self.count = first
-        # English text repeats its tokens about like this; log-probs of a sampled token are mostly near 0
+        # tokens repeat about as in English text; log-probs of sampled tokens are mostly near 0
         self.vocabulary = (self.rng.zipf(1.2, 4_000_000) % 150_000).astype(np.int32)
         self.log_probs = -self.rng.exponential(0.3, 4_000_000).astype(np.float32)
 
     def group(self, step: int, size: int | None = None) -> RolloutGroup:
-        """The successes of one question; of ``size`` None 1 to 7, going round."""
+        """The successes of one question: ``size``, or by default 1 to 7 in rotation."""
         size = size or self.count % (K - 1) + 1
         starts = self.rng.integers(0, len(self.vocabulary) - self.tokens, (size, 2))
         entropies = self.rng.gamma(4, 0.1, size)
@@ -74,10 +74,11 @@ class Source:
 
 
 def measure(questions: int, tokens: int, runs: int, folder: Path) -> Figures:
-    """name -> figure, of a pool of one size."""
+    """name -> figure, for a pool of one size."""
     source, repeats = Source(tokens), runs * REPEATS
-    # The bound is met after `repeats` more groups, so that adding is timed without eviction and then with it.
-    bound = sum(number % (K - 1) + 1 for number in range(questions)) + (K - 1) * repeats
+    # The bound is reached after `repeats` more groups, so that adding is timed first without and then with eviction.
+    filled = sum(number % (K - 1) + 1 for number in range(questions))
+    bound = filled + (K - 1) * repeats
     config = ExperienceConfig(rollout_n=K, experience_max_trajectories=bound, experience_max_bytes=10**15)
     pool = ExperiencePool(config)
     before = resident_bytes()
@@ -95,18 +96,21 @@ def measure(questions: int, tokens: int, runs: int, folder: Path) -> Figures:
 
 
 def speeds(pool: ExperiencePool, repeats: int) -> Figures:
-    """What the driver does with the pool in a step, in milliseconds; the pool has room for `repeats` more groups."""
-    rng, selector, short = np.random.default_rng(1), TrajectorySelector("ent", "argmin"), Source(128, first=10**9)
+    """The driver's operations on the pool in a step, in milliseconds; the pool has room for `repeats` more groups."""
+    rng = np.random.default_rng(1)
+    selector = TrajectorySelector("ent", "argmin")
+    short = Source(128, first=10**9)
 
     def select(drawn: list[str]) -> None:
         for question in drawn:
-            selector.choose(np.array([one.entropy for one in pool.candidates(question)]), rng)
+            entropies = [trajectory.entropy for trajectory in pool.candidates(question)]
+            selector.choose(np.array(entropies), rng)
 
     drawn = [timed(lambda: pool.choose(DRAWN, rng)) for _ in range(repeats)]
     selected = [timed(lambda questions=questions: select(questions))[0] for _, questions in drawn]  # type: ignore[misc]
     added = [_observed(pool, short.group(step=2, size=K - 1)) for _ in range(repeats)]
     closed = [timed(lambda: pool.end_step(2, {}))[0] for _ in range(repeats)]
-    # the bound is reached: from here on each group pushes another out
+    # the bound is reached: from here on each new group evicts another
     evicted = [_observed(pool, short.group(step=2, size=K - 1)) for _ in range(repeats)]
     seconds = {
         f"draw {DRAWN}, ms": [second for second, _ in drawn],
@@ -123,11 +127,11 @@ def _observed(pool: ExperiencePool, group: RolloutGroup) -> float:
 
 
 def checkpoints(pool: ExperiencePool, config: ExperienceConfig, source: Source, runs: int, folder: Path) -> Figures:
-    """Full saves, saves of what is new, loading, and plain reading of the same files."""
+    """Full saves, saves of new trajectories, loading, and plain reading of the same files."""
     identity = {"data_fingerprint": "benchmark"}
     full, new, load, read, size = [], [], [], [], 0
     for run in range(runs):
-        disk = PoolFolder()  # which knows of nothing on the disk
+        disk = PoolFolder()  # a new one links nothing, so the next save is full
         full.append(timed(lambda: disk.save(pool, folder / "full", 1, identity))[0])  # noqa: B023
         for _ in range(NEW // 4):
             pool.observe(source.group(step=2 + run, size=4))

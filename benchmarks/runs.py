@@ -1,4 +1,4 @@
-"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model given by its folder."""
+"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common import ROOT, refuse
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
 
 QUICKSTART = "quickstart"
-# of exp_scripts/run_smollm2_cpu.sh
+# as in exp_scripts/run_smollm2_cpu.sh
 SMOLLM2 = [
     "data.train_batch_size=8",
     "data.max_prompt_length=96",
@@ -26,7 +26,7 @@ SMOLLM2 = [
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=2048",
     "trainer.rollout_poll_interval=0.1",
 ]
-# no validation, no checkpoint, nothing to go on from
+# no validation, no checkpoint, no resume
 BARE = [
     "trainer.test_freq=-1",
     "trainer.save_freq=-1",
@@ -37,7 +37,7 @@ BARE = [
 
 
 def settings(model: str, folder: Path, stack: str = "cpu") -> list[str]:
-    """Hydra overrides of a bare training in ``folder``, whose questions are written there."""
+    """Hydra overrides of a bare training in ``folder``; its questions are written there."""
     arguments = [*quickstart(folder, stack), *BARE]
     if model == QUICKSTART:
         return arguments

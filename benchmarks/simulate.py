@@ -1,11 +1,11 @@
-"""A whole training's worth of replay without a model: the real pool, sampler and selector, simulated answers.
+"""Simulate the replay of a whole training without a model: the real pool, sampler and selector, simulated answers.
 
     python benchmarks/simulate.py [--questions 46000] [--steps 700] [--pass_rates FILE.parquet] [--picture FILE.png]
 
-Each question has a chance of being solved, drawn from measured pass rates (extra_info.offline_pass_rate of FILE; or
-else from a Beta(0.4, 0.4)). As the model "learns" all chances rise, those of a question that is trained on a bit more.
-Each step draws 128 prompts as the trainer does, files what comes back, and is timed: what is measured is the driver's
-work on the pool, and what the rules make of buckets, ages and retirement; not whether replay helps.
+Each question has a probability of being solved, drawn from measured pass rates (extra_info.offline_pass_rate of FILE)
+or by default from a Beta(0.4, 0.4). As the model "learns" all probabilities rise, a bit more for questions that are
+trained on. Each step draws 128 prompts as the trainer does and stores the results, and is timed. The simulation
+measures the driver's work on the pool and how the rules shape buckets, ages and retirement, not whether replay helps.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 K, BATCH = 8, 128
-LEARNED, VISIT = 2.0, 0.1  # logits: what all questions gain in a run, and one for each visit
+LEARNED, VISIT = 2.0, 0.1  # logits that all questions gain over a run, and that a question gains per visit
 PAPER_STEP_S = 155.4  # of on-policy GRPO at 7B, without replay (paper, cost table)
 
 
 def main() -> None:
-    """Simulate, print a table, draw a picture."""
-    made = parser(__doc__)
-    made.add_argument("--questions", type=at_least(BATCH), default=46_000)
-    made.add_argument("--steps", type=at_least(1), default=700)
-    made.add_argument("--tokens", type=at_least(1), default=1000, help="of a response, on the average")
-    made.add_argument("--ratio", type=float, default=0.5, help="experience_ratio")
-    made.add_argument("--pass_rates", type=Path, help="parquet with extra_info.offline_pass_rate")
-    made.add_argument("--seed", type=at_least(0), default=0)
-    made.add_argument("--picture", type=Path)
-    arguments = made.parse_args()
+    """Run the simulation, print a table, draw a picture."""
+    cli = parser(__doc__)
+    cli.add_argument("--questions", type=at_least(BATCH), default=46_000)
+    cli.add_argument("--steps", type=at_least(1), default=700)
+    cli.add_argument("--tokens", type=at_least(1), default=1000, help="of a response, on the average")
+    cli.add_argument("--ratio", type=float, default=0.5, help="experience_ratio")
+    cli.add_argument("--pass_rates", type=Path, help="parquet with extra_info.offline_pass_rate")
+    cli.add_argument("--seed", type=at_least(0), default=0)
+    cli.add_argument("--picture", type=Path)
+    arguments = cli.parse_args()
     facts = machine("numpy")
     rng = np.random.default_rng(arguments.seed)
     world = World(pass_rates(arguments.pass_rates, arguments.questions, rng), arguments.tokens, rng)
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def pass_rates(file: Path | None, count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """[count] chances of being solved, none of them 0 or 1: 64 samples cannot tell those from 1/128."""
+    """[count] probabilities of being solved, none of them 0 or 1: 64 samples cannot distinguish these from 1/128."""
     if file is None:
         rates = rng.beta(0.4, 0.4, count)
     else:
@@ -67,7 +67,7 @@ def pass_rates(file: Path | None, count: int, rng: np.random.Generator) -> npt.N
 
 
 class World:
-    """Questions, their chances, and responses of random tokens."""
+    """Questions, their probabilities of being solved, and responses of random tokens."""
 
     def __init__(self, rates: npt.NDArray[np.float64], tokens: int, rng: np.random.Generator) -> None:
         self.logits = np.log(rates / (1 - rates))
@@ -81,13 +81,13 @@ class World:
         self.next = 0
 
     def next_question(self) -> tuple[str, bool]:
-        """The data's next question, and whether an epoch other than the first begins with it."""
+        """The data's next question, and whether it begins an epoch other than the first."""
         place = self.next % len(self.order)
         self.next += 1
         return self.names[self.order[place]], place == 0 and self.next > 1
 
     def answer(self, question: str, step: int, progress: float, replayed: bool) -> RolloutGroup:
-        """What the rollouts of a question come to; the question is easier the next time."""
+        """The simulated rollouts of a question; the question is easier the next time."""
         row, size = self.row_of[question], K - replayed
         chance = 1 / (1 + np.exp(-self.logits[row] - LEARNED * progress))
         self.logits[row] += VISIT
@@ -103,7 +103,7 @@ class World:
 
 @dataclass
 class Run:
-    """One entry a step."""
+    """Lists with one entry per step."""
 
     metrics: list[dict[str, float]] = field(default_factory=list)
     draw_ms: list[float] = field(default_factory=list)
@@ -113,12 +113,13 @@ class Run:
 
 
 def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
-    """As the trainer does it, mixing from the first step on; a candidate's entropy now is its recorded one, shaken."""
+    """Steps like the trainer's, mixing from the first one on; current entropies are the recorded ones with noise."""
     run = Run()
 
     def look(candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:
-        shaken = [each.entropy for _, each in candidates] * world.rng.lognormal(0, 0.2, len(candidates))
-        return [View(np.array([entropy]), np.zeros(1)) for entropy in shaken]
+        recorded = [trajectory.entropy for _, trajectory in candidates]
+        current = recorded * world.rng.lognormal(0, 0.2, len(candidates))
+        return [View(np.array([entropy]), np.zeros(1)) for entropy in current]
 
     for step in range(1, steps + 1):
         started = time.perf_counter()
@@ -134,7 +135,8 @@ def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
         run.draw_ms.append(1000 * (drew - started))
         run.select_ms.append(1000 * (selected - drew))
         run.file_ms.append(1000 * (filed - observing))
-        run.ages.append(float(np.median([step - each.step for each in choice.trajectories.values()] or [0])))
+        ages = [step - trajectory.step for trajectory in choice.trajectories.values()]
+        run.ages.append(float(np.median(ages or [0])))
     return run
 
 
@@ -157,7 +159,7 @@ def summary(run: Run, memory: int) -> dict[str, Any]:
 
 
 def draw(run: Run, picture: Path, title: str) -> None:
-    """Buckets, ages, what the pool holds, and the driver's time, over the steps."""
+    """Plot buckets, ages, the pool's contents and the driver's time over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")

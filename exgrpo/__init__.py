@@ -1,7 +1,7 @@
 """exgrpo: experience replay (ExGRPO, arXiv 2510.02245) for stock verl.
 
-Importing this package imports nothing else. The framework-free names below are loaded at first use (PEP 562), so that a
-process that only asks for the version pays for neither numpy nor torch.
+Importing this package imports nothing else. The names below are loaded at first use (PEP 562), so that a process that
+only needs the version loads neither numpy nor torch.
 """
 
 from __future__ import annotations

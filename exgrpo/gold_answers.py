@@ -1,10 +1,10 @@
-"""Gold answers as the benchmarks have them, made into LaTeX that means what was meant."""
+"""Convert the benchmarks' gold answers into LaTeX with the intended meaning."""
 
 from __future__ import annotations
 
 import re
 
-_DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")  # of mathematics; not the \\[2pt] of a matrix, not \$
+_DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")  # of math mode; not a matrix's \\[2pt], not \$
 _OUTER_DOLLARS = re.compile(r"^\$+|(?<!\\)\$+$")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
@@ -17,15 +17,15 @@ def clean(gold: str) -> str:
     r"""One answer as plain LaTeX, without dollars around it.
 
     AMC's ``142.0`` becomes 142; Minerva's ``4.5e33``, which LaTeX reads as 4.5 times e times 33, becomes
-    ``4.5\times10^{33}``, and its ``np.arcsin(10/13)`` an ``\arcsin``; a full stop behind the dollars goes, and so do
-    dollars that tear a formula apart. Prose with formulas in it, and what is plain already, comes back as it is.
+    ``4.5\times10^{33}``, and its ``np.arcsin(10/13)`` an ``\arcsin``; a full stop after the dollars is removed, and so
+    are dollars that split a formula. Prose with formulas in it, and text that is plain already, is returned unchanged.
     """
     text = re.sub(r"(?<=\$)\.$", "", gold.strip())
     bare = _OUTER_DOLLARS.sub("", text).strip()
     if len(_DOLLAR.findall(text)) % 2:
-        bare = _DOLLAR.sub("", bare)  # one is missing or one too many: which, nobody knows
+        bare = _DOLLAR.sub("", bare)  # one is missing or surplus, and it is unknown which
     elif bare == text:
-        bare = re.sub(r"\$\s*\$", " ", bare)  # a formula that was broken in two
+        bare = re.sub(r"\$\s*\$", " ", bare)  # a formula that was split in two
     if _DOLLAR.search(bare):
         return text
     if whole := _WHOLE_FLOAT.fullmatch(bare):
@@ -36,10 +36,10 @@ def clean(gold: str) -> str:
 
 
 def latex_forms(gold: str) -> tuple[str, ...]:
-    """The ways an answer may be written, each marked as mathematics; none where there is nothing in it.
+    """The forms in which an answer may be written, each in math mode; none if it is empty.
 
-    The gold as given comes first, then `clean`'s reading, then, of a power of ten, what ``1e-5`` looks like: a model
-    that writes it so is read as the raw gold is, to the letter.
+    First the original gold, then `clean`'s form, then, for a power of ten, the form ``1e-5``: a model that writes it
+    this way is parsed exactly like the raw gold.
     """
     if not _OUTER_DOLLARS.sub("", gold.strip()).strip():
         return ()

@@ -1,4 +1,4 @@
-"""The settings of the mixed loss, checked; no torch, so that a wrong one is refused before anything is loaded."""
+"""The settings of the mixed loss, checked; without torch, so that a wrong one is reported before anything is loaded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _key(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Which variant of the loss; names and values of the released code, -1 standing for "off".
+    """The variant of the loss; names and values are the released code's, -1 means "off".
 
     A reshape is ``no_reshape`` w, ``p_div_p_<beta>`` w / (w + beta), ``square_root`` w^.5, ``pow`` w^pow_exp, ``logp``
-    or ``p_logp``, or a rule of somebody else (:mod:`exgrpo.mix_core_alg`). Of fresh tokens ``p_div_p_<beta>`` is
+    or ``p_logp``, or a rule of your own (:mod:`exgrpo.mix_core_alg`). For fresh tokens ``p_div_p_<beta>`` is
     g(pi) / g(pi_old) with g(p) = p / (p + beta), and ``logp`` is log w.
 
     Raises:
@@ -31,42 +31,44 @@ class LossSettings:
     """
 
     cliprange_low: float = _key(0.2, "PPO's clip range of fresh tokens, below 1")
-    cliprange_high: float = _key(0.2, "the same above 1")
+    cliprange_high: float = _key(0.2, "PPO's clip range of fresh tokens, above 1")
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
         "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or your own rule",
     )
     off_policy_reshape_weight: float = _key(1.0, "of logp and p_logp: weight of the log-prob")
     off_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")
-    on_policy_reshape: str = _key("no_reshape", "the same of fresh tokens")
+    on_policy_reshape: str = _key("no_reshape", "reshape of the ratio of fresh tokens; the same choices")
     on_policy_reshape_weight: float = _key(1.0, "of p_logp: weight of the log-ratio")
     on_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")
     off_policy_max_clip: float = _key(-1.0, "upper bound of f(w) of replayed tokens; -1: off")
     off_policy_min_clip: float = _key(-1.0, "lower bound of f(w) of replayed tokens; -1: off")
     all_max_clip: float = _key(
-        -1.0, "tokens to which the current policy gives a higher probability than this add nothing; -1: off"
+        -1.0, "tokens with a higher probability than this under the current policy have no loss; -1: off"
     )
-    loss_remove_clip: bool = _key(True, "once mixing has begun, no PPO clipping of fresh tokens either (Appendix D)")
-    clip_upper_bound: float = _key(1.0, "where fresh tokens are clipped: upper end, if above 1 + clip_ratio_high")
+    loss_remove_clip: bool = _key(True, "no PPO clipping of fresh tokens either, once mixing has begun (Appendix D)")
+    clip_upper_bound: float = _key(1.0, "upper clip bound of fresh tokens, if above 1 + clip_ratio_high")
 
     def __post_init__(self) -> None:
         for key in ("off_policy_reshape", "on_policy_reshape"):
             check_reshape(getattr(self, key), key)
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
-            if getattr(self, key) != -1 and not getattr(self, key) > 0:
-                raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a positive number, or -1 for off")
+            bound = getattr(self, key)
+            if bound != -1 and not bound > 0:
+                raise ValueError(f"policy_loss.{key}={bound}: must be a positive number, or -1 for off")
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
-            if not getattr(self, key) >= 0:
-                raise ValueError(f"{key}={getattr(self, key)}: must be a number of 0 or more")
+            bound = getattr(self, key)
+            if not bound >= 0:
+                raise ValueError(f"{key}={bound}: must be a number of 0 or more")
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> LossSettings:
-        """Settings by name; values may be strings, as a command line gives them.
+        """Settings by name; values may be strings, as from a command line.
 
         Raises:
             ValueError: no such setting, or a value that is not allowed.
         """
-        kinds = {each.name: type(each.default) for each in fields(cls)}
+        kinds = {setting.name: type(setting.default) for setting in fields(cls)}
         return cls(**{name: _typed(name, value, kinds) for name, value in settings.items()})
 
     @property
@@ -102,7 +104,7 @@ def beta_of(name: str) -> float | None:
 
 
 def check_reshape(name: str, key: str) -> None:
-    """ValueError unless it is the name of a reshape, or a reference to a function that can be one."""
+    """ValueError unless `name` is the name of a reshape, or a reference to a function with its signature."""
     beta = beta_of(name)
     if is_reference(name):
         load_reference(f"policy_loss.{key}", name, RESHAPE_PARAMETERS)

@@ -1,7 +1,7 @@
 """Train with ExGRPO: ``python -m exgrpo.main_mix_ppo key=value ...`` (Hydra overrides; ``--cfg job`` only prints).
 
-The configuration is verl's own plus the ``trainer.*`` keys of docs/keys.md. Everything that can be wrong with
-it is said in one line before Ray starts. ``stack=cpu`` is the same program on a CPU.
+The configuration is verl's own plus the ``trainer.*`` keys of docs/keys.md. Errors in it are reported in one line
+before Ray starts. ``stack=cpu`` runs the same program on a CPU.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
 
 released_scale.register()  # before Hydra composes
-CONFIG = str(Path(__file__).parent / "config")  # a relative one is not found when a console command imports this module
+CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 
 
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
-    """Check, then hand over to verl."""
+    """Check the configuration, then start verl."""
     try:
         verify(config)
         verify_plugin()
@@ -54,7 +54,7 @@ def verify_plugin() -> None:
 
 
 def train(config: DictConfig) -> None:
-    """verl's own driver, with a task runner that knows our trainer."""
+    """Run verl's own driver, with our task runner and trainer."""
     import ray
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy

@@ -1,7 +1,7 @@
-"""The process in which :mod:`exgrpo.math_verify_reward` has answers judged: a line of JSON in, a line of JSON out.
+"""The process in which :mod:`exgrpo.math_verify_reward` judges answers: a line of JSON in, a line of JSON out.
 
-Ends with its caller, whose end of the pipe closes then. Math-Verify's own time limits are off: the caller keeps the
-time, the kernel the computing time, and an alarm ends the process where the caller died while an answer hung.
+It ends when its caller ends and so closes the pipe. Math-Verify's own time limits are off: the caller limits wall-clock
+time, the kernel CPU time, and an alarm ends the process if the caller died while an answer hung.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-GRACE_S = 2  # beyond the caller's limit, by when it would have ended us
+GRACE_S = 2  # added to the caller's limit: a living caller would have ended this process by then
 MAX_MEMORY_BYTES = 4 << 30  # of address space; a power tower would take more before its time is up
 MAX_EXTRACTED = 200  # characters of an answer that are sent back
-Judge = Callable[[Sequence[str], str], dict[str, Any]]  # gold's forms, answer -> "correct" and what else is to be known
+Judge = Callable[[Sequence[str], str], dict[str, Any]]  # (forms of the gold, answer) -> the fields of a reply
 
 
 def serve(load: Callable[[], Judge]) -> None:
     """Answer requests ``{"gold": [...], "answer": ..., "limit_s": ..., "cpu_s": ...}`` until there are no more.
 
-    A reply holds ``correct``, ``extracted`` (the answer as it was read) and ``vote`` (the same for all ways to write
-    it that are known as one). Past ``cpu_s`` of computing the process is ended.
+    A reply has ``correct``, ``extracted`` (the answer as it was read) and ``vote`` (equal for answers known to be
+    equal). The process ends when an answer takes more than ``cpu_s`` of CPU time.
     """
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints must not be taken for a reply
+    os.dup2(2, 1)  # output printed by a library must not be mistaken for a reply
     judge = load()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > MAX_MEMORY_BYTES:
@@ -44,7 +44,7 @@ def serve(load: Callable[[], Judge]) -> None:
         signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
         try:
             reply = judge(request["gold"], request["answer"])
-        except (Exception, RecursionError):  # what cannot be parsed is not right
+        except (Exception, RecursionError):  # an answer that cannot be parsed is not correct
             reply = {"correct": False, "extracted": None, "vote": None}
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
@@ -52,39 +52,39 @@ def serve(load: Callable[[], Judge]) -> None:
 
 
 def load_math_verify() -> Judge:
-    """Import Math-Verify; its judgement."""
+    """Import Math-Verify; returns its verdict as a Judge."""
     from math_verify import parse, verify
 
-    @lru_cache(maxsize=256)  # n rollouts share one
+    @lru_cache(maxsize=256)  # the rollouts of a question share their gold
     def parse_gold(forms: tuple[str, ...]) -> list[Any]:
         return [expression for form in forms for expression in parse(form, parsing_timeout=None)]
 
     def judge(gold: Sequence[str], answer: str) -> dict[str, Any]:
-        found = parse(answer, parsing_timeout=None)
-        correct = verify(parse_gold(tuple(gold)), found, timeout_seconds=None)
-        return {"correct": bool(correct), "extracted": _read(found), "vote": _vote(found)}
+        parsed = parse(answer, parsing_timeout=None)
+        correct = verify(parse_gold(tuple(gold)), parsed, timeout_seconds=None)
+        return {"correct": bool(correct), "extracted": _read(parsed), "vote": _vote(parsed)}
 
     return judge
 
 
-def _read(found: Sequence[Any]) -> str | None:
+def _read(parsed: Sequence[Any]) -> str | None:
     """The text that was read as the answer; Math-Verify puts it last."""
-    return found[-1][:MAX_EXTRACTED] if found and isinstance(found[-1], str) else None
+    return parsed[-1][:MAX_EXTRACTED] if parsed and isinstance(parsed[-1], str) else None
 
 
-def _vote(found: Sequence[Any]) -> str | None:
-    """What equal answers share: 0.5 and a half, x+1 and 1+x; None where no answer was found."""
+def _vote(parsed: Sequence[Any]) -> str | None:
+    """A key that equal answers share: 0.5 and a half, x+1 and 1+x; None if no answer was found."""
     from sympy import Float, Rational
 
-    if not found:
+    if not parsed:
         return None
     try:
-        expression = found[0]
+        expression = parsed[0]
         if isinstance(expression, Float) and 1e-12 < abs(expression) < 1e12:
             expression = Rational(str(expression))
         return str(expression)[:MAX_EXTRACTED]
-    except (Exception, RecursionError):  # too long a number, too deep an expression
-        return _read(found)
+    except (Exception, RecursionError):  # the number is too long or the expression too deep
+        return _read(parsed)
 
 
 if __name__ == "__main__":

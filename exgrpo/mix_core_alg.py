@@ -1,7 +1,7 @@
 """The mixed-policy objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D) as plain functions of tensors.
 
-Needs torch alone. B is rows, T padded response tokens; log-probs are natural logarithms. Every formula works on the
-log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is computed as sigmoid(log w - log beta).
+Needs only torch. B is the number of rows, T of padded response tokens; log-probs are natural logarithms. Every formula
+uses the log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is computed as sigmoid(log w - log beta).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from exgrpo.open_table import OpenTable
 
 Reshape = Callable[[Tensor, Tensor, float, float], Tensor]
 
-_MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is cut
+_MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is 0
 
 
 # -- reshapes: (log_ratio, log_prob, weight, pow_exp) -> f(w), each float[...] ------------------------------------
@@ -75,8 +75,8 @@ def off_policy_ratio(log_ratio: Tensor, log_prob: Tensor, name: str, weight: flo
         log_ratio: float[...] log w*, already bounded.
         log_prob: float[...] log pi, for ``logp`` and ``p_logp``.
 
-    The gradient of ``p_div_p`` with respect to log w is beta * w / (w + beta)^2: 0.0826 at w = 1 and beta = 0.1, and
-    never above 1/4, which it reaches at w = beta.
+    The gradient of ``p_div_p`` with respect to log w is beta * w / (w + beta)^2: 0.0826 at w = 1 and beta = 0.1, with a
+    maximum of 1/4 at w = beta.
     """
     beta = beta_of(name)
     if beta is not None:
@@ -104,17 +104,18 @@ def mixed_token_losses(
     """The loss of each token, not aggregated: -f(w*) A of replayed tokens, -CLIP(w, A) of fresh ones (equation 4).
 
     Args:
-        log_prob: float[B, T] under the policy being trained; the only argument gradients flow to.
-        old_log_prob: float[B, T] under the policy that wrote the tokens: pi_old of fresh rows, pi_past of replayed.
+        log_prob: float[B, T] under the policy being trained; the only argument that receives gradients.
+        old_log_prob: float[B, T] under the policy that generated the tokens: pi_old for fresh rows, pi_past for
+            replayed rows.
         advantages: float[B, T] over the mixed group.
         is_replayed: bool[B, T], or bool[B] or bool[B, 1] for whole rows.
-        response_mask: bool or 0/1 [B, T]; what it leaves out may hold anything, NaN included.
+        response_mask: bool or 0/1 [B, T]; masked positions may hold any value, including NaN.
 
     Returns:
         float[B, T], zero where masked, and scalar metrics (detached, always the same keys, 0 for an empty selection).
 
     Raises:
-        ValueError: one line, for shapes or dtypes that do not fit.
+        ValueError: in one line, if shapes or dtypes do not match.
     """
     losses, sums = token_losses_and_sums(log_prob, old_log_prob, advantages, is_replayed, response_mask, settings)
     return losses, means_of(sums)
@@ -128,7 +129,7 @@ def token_losses_and_sums(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """:func:`mixed_token_losses` with the sums and counts its metrics are made of, which add up over micro-batches."""
+    """As :func:`mixed_token_losses`, with sums and counts instead of metrics, to be added over micro-batches."""
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
     replayed = replayed & mask
@@ -136,7 +137,8 @@ def token_losses_and_sums(
     minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
     if settings.all_max_clip != -1:
         minus_advantages.masked_fill_(log_prob.detach() > math.log(settings.all_max_clip), 0.0)
-    log_prob = torch.where(mask, log_prob, 0.0) if settings.reads_log_prob else log_prob
+    if settings.reads_log_prob:
+        log_prob = torch.where(mask, log_prob, 0.0)
     shaped, clipped = _fresh_ratio(log_ratio, log_prob, minus_advantages, settings)
     if bool(replayed.any()):
         shaped = torch.where(replayed, _replayed_ratio(log_ratio, log_prob, settings), shaped)
@@ -149,7 +151,7 @@ def token_losses_and_sums(
 def _checked(
     log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, is_replayed: Tensor, response_mask: Tensor
 ) -> Tensor:
-    """``is_replayed`` as bool[B, T]; ValueError unless all the others are as :func:`mixed_token_losses` wants them."""
+    """``is_replayed`` as bool[B, T]; ValueError unless all arguments are as :func:`mixed_token_losses` requires."""
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -161,22 +163,23 @@ def _checked(
     tensors |= {"is_replayed": is_replayed, "response_mask": response_mask}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1 or log_prob.dim() != 2:
-        raise ValueError(f"all must be [rows, tokens] alike, got {shapes}")
+        raise ValueError(f"all must have the same shape [rows, tokens], got {shapes}")
     return is_replayed
 
 
 def _fresh_ratio(
     log_ratio: Tensor, log_prob: Tensor, minus_advantages: Tensor, settings: LossSettings
 ) -> tuple[Tensor, Tensor | None]:
-    """CLIP(w, A) / A of every token and, where clipping is on, which tokens it clipped.
+    """CLIP(w, A) / A of every token and, if clipping is on, which tokens are clipped.
 
-    min(w A, clip(w) A) binds only above for A > 0 and only below for A < 0: these ratios become their bound.
+    min(w A, clip(w) A) clips only from above for A > 0 and only from below for A < 0; these ratios become the bound.
     """
     weight, pow_exp = settings.on_policy_reshape_weight, settings.on_policy_reshape_pow_exp
     ratio = on_policy_ratio(log_ratio, log_prob, settings.on_policy_reshape, weight, pow_exp)
     if settings.loss_remove_clip:
         return ratio, None
-    low, high = 1 - settings.cliprange_low, max(1 + settings.cliprange_high, settings.clip_upper_bound)
+    low = 1 - settings.cliprange_low
+    high = max(1 + settings.cliprange_high, settings.clip_upper_bound)
     with torch.no_grad():
         above = (minus_advantages < 0) & (ratio > high)
         below = (minus_advantages > 0) & (ratio < low)
@@ -197,8 +200,9 @@ def _replayed_ratio(log_ratio: Tensor, log_prob: Tensor, settings: LossSettings)
 def _sums(
     losses: Tensor, log_ratio: Tensor, shaped: Tensor, clipped: Tensor | None, mask: Tensor, replayed: Tensor
 ) -> dict[str, Tensor]:
-    """Sums over fresh and over replayed tokens, their counts, the greatest replayed ratio; 0 where there is none."""
-    fresh, zero = mask & ~replayed, losses.new_zeros(())
+    """Sums over fresh and over replayed tokens, their counts, and the largest replayed ratio; 0 without such tokens."""
+    fresh = mask & ~replayed
+    zero = losses.new_zeros(())
     weights = torch.exp(log_ratio[replayed])
     return {
         "fresh_tokens": fresh.sum(),
@@ -224,10 +228,10 @@ def mixed_policy_loss(
     settings: LossSettings | None = None,
     loss_remove_token_mean: bool = True,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """:func:`mixed_token_losses` as one number, as the released code aggregates it.
+    """:func:`mixed_token_losses` aggregated to one number as in the released code.
 
-    With ``loss_remove_token_mean`` the token losses of all rows are summed and divided by T alone (Dr. GRPO's constant,
-    not by the rows); else averaged over the response tokens. verl aggregates by its own ``loss_agg_mode`` instead.
+    With ``loss_remove_token_mean`` the sum over all rows is divided by T (Dr. GRPO's constant) and not by the number of
+    rows; otherwise by the number of response tokens. verl uses its own ``loss_agg_mode`` instead.
     """
     losses, metrics = mixed_token_losses(
         log_prob, old_log_prob, advantages, is_replayed, response_mask, settings or LossSettings()

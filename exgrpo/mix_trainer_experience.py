@@ -1,12 +1,12 @@
-"""ExGRPO on verl's V1 trainer: PPOTrainerSync with a pool of past successes. This file says *when* things happen.
+"""ExGRPO on verl's V1 trainer: PPOTrainerSync with a pool of past successes. This file decides *when* things happen.
 
 One step, by the methods below:
 
 1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh.
-2. ``_balance_batch``: generation is done; the candidates of the replayed questions are scored under the very weights
-   that generated, and the best one of each joins its group as a row.
+2. ``_balance_batch``: after generation, the candidates of the replayed questions are scored under the same weights
+   that generated, and the best one of each question joins its group as a row.
 3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs, and each
-   token is marked fresh or replayed for the loss. The advantage is verl's, the replayed reward being in its group.
+   token is marked fresh or replayed for the loss. verl computes the advantages over the mixed groups.
 4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
@@ -46,23 +46,23 @@ logger = logging.getLogger(__name__)
 
 @register_trainer("exgrpo")
 class ExperienceMixPPOTrainer(PPOTrainerSync):
-    """The trainer owns the replay object and says when; everybody else is handed values.
+    """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
 
-    With ``trainer.experience=False`` every method below is verl's own: plain GRPO through the same program.
+    With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
     """
 
-    train_dataloader_it: Any  # verl's, which has no types
+    train_dataloader_it: Any  # verl's; it is not typed
     total_training_steps: int
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        # verl takes any mode but "sync" for an asynchronous one; this method is the first to ask.
+        # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = "sync"
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.config.trainer.rollout_poll_interval
         return buffer
 
     def _init_dataloader(self) -> None:
-        """verl's loaders; then replay, which must know the questions it belongs to."""
+        """verl's data loaders; then replay, which needs the ids of the questions."""
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
@@ -70,14 +70,14 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
         if not self.experience.experience:
             return
-        if self.processor is not None:  # preflight sees the model only where it is a folder
-            raise ValueError("actor_rollout_ref.model.path: has a processor; a replayed trajectory is text alone")
+        if self.processor is not None:  # preflight checks this only if the model is a local folder
+            raise ValueError("actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only")
         questions = self.train_dataset.question_ids()
         self.row_of_question = {question: row for row, question in enumerate(questions)}
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
-        self.asked_at = -1  # the step that the next two are of
-        self.asked = 0  # its prompts so far
-        self.replayed_questions: dict[str, str] = {}  # question -> uid, of its replayed groups
+        self.asked_at = -1  # the step that `asked` and `replayed_questions` describe
+        self.asked = 0  # number of its prompts so far
+        self.replayed_questions: dict[str, str] = {}  # question -> uid of its replayed group
         self.choice_metrics: dict[str, float] = {}
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.replay_seconds = 0.0
@@ -89,10 +89,10 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     # -- 1. draw prompts ------------------------------------------------------------------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """rho * B replayed questions and the rest fresh; no question twice, none fetched and thrown away.
+        """rho * B replayed questions and the rest fresh; no question occurs twice, none is fetched and thrown away.
 
-        A second call in a step replaces groups that failed (``trainer.v1.sampler.sync_refill_failed_groups``): by fresh
-        questions that are new to the step.
+        A second call in a step replaces groups that failed (``trainer.v1.sampler.sync_refill_failed_groups``) with
+        fresh questions that are not in the step yet.
         """
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
@@ -112,8 +112,8 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         return batch
 
     def _next_question(self) -> tuple[str, bool]:
-        """The next of verl's stateful loader, whose position is saved; whether a new epoch has begun with it."""
-        if self.train_dataloader_it is None:  # as verl does next; it may be resumed at the very end of an epoch
+        """The next question of verl's stateful loader, whose position is saved; whether it begins a new epoch."""
+        if self.train_dataloader_it is None:  # as verl does next; a run may resume at the very end of an epoch
             self.train_dataloader_it = iter(self.train_dataloader)
         epoch = self.train_dataloader_it
         question = next(iter(self._fetch_one_gen_batch()["question_id"]))
@@ -122,7 +122,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     # -- 2. after generation --------------------------------------------------------------------------------------
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
-        """One replayed trajectory completes each replayed group, while the actor holds the weights that generated."""
+        """Complete each replayed group with one trajectory, while the actor still has the weights that generated."""
         if not self.response_shown:
             print(first_response(batch, self.tokenizer), flush=True)
             self.response_shown = True
@@ -161,10 +161,10 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     # -- 3. log-probs ---------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's pass over the batch; then replay observes the fresh rows, and replayed rows get their own past."""
+        """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
         batch = super()._compute_old_log_prob(batch, metrics)
         actor, length = self.config.actor_rollout_ref.actor, self.config.data.max_response_length
-        if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # verl divides by the loss's scale: no part of an entropy
+        if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # undo verl's division of the entropy by the loss's scale
             metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length
         if not self.experience.experience:
             return batch
@@ -181,7 +181,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         return batch
 
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """What the step's fresh rows teach replay; all metrics of replay."""
+        """Let the pool observe the step's fresh rows; returns all metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         fresh = ops.fresh_rows(batch, rows)
         groups = rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold)
@@ -190,7 +190,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         return {f"experience/{name}": value for name, value in (noted | observed).items()}
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's update; the sums it reports become the means and shares of the whole step."""
+        """verl's update; the sums it reports are converted to means and shares of the whole step."""
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
         return batch
@@ -198,28 +198,31 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     # -- 4. checkpoints -------------------------------------------------------------------------------------------
 
     def _open_experience(self) -> None:
-        """Replay as the checkpoint to go on from has it, if there is one: a wrong one is refused before any worker."""
+        """Replay from the checkpoint to resume from, if there is one; a wrong checkpoint fails before workers start."""
         trainer = self.config.trainer
         files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
         self.identity = {
             "data_fingerprint": fingerprint(read_question_ids(files, self.config.data.prompt_key)),
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
-            "questions": len(self.row_of_question),  # that verl's length filter left
+            "questions": len(self.row_of_question),  # after verl's length filter
         }
         root = Path(trainer.default_local_dir)
         root.mkdir(parents=True, exist_ok=True)
-        self.writer = contextlib.ExitStack()  # holds the folder as long as this process lives
-        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))  # a killed run takes a moment
+        self.writer = contextlib.ExitStack()  # keeps the folder locked as long as this process lives
+        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))  # a killed run may be ending
         self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
         check = optimizer_states.check_if_loaded(self.config.actor_rollout_ref.actor.checkpoint.load_contents)
         questions = self.row_of_question.keys()
         opened = checkpoints.open_experience(trainer, self.experience, self.identity, questions, check)
         self.resumed_step, self.replay, self.pool_folder = opened
-        if gone := self.replay.pool.keep_only(self.row_of_question, self.config.data.max_response_length):
-            logger.warning("%d trajectories are not used: of no question of the data, or too long", gone)
+        dropped = self.replay.pool.keep_only(self.row_of_question, self.config.data.max_response_length)
+        if dropped:
+            logger.warning(
+                "%d trajectories are dropped: their question is not in the data, or they are too long", dropped
+            )
 
     def _load_checkpoint(self) -> None:
-        """verl's checkpoint, which must be of the step whose pool was loaded."""
+        """verl's checkpoint; it must be of the step whose pool was loaded."""
         super()._load_checkpoint()
         if self.experience.experience and self.global_steps != self.resumed_step:
             raise RuntimeError(f"weights of step {self.global_steps} with the pool of step {self.resumed_step}")
@@ -238,7 +241,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 
     def on_step_end(self) -> None:
-        """verl's weight update; a run whose questions are all retired ends with this step and a checkpoint of it."""
+        """verl's weight update; if all questions are retired, the run ends with this step and saves it."""
         if self.experience.experience and self.replay.exhausted and self.global_steps < self.total_training_steps:
             logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
             if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:

@@ -1,6 +1,6 @@
-"""Rules by name, open to others: a key takes a name of its table, ``pkg://module:name`` or ``path/file.py:name``.
+"""Extensible rules: a key takes a name from its table, ``pkg://module:name`` or ``path/file.py:name``.
 
-A reference is a string, so that it reaches every process that needs the rule, the driver's and the actor's alike.
+A reference is a string, so that it reaches every process that needs the rule, the driver as well as the actors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OpenTable(Generic[Rule]):
     """Named functions of one signature.
 
     Args:
-        parameters: names of the arguments, in order; a rule of somebody else must accept as many.
+        parameters: names of the arguments, in order; a user-defined rule must accept as many.
         named: name -> function.
     """
 
@@ -56,15 +56,17 @@ class OpenTable(Generic[Rule]):
 
 
 def is_reference(name: object) -> bool:
-    """Whether it is written like a rule of somebody else; nothing is imported."""
-    return (
-        isinstance(name, str) and ":" in name.removeprefix(_PACKAGE) and (_is_file(name) or name.startswith(_PACKAGE))
-    )
+    """Whether `name` has the form of a reference; nothing is imported."""
+    if not isinstance(name, str) or ":" not in name.removeprefix(_PACKAGE):
+        return False
+    return _is_file(name) or name.startswith(_PACKAGE)
 
 
 def file_of(reference: str) -> str | None:
-    """The file of ``path/file.py:name``; None for another reference or a name."""
-    return reference.rpartition(":")[0] if is_reference(reference) and _is_file(reference) else None
+    """The file of ``path/file.py:name``; None for any other reference or name."""
+    if is_reference(reference) and _is_file(reference):
+        return reference.rpartition(":")[0]
+    return None
 
 
 def _is_file(name: str) -> bool:
@@ -76,12 +78,12 @@ def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any
     """Import the function that a reference names.
 
     Raises:
-        ValueError: it cannot be imported, is no function, or does not take these arguments; in one line.
+        ValueError: it cannot be imported, is not a function, or does not take these arguments; in one line.
     """
     where, _, name = reference.removeprefix(_PACKAGE).rpartition(":")
     try:
         module = _module_of_file(Path(where)) if _is_file(reference) else importlib.import_module(where)
-    except Exception as error:  # the module is somebody's program and raises what it likes
+    except Exception as error:  # a user's module may raise any error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"{key}={reference}: {where} cannot be imported ({reason})") from error
     rule = getattr(module, name, None)

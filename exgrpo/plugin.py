@@ -1,8 +1,8 @@
-"""Entry point ``verl.plugins``: what a verl process needs before it asks for its platform.
+"""Entry point ``verl.plugins``: prepares a verl process before verl selects its platform.
 
 verl imports this module in every process of every run, ours or not, so it does nothing unless ``VERL_PLATFORM=cpu``
-asks for the CPU platform that stock verl lacks. The trainer is not imported here: it would cost every ``import verl``
-ten seconds; :mod:`exgrpo.main_mix_ppo` registers it.
+selects the CPU platform that stock verl lacks. The trainer is not imported here: it would add ten seconds to every
+``import verl``; :mod:`exgrpo.main_mix_ppo` registers it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a model is shown: its tokenizer, a rendered prompt, and whether that prompt opens a thought."""
+"""Prompts as the model sees them: its tokenizer, a rendered prompt, and whether that prompt opens a thought."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 THINK = "<think>"
 Messages = Sequence[Mapping[str, Any]]
-_TO_RENDER = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a repository, what configuration and tokenizer need
+_TO_RENDER = ["*.json", "*.jinja", "*.txt", "*.model"]  # files of a repository for configuration and tokenizer
 
 
 def small_files(path: str) -> Path | None:
-    """The folder with a model's configuration and tokenizer; None where they cannot be had.
+    """The folder with a model's configuration and tokenizer; None if they are not available.
 
-    A local folder, or a hub name's newest snapshot: from the local cache, else those files alone are downloaded, since
-    verl is about to download all of it.
+    For a local folder the folder itself; for a hub name its newest snapshot from the local cache, or a download of
+    these files only, since verl is about to download the rest.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -27,7 +27,7 @@ def small_files(path: str) -> Path | None:
             from huggingface_hub import snapshot_download
 
             folder = Path(snapshot_download(path, allow_patterns=_TO_RENDER, local_files_only=cached))
-        except Exception:  # no such name, no access, no network: which, verl says
+        except Exception:  # no such name, no access, no network: verl reports which
             continue
         if all((folder / name).is_file() for name in ("config.json", "tokenizer_config.json")):
             return folder
@@ -35,31 +35,31 @@ def small_files(path: str) -> Path | None:
 
 
 def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Any:
-    """The tokenizer as verl loads it, by transformers' AutoTokenizer; needs no torch.
+    """The tokenizer as verl loads it, with transformers' AutoTokenizer; does not need torch.
 
     Raises:
-        ValueError: in one line, where there is none or it cannot be read.
+        ValueError: in one line, if there is none or it cannot be read.
     """
     try:
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
-    except Exception as error:  # of the libraries below, any
+    except Exception as error:  # the libraries may raise any error
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"{folder}: its tokenizer cannot be loaded ({why})") from error
 
 
 def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
-    """The prompt as text, special tokens and all, with the generation prompt at its end."""
+    """The prompt as text, including special tokens, with the generation prompt at its end."""
     turns = [dict(message) for message in messages]
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options))
 
 
 def token_count(tokenizer: Any, prompt: str) -> int:
-    """Tokens of a rendered prompt, as verl's length filter and its rollouts count them: what it says and no more."""
+    """Number of tokens of a rendered prompt, counted as by verl's length filter and rollouts: nothing is added."""
     return len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether the prompt ends in ``<think>``, white space aside, so that the response begins inside a thought."""
+    """Whether the prompt ends in ``<think>``, ignoring white space, so that the response begins inside a thought."""
     return prompt.rstrip().endswith(THINK)

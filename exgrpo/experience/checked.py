@@ -47,7 +47,7 @@ def log_probs(values: Any, may_be_empty: bool) -> npt.NDArray[np.float32]:
     array = _vector("log_probs", values, may_be_empty)
     if array.size and array.dtype.kind != "f":
         raise ValueError(f"log_probs has type {array.dtype}: must be a floating type")
-    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused below
+    with np.errstate(over="ignore"):  # a value that overflows becomes infinite and is refused below
         copy = array.astype(np.float32)
     wrong = ~np.isfinite(copy) | (copy > ROUNDING)
     if wrong.any():

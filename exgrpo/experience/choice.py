@@ -1,4 +1,4 @@
-"""Of each replayed question one trajectory: who is considered, how the current policy sees them, and who is chosen."""
+"""Choose one trajectory for each replayed question: pre-filter, score under the current policy, guard, select."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Candidate = tuple[str, Trajectory]  # question, one of its trajectories
 
 
 class View(NamedTuple):
-    """How the current policy sees a trajectory.
+    """A trajectory under the current policy.
 
     Attributes:
-        entropies: [T] of its distribution at each token, in nats.
+        entropies: [T], entropy of the policy's distribution at each token, in nats.
         log_probs: [T], natural log, of the trajectory's tokens.
     """
 
@@ -36,10 +36,10 @@ class Choice:
 
     Attributes:
         trajectories: question -> the trajectory that joins its group; a question with no candidate left is absent.
-        chosen_scores, passed_over_scores: of candidates that were compared.
-        candidates: how many there were.
-        scored: how many the current policy looked at.
-        guarded: how many were passed over for the effective sample size of their importance ratios.
+        chosen_scores, passed_over_scores: scores of the candidates that were compared.
+        candidates: number of candidates.
+        scored: number of candidates that the current policy scored.
+        guarded: number passed over because the effective sample size of their importance ratios was too small.
     """
 
     trajectories: dict[str, Trajectory]
@@ -53,9 +53,10 @@ class Choice:
         """Counts, ages in steps and scores; always the same keys, zeros where nothing was replayed."""
         replayed = list(self.trajectories.values())
         ages = [step - trajectory.step for trajectory in replayed] or [0]
+        lengths = [len(trajectory) for trajectory in replayed] or [0]
         return {
             "replayed_groups": float(len(replayed)),
-            "replayed_response_length": float(np.mean([len(trajectory) for trajectory in replayed] or [0])),
+            "replayed_response_length": float(np.mean(lengths)),
             "replay_age": float(np.mean(ages)),
             "replay_age_p95": float(np.quantile(ages, 0.95)),
             "candidates": float(self.candidates),
@@ -76,17 +77,17 @@ def choose_trajectories(
 ) -> Choice:
     """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step), then the choice.
 
-    Of each question the most promising are looked at. A question that has one left is not, its choice is made; unless
-    `min_ess` asks for the importance ratios of each.
+    Only the most promising candidates of a question are scored. A question with a single candidate needs no score,
+    unless `min_ess` requires its importance ratios.
 
     Args:
         candidates: question -> its trajectories.
-        look: called once at most.
-        rng: advanced by random selection alone, once a question with a choice.
+        look: called at most once.
+        rng: advanced by random selection only, once for each question with more than one candidate.
         max_candidates, min_ess: see `exp_max_candidates` and `exp_min_ess` of ExperienceConfig.
 
     Raises:
-        ValueError: not as many views as candidates, or no score of a question is a number.
+        ValueError: the number of views is not the number of candidates, or all scores of a question are NaN.
     """
     left = {question: selector.promising(known, max_candidates) for question, known in candidates.items()}
     views = _views(left, selector, look, min_ess)
@@ -94,9 +95,10 @@ def choose_trajectories(
     chosen_scores: list[float] = []
     passed_over_scores: list[float] = []
     for question, known in left.items():
+        seen = views.get(question, [None] * len(known))
         compared = [
             (trajectory, view)
-            for trajectory, view in zip(known, views.get(question, [None] * len(known)), strict=True)
+            for trajectory, view in zip(known, seen, strict=True)
             if min_ess == 0 or _ess(trajectory, view) >= min_ess
         ]
         left[question] = tuple(trajectory for trajectory, _ in compared)
@@ -122,36 +124,38 @@ def choose_trajectories(
 def _views(
     left: Mapping[str, Sequence[Trajectory]], selector: TrajectorySelector, look: Look, min_ess: float
 ) -> dict[str, list[View]]:
-    """Question -> views of its candidates; only of questions for which they matter."""
-    asked = [name for name, known in left.items() if min_ess > 0 or (selector.needs_scores and len(known) > 1)]
-    flat = [(question, trajectory) for question in asked for trajectory in left[question]]
+    """Question -> views of its candidates, only for questions whose choice depends on them."""
+    scored_questions = [
+        question for question, known in left.items() if min_ess > 0 or (selector.needs_scores and len(known) > 1)
+    ]
+    flat = [(question, trajectory) for question in scored_questions for trajectory in left[question]]
     views = list(look(flat)) if flat else []
     if len(views) != len(flat):
         raise ValueError(f"look gave {len(views)} views of {len(flat)} candidates: must be one each")
-    each = iter(views)
-    return {question: [next(each) for _ in left[question]] for question in asked}
+    remaining = iter(views)
+    return {question: [next(remaining) for _ in left[question]] for question in scored_questions}
 
 
 def _scores(compared: Sequence[tuple[Trajectory, View | None]], selector: TrajectorySelector) -> list[float]:
-    """The metric of each under the current policy; zeros where nothing is compared."""
+    """The metric of each candidate under the current policy; zeros where nothing is compared."""
     if selector.metric is None or len(compared) == 1:
         return [0.0] * len(compared)
     return [
         selector.metric(trajectory.of_actions(view.entropies), trajectory.of_actions(view.log_probs), trajectory)
         for trajectory, view in compared
-        if view is not None  # a question with a choice was looked at
+        if view is not None  # never None here: a question with several candidates was scored
     ]
 
 
 def _ess(trajectory: Trajectory, view: View | None) -> float:
-    """Of the importance ratios, as a share of the tokens; 1 where there is no author to compare with."""
+    """Effective sample size of the importance ratios, as a share of the tokens; 1 without recorded log-probs."""
     if view is None or not trajectory.has_log_probs:
         return 1.0
     return effective_sample_size(trajectory.of_actions(view.log_probs - trajectory.log_probs))
 
 
 def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:
-    """Importance ratios w = pi_now / pi_past of a step's replayed tokens, before the first update.
+    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before the first update.
 
     Args:
         log_ratios: [tokens], natural log; empty if nothing was replayed.

@@ -1,7 +1,7 @@
 """The `trainer.*` keys of experience replay: default, check and meaning of each in one place.
 
-Everything is checked here, once; code that holds an ExperienceConfig never doubts it. The yaml file and docs/keys.md
-repeat defaults and meanings for readers, and a test holds them to this file.
+Everything is checked here, once; code that receives an ExperienceConfig does not check it again. The yaml file and
+docs/keys.md repeat defaults and meanings for readers, and a test compares them with this file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def _key(default: Any, checked: Callable[[str, object], object], meaning: str) -
 
 @dataclass(frozen=True)
 class ExperienceConfig:
-    """Settings of experience replay; names and defaults as in the released script where it has the key.
+    """Settings of experience replay; names and defaults are the released script's where it has the key.
 
-    Values may be given as strings, as a command line gives them; after construction each field has its proper type.
-    `meanings()` says what each is.
+    Values may be strings, as from a command line; after construction each field has its proper type.
+    `meanings()` describes each key.
 
     Raises:
         ValueError: one line with the key, the value and what is allowed.
@@ -138,9 +138,9 @@ class ExperienceConfig:
     )
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            key = _ROLLOUT_N if each.name == "rollout_n" else f"trainer.{each.name}"
-            object.__setattr__(self, each.name, each.metadata["check"](key, getattr(self, each.name)))
+        for setting in fields(self):
+            key = _ROLLOUT_N if setting.name == "rollout_n" else f"trainer.{setting.name}"
+            object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
         if self.experience_rbound is None:
             object.__setattr__(self, "experience_rbound", self.rollout_n - 1)
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1
@@ -167,7 +167,7 @@ class ExperienceConfig:
     @classmethod
     def meanings(cls) -> dict[str, str]:
         """Key, without `trainer.` -> what it means."""
-        return {each.name: each.metadata["meaning"] for each in fields(cls) if each.name != "rollout_n"}
+        return {setting.name: setting.metadata["meaning"] for setting in fields(cls) if setting.name != "rollout_n"}
 
     @property
     def eligible_buckets(self) -> range:

@@ -1,4 +1,4 @@
-"""Question <-> success count, with O(1) moves."""
+"""Questions in buckets by success count, with O(1) moves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class BucketState(NamedTuple):
 class ExperienceBucketManager:
     """Puts each question into the bucket of its latest success count k out of K (section 3.1).
 
-    A bucket is a list; a question that leaves it is replaced by the bucket's last, so every change is O(1) and the
-    order inside a bucket depends only on the history of calls. Retired questions belong to no bucket and never return.
+    A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change is O(1) and the
+    order inside a bucket depends only on the history of calls. Retired questions are in no bucket and never return.
 
     Args:
         rollout_n: K; buckets are 0..K.
@@ -27,7 +27,7 @@ class ExperienceBucketManager:
 
     def __init__(self, rollout_n: int) -> None:
         self._members: list[list[str]] = [[] for _ in range(rollout_n + 1)]
-        # A dict keeps the order of entry: changing a value does not move its key, removing and entering again does.
+        # A dict keeps the order of entry: updating a value does not move its key, removing and re-adding it does.
         self._place: dict[str, tuple[int, int]] = {}
         self._retired: dict[str, None] = {}
 
@@ -54,12 +54,12 @@ class ExperienceBucketManager:
         return [len(members) for members in self._members]
 
     def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
-        """Bucket -> its questions among one half of those in `buckets`, by order of entry; O(questions).
+        """Bucket -> its questions in the first or last half of those in `buckets`, by order of entry; O(questions).
 
-        An odd one in the middle is in both halves. What is to be excluded is left out after halving.
+        The middle one of an odd number is in both halves. Exclusions are applied after halving.
         """
-        among = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
-        chosen = among[: (len(among) + 1) // 2] if first else among[len(among) // 2 :]
+        eligible = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
+        chosen = eligible[: (len(eligible) + 1) // 2] if first else eligible[len(eligible) // 2 :]
         members: dict[int, list[str]] = {bucket: [] for bucket in buckets}
         for question in chosen:
             if question not in exclude:
@@ -71,7 +71,7 @@ class ExperienceBucketManager:
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement; later ones are only ever appended."""
+        """The retired questions in order of retirement; the list only ever grows at its end."""
         return list(self._retired)
 
     @property
@@ -79,7 +79,7 @@ class ExperienceBucketManager:
         return len(self._retired)
 
     def put(self, question: str, bucket: int) -> None:
-        """Enter a question, or move it to another bucket.
+        """Add a question, or move it to another bucket.
 
         Raises:
             ValueError: the bucket is not in 0..K, or the question is retired.
@@ -97,12 +97,12 @@ class ExperienceBucketManager:
         self._members[bucket].append(question)
 
     def remove(self, question: str) -> None:
-        """Take a question out; it may enter again, at the end of the order of entry. KeyError if it is in no bucket."""
+        """Remove a question; it may enter again, at the end of the order of entry. KeyError if it is in no bucket."""
         self._leave(question)
         del self._place[question]
 
     def retire(self, question: str) -> None:
-        """Take a question out for good, whether or not it is in a bucket."""
+        """Remove a question for good, whether or not it is in a bucket."""
         if question in self._place:
             self.remove(question)
         self._retired[question] = None
@@ -114,10 +114,10 @@ class ExperienceBucketManager:
 
     @classmethod
     def from_state(cls, rollout_n: int, state: BucketState) -> ExperienceBucketManager:
-        """The manager that `state` was taken from, to the order inside each bucket.
+        """Restore the manager that `state` came from, including the order inside each bucket.
 
         Raises:
-            ValueError: the state contradicts itself.
+            ValueError: the state is inconsistent.
         """
         manager = cls(rollout_n)
         places = zip(state.buckets, state.positions, strict=True)
@@ -138,9 +138,9 @@ class ExperienceBucketManager:
             raise ValueError(f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}")
         for bucket, members in enumerate(self._members):
             for position, question in enumerate(members):
-                if self._place.get(question) != (bucket, position):
-                    found = self._place.get(question)
-                    raise ValueError(f"place of question {question!r} is {found}: must be {(bucket, position)}")
+                place = self._place.get(question)
+                if place != (bucket, position):
+                    raise ValueError(f"place of question {question!r} is {place}: must be {(bucket, position)}")
         both = self._place.keys() & self._retired.keys()
         if both:
             raise ValueError(f"retired question {min(both)!r} is in a bucket: must be in none")

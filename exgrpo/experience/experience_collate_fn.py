@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    """Column name -> object array [B]: the collation used where a framework brings none of its own."""
+    """Column name -> object array [B]: the default collation, for use without a framework's own."""
     columns: dict[str, Any] = {}
     for name in rows[0]:
         columns[name] = np.empty(len(rows), dtype=object)
@@ -22,13 +22,13 @@ def _columns(rows: Sequence[Row]) -> dict[str, Any]:
 class ExperienceMixCollateFn:
     """Builds the batch B_on + B_exp of a step (equation 4), in random order.
 
-    A replayed question asks for K-1 rollouts, since one replayed trajectory completes its group; a fresh one for K.
-    Each prompt's ``uid`` is ``{step}q{position}``: the same in a repeated run, unlike a random one, and free of the
-    underscore that separates the parts of a rollout's key.
+    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a fresh one needs K.
+    Each prompt's ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and without the underscore that
+    separates the parts of a rollout's key.
 
     Args:
-        row_of: question id -> its row, as the data set gives it.
-        rollout_n: K, rollouts a question.
+        row_of: question id -> its row of the data set.
+        rollout_n: K, rollouts per question.
         collate: rows -> columns; default: object arrays.
     """
 
@@ -51,13 +51,13 @@ class ExperienceMixCollateFn:
 
         Args:
             fresh: rows of B_on, each with ``question_id``.
-            replayed: question ids of B_exp; none may stand in ``fresh`` or twice.
+            replayed: question ids of B_exp; must be distinct and not in ``fresh``.
             step: the global step, for the uids.
-            rng: shuffles the batch, so that mini-batches are mixed alike; advanced once.
-            first: the position of the batch's first prompt, where the step has had others before.
+            rng: shuffles the batch, so that each mini-batch has a similar mix; advanced once.
+            first: the position of the batch's first prompt; above 0 if the step has had earlier batches.
 
         Raises:
-            ValueError: an empty batch, or a question that stands in it twice.
+            ValueError: the batch is empty, or a question is in it twice.
         """
         rows = [dict(row) for row in fresh] + [dict(self._row_of(question)) for question in replayed]
         questions = [row["question_id"] for row in rows]

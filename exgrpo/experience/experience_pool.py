@@ -1,4 +1,4 @@
-"""The replay pool (section 3.1): what is kept of past rollouts, under which bounds, and what is retired."""
+"""The replay pool (section 3.1): which past rollouts are kept, the bounds on them, and which questions are retired."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Outcome(enum.Enum):
 
 
 class ExperiencePool:
-    """Questions in buckets of their latest success count, each with the trajectories that solved it.
+    """Questions in buckets by their latest success count, each with the trajectories that solved it.
 
     A question is eligible while it has a trajectory, is not retired, and lbound < bucket <= rbound. Owned by one
-    caller; nothing here is random but `choose`, whose generator is handed in.
+    caller; only `choose` is random, and its generator is an argument.
 
-    Four bounds hold after every call (config: experience_max_*). Beyond the bound per question, the eviction rule says
-    which goes first; beyond those on all, the oldest recording.
+    Four bounds hold after every call (config: experience_max_*). Above the bound per question, the eviction rule
+    decides which trajectory is dropped first; above the bounds on the whole pool, the oldest recording is.
     """
 
     def __init__(self, config: ExperienceConfig) -> None:
@@ -52,14 +52,14 @@ class ExperiencePool:
         self._history: list[dict[str, float]] = []
 
     def observe(self, group: RolloutGroup) -> Outcome:
-        """Apply the management rule to what one step produced for one question.
+        """Apply the management rule to one question's group of one step.
 
-        What the retirement rule says is retired is gone for good. A question with lbound < bucket <= rbound is
-        collected: its successes are stored. Any other changes its bucket if the pool knows it, and keeps its
-        trajectories.
+        A question that the retirement rule retires is dropped for good. A question with lbound < bucket <= rbound is
+        collected: its successes are stored. Any other question moves to its new bucket if the pool holds it, and
+        keeps its trajectories.
 
         Raises:
-            ValueError: the group holds more than K rows, or the difficulty rule gives no bucket; nothing has changed.
+            ValueError: the group has more than K rows, or the difficulty rule returns no bucket; nothing has changed.
         """
         rollout_n, question = self._config.rollout_n, group.question
         if group.size + group.replayed > rollout_n:
@@ -81,10 +81,10 @@ class ExperiencePool:
         return Outcome.STORED
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
-        """File a question under a bucket that the caller has found, with a trajectory of whatever author.
+        """Put a question into a bucket that the caller has determined, with a trajectory from any policy or author.
 
         Args:
-            trajectory: to keep; without one, a question that the pool does not know stays unknown.
+            trajectory: stored if present; without one, a question that the pool does not hold is not added.
 
         Raises:
             ValueError: the question is retired, or the bucket is not in 0..K.
@@ -105,19 +105,21 @@ class ExperiencePool:
             self._buckets.remove(question)
 
     def end_step(self, step: int, noted: Mapping[str, float]) -> dict[str, float]:
-        """Close a step: drop what will be too old in the next one, and note the step in the history.
+        """Close a step: drop trajectories that will be too old in the next one, and add the step to the history.
 
         Args:
-            step: the global step, as the trajectories have it.
-            noted: what the caller measured in it; kept in the history beside the pool's own numbers.
+            step: the global step, counted as in the trajectories.
+            noted: the caller's measurements of this step; kept in the history beside the pool's own metrics.
 
         Returns:
-            The metrics of the pool, ages included.
+            The pool's metrics, including ages.
         """
         if self._config.experience_max_age is not None:
             self._forget(self._store.expire(before=step + 1 - self._config.experience_max_age))
-        ages = {"median": self._store.age_quantile(0.5, step), "p95": self._store.age_quantile(0.95, step)}
-        metrics = self.metrics() | {f"age_{name}": age for name, age in ages.items()}
+        metrics = self.metrics() | {
+            "age_median": self._store.age_quantile(0.5, step),
+            "age_p95": self._store.age_quantile(0.95, step),
+        }
         self._history.append({"step": float(step), **metrics, **noted})
         return metrics
 
@@ -139,23 +141,24 @@ class ExperiencePool:
         return iter(self._buckets)
 
     def bucket(self, question: str) -> int:
-        """What a question is filed under, 0..K. KeyError if the pool holds none of it."""
+        """The bucket of a question, 0..K. KeyError if the pool does not hold the question."""
         return self._buckets.place(question)[0]
 
     @property
     def eligible(self) -> int:
-        """Number of questions that may be drawn, whatever exp_sample_range says."""
+        """Number of questions that may be drawn, regardless of exp_sample_range."""
         return sum(len(self._buckets.members(bucket)) for bucket in self._config.eligible_buckets)
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement, also after a load; later ones are only ever appended."""
+        """The retired questions in order of retirement, also after a load; the list only ever grows at its end."""
         return self._buckets.retired
 
     def keep_only(self, questions: Container[str], longest: int) -> int:
-        """Drop trajectories of questions not among these, or of more than `longest` tokens; returns how many."""
+        """Drop trajectories of other questions, or of more than `longest` tokens; returns how many were dropped."""
         before = len(self._store)
-        for question in [question for question in self._buckets if question not in questions]:
+        unknown = [question for question in self._buckets if question not in questions]
+        for question in unknown:
             self._store.discard(question)
             self._buckets.remove(question)
         self._forget(self._store.drop_longer(longest))
@@ -165,7 +168,7 @@ class ExperiencePool:
         """Up to `count` distinct eligible questions in random order; fewer if there are not enough.
 
         Args:
-            exclude: questions that must not be drawn; those the pool does not know are ignored.
+            exclude: questions that must not be drawn; questions that the pool does not hold are ignored.
 
         Raises:
             ValueError: count is negative.
@@ -185,10 +188,10 @@ class ExperiencePool:
         return self._sampler.sample(buckets, count, rng, excluded)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
-        """The question's trajectories in the order of recording: views of the pool's memory, which stay valid.
+        """The question's trajectories in the order of recording: views of the pool's memory that stay valid.
 
         Raises:
-            KeyError: the pool holds none.
+            KeyError: the pool holds no trajectory of the question.
         """
         if question not in self._buckets:
             state = "retired" if self._buckets.is_retired(question) else "not in the pool"
@@ -203,9 +206,9 @@ class ExperiencePool:
         return self._store.entropies(question)
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of the pool as it is, always under the same keys; the counters are cumulative (StoreCounters).
+        """The pool's current metrics, always with the same keys; the counters are cumulative (StoreCounters).
 
-        `pool_bytes` is the memory it takes up: 8 bytes a token and 200 a trajectory.
+        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
         counters = dataclasses.asdict(self._store.counters)
         evicted = sum(count for name, count in counters.items() if name.startswith("evicted_"))
@@ -244,13 +247,13 @@ class ExperiencePool:
         next_serial: int,
         counters: Mapping[str, int],
     ) -> ExperiencePool:
-        """The pool that a snapshot was taken of; it makes the same next draws. `config`'s bounds on size hold at once.
+        """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
 
         Args:
-            records: (serial, question, packed trajectory), ascending.
+            records: (serial, question, packed trajectory), ascending by serial.
 
         Raises:
-            ValueError: the parts contradict each other.
+            ValueError: the parts are inconsistent.
         """
         pool = cls(config)
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)

@@ -1,4 +1,4 @@
-"""The fresh half of a step: the data's questions in their order, epoch after epoch, without the retired ones."""
+"""The fresh questions of a step: the data set in its order, epoch after epoch, without the retired questions."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Callable, Collection
 from exgrpo.experience.experience_pool import ExperiencePool
 
 logger = logging.getLogger(__name__)
-NextQuestion = Callable[[], tuple[str, bool]]  # the data's next question, and whether a new epoch begins with it
+NextQuestion = Callable[[], tuple[str, bool]]  # next question of the data set, and whether it begins a new epoch
 
 
 class FreshQuestions:
-    """Deals out the data's questions: none twice in a step, and none retired when its epoch began (as released).
+    """Deals out the data set's questions: none twice in a step, none retired when its epoch began (as released).
 
-    A new epoch that could not fill the step skips only what the one before it did, or else nothing.
+    If a new epoch would be too small for the step, it skips only what the previous epoch skipped, or else nothing.
 
     Args:
-        pool: whose retired questions are left out; it is read, never changed.
-        questions: the data's.
+        pool: its retired questions are left out; read only.
+        questions: ids of the data set's questions.
         skip_retired: False: retired questions are dealt out like any other.
 
     Attributes:
-        deferred: questions fetched from the data but already in that step; the first ones of the next step.
+        deferred: questions that were fetched while already in the step; they come first in the next step.
+        skipped: number of retired questions left out of this epoch.
     """
 
     def __init__(self, pool: ExperiencePool, questions: Collection[str], skip_retired: bool) -> None:
@@ -36,17 +37,20 @@ class FreshQuestions:
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
 
     def take(self, count: int, drawn: Collection[str], next_question: NextQuestion) -> list[str]:
-        """The next ``count`` questions; one that is in the step already waits for the next step.
+        """The next ``count`` questions; a question that is in the step already waits for the next step.
 
         Args:
-            drawn: what is in the step already; with ``count`` no more than there are questions.
+            drawn: questions already in the step; with ``count`` no more than the data set has.
         """
         taken: list[str] = []
         needed = len(drawn) + count
         waiting, self.deferred = self.deferred, []
         while len(taken) < count:
             question = waiting.pop(0) if waiting else self._next(next_question, needed)
-            (self.deferred if question in drawn or question in taken else taken).append(question)
+            if question in drawn or question in taken:
+                self.deferred.append(question)
+            else:
+                taken.append(question)
         self.deferred += waiting
         return taken
 
@@ -66,15 +70,17 @@ class FreshQuestions:
                 break
         logger.warning(
             "a new epoch of the data: %d of %d questions are retired, %d of them are skipped",
-            *(len(retired), len(self._questions), number),
+            len(retired),
+            len(self._questions),
+            number,
         )
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data is retired, so that nothing is left to learn from."""
+        """Whether every question of the data set is retired, so that nothing is left to learn from."""
         retired = self._pool.retired
         return (
             self._skip_retired
-            and len(retired) >= len(self._questions)  # rarely so, and cheap to know
+            and len(retired) >= len(self._questions)  # cheap, and false in almost every step
             and set(self._questions) <= set(retired)
         )

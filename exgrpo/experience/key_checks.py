@@ -1,4 +1,4 @@
-"""Checks of single keys: key, value -> the value in its proper type, or ValueError in one line with what is allowed."""
+"""Checks of single keys: (key, value) -> the value in its proper type; ValueError, in one line, if not allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def boolean(key: str, value: object) -> bool:
 
 
 def as_float(value: Any) -> float:
-    """The number in `value`; NaN, which no range contains, where there is none."""
+    """`value` as a float; NaN, which is outside every range, if it is not a number."""
     if isinstance(value, bool):
         return math.nan
     try:

@@ -1,4 +1,4 @@
-"""A trajectory as one bytes object: 36 bytes and 8 a token; a bit a token for a loss mask, a note's bytes as UTF-8."""
+"""A trajectory as one bytes object: 36 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def join(
 
 
 def unpack(packed: bytes) -> Trajectory:
-    """A trajectory whose arrays are read-only views of `packed`, which they keep alive."""
+    """A trajectory whose arrays are read-only views of `packed` and keep it alive."""
     _, step, count, entropy, reward, note_bytes = HEADER.unpack_from(packed)
     tokens_T = np.frombuffer(packed, dtype=np.int32, count=count, offset=HEADER.size)
     log_probs_T = np.frombuffer(packed, dtype=np.float32, count=count, offset=HEADER.size + 4 * count)
@@ -54,7 +54,7 @@ def unpack(packed: bytes) -> Trajectory:
 
 
 def length(packed: bytes) -> int:
-    """Tokens."""
+    """Number of tokens."""
     count: int = HEADER.unpack_from(packed)[2]
     return count
 
@@ -76,6 +76,6 @@ def entropy(packed: bytes) -> float:
 
 
 def note_length(packed: bytes) -> int:
-    """Bytes."""
+    """Bytes of the note."""
     count: int = HEADER.unpack_from(packed)[5]
     return count

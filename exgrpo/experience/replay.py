@@ -1,11 +1,11 @@
 """ExGRPO's experience replay as one object (arXiv 2510.02245, section 3): what to ask, what to replay, what to keep.
 
-A training loop says when:
+A training loop decides when to call it:
 
     drawn = replay.draw(step, size, next_question)  # replayed questions, the rest fresh; then generate
-    choice = replay.choose(replay.candidates(drawn.replayed), look)  # a past success for each replayed question
-    metrics = replay.observe(step, groups, choice.metrics(step))  # begin to mix, store, retire, forget
-    state = replay.state()  # with the pool, all that a run needs to go on
+    choice = replay.choose(replay.candidates(drawn.replayed), look)  # one past success per replayed question
+    metrics = replay.observe(step, groups, choice.metrics(step))  # begin mixing, store, retire, expire
+    state = replay.state()  # together with the pool, everything needed to resume
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 class Draw(NamedTuple):
-    """The questions of a step, or of a later part of it; none stands in a step twice.
+    """The questions of a step, or of a later part of it; no question is in a step twice.
 
     Attributes:
-        replayed: questions that one past success joins; ask for K - 1 rollouts of each.
-        fresh: ask for K.
-        mixed: whether mixing had begun when the step was drawn, so that its loss is the mixed one.
+        replayed: questions whose groups get one past success; generate K - 1 rollouts of each.
+        fresh: questions to generate K rollouts of.
+        mixed: whether mixing had begun when the step was drawn; if so, the step uses the mixed loss.
     """
 
     replayed: list[str]
@@ -41,14 +41,14 @@ class Draw(NamedTuple):
 
 
 class ExperienceReplay:
-    """Pool, selection, generator, delayed start and the fresh questions, of one training run.
+    """Pool, selection, random generator, delayed start and fresh questions of one training run.
 
     Args:
         config: with `experience` False nothing is replayed or kept.
-        questions: ids of the data's questions.
-        pool: to go on with; default: an empty one. Owned by this object from here on.
-        rng: of every draw: questions, and random selection; default: of `config.exp_seed`. Handed to others for what
-            belongs to the same run, such as the order of a batch.
+        questions: ids of the data set's questions.
+        pool: to start from; default: an empty pool. Owned by this object from here on.
+        rng: used for every draw of questions and for random selection; default: seeded with `config.exp_seed`.
+            Callers may use it for other draws of the same run, such as the order of a batch.
 
     Attributes:
         pool, rng: as above.
@@ -69,21 +69,21 @@ class ExperienceReplay:
         self._questions = questions
         self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired)
         self._selector = TrajectorySelector(config.exp_metric, config.exp_select_mode)
-        self._step = -1  # that the next two are of
+        self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
         self._mixed = False
 
     def draw(self, step: int, size: int, next_question: NextQuestion) -> Draw:
-        """rho * size replayed questions, if as many are eligible, and the rest fresh; all of them new to the step.
+        """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
 
-        A second draw in a step, such as for groups that failed, is of fresh questions alone.
+        A second draw in the same step, such as for groups that failed, returns fresh questions only.
 
         Args:
-            next_question: gives the data's next question and whether a new epoch begins with it; what is fetched and
+            next_question: returns the data set's next question and whether it begins a new epoch; a question that
                 cannot be used in this step is used in the next.
 
         Raises:
-            RuntimeError: the step would need more questions than there are.
+            RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
         if self._step != step:
@@ -92,7 +92,8 @@ class ExperienceReplay:
                 count = int(self.config.experience_ratio * size)
                 replayed = self.pool.choose(count, self.rng, exclude=frozenset(self._fresh.deferred))
         drawn = frozenset([*replayed, *self._drawn])
-        missing, left = size - len(replayed), len(self._questions) - len(drawn)
+        missing = size - len(replayed)
+        left = len(self._questions) - len(drawn)
         if missing > left:
             raise RuntimeError(f"step {step} needs {missing} more questions, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
@@ -100,31 +101,36 @@ class ExperienceReplay:
         return Draw(replayed, fresh, self._mixed)
 
     def candidates(self, questions: Iterable[str]) -> dict[str, tuple[Trajectory, ...]]:
-        """Question -> its trajectories in the order of recording. KeyError if the pool holds none of one."""
+        """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
         return {question: self.pool.candidates(question) for question in questions}
 
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
-        """The trajectory of each question that the current policy's view decides for (`choose_trajectories`).
+        """Choose one trajectory per question, by its score under the current policy (`choose_trajectories`).
 
         Args:
-            candidates: of questions whose group can take one: at least one fresh rollout came back.
-            look: how the current policy sees candidates; called once at most.
+            candidates: for questions whose group has at least one fresh rollout that came back.
+            look: scores candidates under the current policy; called at most once.
         """
-        config = self.config
         return choose_trajectories(
-            candidates, self._selector, look, self.rng, config.exp_max_candidates, config.exp_min_ess
+            candidates,
+            self._selector,
+            look,
+            self.rng,
+            self.config.exp_max_candidates,
+            self.config.exp_min_ess,
         )
 
     def observe(self, step: int, groups: Sequence[RolloutGroup], noted: Mapping[str, float]) -> dict[str, float]:
-        """Learn what a step's fresh rollouts came to, and close the step.
+        """Take in the results of a step's fresh rollouts, and close the step.
 
-        Mixing begins, for good, once a batch is solved often enough; collecting and retiring begin with it.
+        Mixing begins, for good, once a batch's share of correct rollouts exceeds experience_start_sratio; collecting
+        and retiring begin with it.
 
         Args:
-            noted: what else was measured in the step; kept in the pool's history beside its own numbers.
+            noted: other measurements of the step; kept in the pool's history beside its own metrics.
 
         Returns:
-            fresh_score, mixing (of this step's draw), refused and the pool's metrics.
+            fresh_score, mixing (whether this step's draw was mixed), refused and the pool's metrics.
         """
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
@@ -143,11 +149,11 @@ class ExperienceReplay:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data is retired, so that nothing is left to learn from."""
+        """Whether every question of the data set is retired, so that nothing is left to learn from."""
         return self._fresh.exhausted
 
     def state(self) -> dict[str, Any]:
-        """What must be remembered beside the pool, as JSON values; the pool has a saved form of its own."""
+        """What a resumed run needs besides the pool, as JSON values; the pool is saved separately."""
         return {
             "mixing": self.mixing,
             "rng": self.rng.bit_generator.state,
@@ -156,7 +162,7 @@ class ExperienceReplay:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave; states from before `skipped` existed skip nothing until the next epoch."""
+        """Resume from `state`; older states without `skipped` skip nothing until the next epoch."""
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
         self._fresh.deferred = list(state["deferred"])

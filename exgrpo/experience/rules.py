@@ -1,4 +1,4 @@
-"""The rules of replay that can be exchanged: one table for each key, one signature for each table.
+"""The replaceable rules of replay: one table per key, one signature per table.
 
 ==========================  =======================================================  =================================
 key                         signature                                                default
@@ -55,7 +55,7 @@ def linear_clip(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma:
     return np.log(np.minimum(successes, rollout_n / 2))
 
 
-# -- which trajectory is chosen: a score of how the current policy sees it, [T] over its action tokens -----------------
+# -- which trajectory is chosen: its score under the current policy, from [T] values of its action tokens -----------
 
 
 def ent(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory) -> float:
@@ -68,35 +68,35 @@ def ppl(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory
     return float(np.exp(-np.asarray(log_probs_T, dtype=np.float64).mean()))
 
 
-# -- what a question is filed under, when it is retired, and which of its trajectories is dropped first ---------
+# -- which bucket a question belongs to, when it is retired, and which of its trajectories is dropped first ---------
 
 
 def success_rate(group: RolloutGroup, rollout_n: int) -> int:
-    """The success rate of the fresh rollouts as a count out of K, a tie going to the even count.
+    """The success rate of the fresh rollouts as a count out of K, rounded half to even.
 
-    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success too,
-    which puts a mixed question one bucket too high.
+    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success
+    too, which puts a mixed question one bucket too high.
     """
     return round(group.solved * rollout_n / group.size)
 
 
 def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
-    """Every rollout of a whole group is right; a group that lost rollouts proves less."""
+    """Every rollout of a complete group is correct; a group that lost rollouts is not enough evidence."""
     return group.size + group.replayed == rollout_n and group.solved == group.size
 
 
 def never(group: RolloutGroup, rollout_n: int) -> bool:
-    """No question is retired; one that is always solved is filed under K, where it is not drawn."""
+    """No question is retired; one that is always solved is in bucket K, which is not drawn."""
     return False
 
 
 def highest_entropy(trajectory: Trajectory) -> float:
-    """The recorded entropy; an unknown one goes before any other."""
+    """The recorded entropy; a trajectory of unknown entropy is dropped before any other."""
     return math.inf if math.isnan(trajectory.entropy) else trajectory.entropy
 
 
 def oldest(trajectory: Trajectory) -> float:
-    """The age: the trajectory of the earliest step goes first."""
+    """The age: the trajectory of the earliest step is dropped first."""
     return -trajectory.step
 
 

@@ -1,4 +1,4 @@
-"""Everything a pool holds, for whoever writes it down."""
+"""Everything a pool holds, in the form in which it is saved."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Snapshot:
     Attributes:
         state: buckets and retired questions.
         history: the metrics of each step.
-        serials: int64 [n] of the trajectories, ascending.
-        next_serial: the first that is not given away yet.
-        tokens: of all trajectories.
-        counters: of the store (StoreCounters).
-        records: (first, last) -> (serial, question, trajectory) of that range of serials, both ends included.
+        serials: int64 [n], serial numbers of the trajectories, ascending.
+        next_serial: the next serial number to assign.
+        tokens: number of tokens of all trajectories.
+        counters: the store's counters (StoreCounters).
+        records: (first, last) -> (serial, question, trajectory) for that range of serials, both ends included.
     """
 
     state: BucketState

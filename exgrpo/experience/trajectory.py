@@ -1,4 +1,4 @@
-"""One rollout as it was sampled, and what a step of training learnt about one question.
+"""One rollout as it was sampled, and one training step's rollouts of one question.
 
 Axes in names: `_T` runs over the response tokens of one trajectory.
 """
@@ -17,20 +17,20 @@ from exgrpo.experience import checked
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A response, immutable: the tokens as sampled and the log-probs of the policy that sampled them.
+    """An immutable response: the tokens as sampled and the log-probs of the policy that sampled them.
 
     Attributes:
-        tokens: int32 [T], the response only, never decoded and encoded again. Read-only; a copy of what was handed in.
-            Empty only where a note stands for the response.
+        tokens: int32 [T], the response only, never decoded and re-encoded. Read-only copy of the argument.
+            Empty only if a note stands for the response.
         log_probs: float32 [T], natural log of pi_past(o_t | q, o_<t), the denominator of w*. Read-only copy. All NaN if
-            nobody recorded them, which only `without_log_probs` makes.
+            they were not recorded (`without_log_probs`).
         step: global training step that generated it, 0 to 2**32 - 1.
         entropy: mean entropy in nats over the action tokens under the policy that sampled it (section 3.2); NaN if
             unknown.
-        loss_mask: bool [T], true at the tokens the policy chose; tokens of tools and environments are context. None if
-            all are the policy's. Read-only copy.
-        reward: 0 to 1, which a replayed row brings into its group.
-        note: a text that goes with the trajectory and that nothing here reads, such as JSON; None for none.
+        loss_mask: bool [T], true at the policy's own tokens; tokens of tools and environments are context. None if
+            all tokens are the policy's. Read-only copy.
+        reward: 0 to 1; the reward of the replayed row in its group.
+        note: a text kept with the trajectory and never interpreted here, such as JSON; None if there is none.
 
     Raises:
         ValueError: an array is not 1-D, is empty, or has another length, type or range; the message names it.
@@ -75,7 +75,7 @@ class Trajectory:
         reward: float = 1.0,
         note: str | None = None,
     ) -> Trajectory:
-        """A trajectory whose author's log-probs are not known, such as a teacher's text. ValueError as above."""
+        """A trajectory without recorded log-probs, such as a teacher's text. ValueError as for the constructor."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
         trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note)
@@ -95,7 +95,7 @@ class Trajectory:
         reward: float,
         note: str | None,
     ) -> Trajectory:
-        """A trajectory over read-only arrays that have been validated before; they are neither checked nor copied."""
+        """A trajectory over read-only arrays that are already validated; they are neither checked nor copied."""
         trajectory = object.__new__(cls)
         trajectory.__dict__.update(
             tokens=tokens_T,
@@ -122,7 +122,7 @@ class Trajectory:
         return self.tokens.size > 0 and not math.isnan(self.log_probs[0])
 
     def of_actions(self, values_T: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What belongs to the policy's own tokens: all of [T] values without a loss mask."""
+        """The entries of [T] values at the policy's own tokens; all of them without a loss mask."""
         return values_T if self.loss_mask is None else values_T[self.loss_mask]
 
     @property
@@ -134,16 +134,16 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class RolloutGroup:
-    """What one step produced for one question.
+    """One question's rollouts of one step.
 
     Attributes:
         question: stable identity of the question across steps, epochs and restarts; not empty.
-        size: fresh rollouts that came back in this step, at least 1: K, K - 1 beside a replayed row, or fewer if
-            sessions failed.
-        successes: the fresh rollouts that are right; the same tokens may stand in it more than once.
-        replayed: replayed rows that stood in the group, 0 or 1; they are in neither `size` nor `successes`.
-        refused: further successes, which count for difficulty but cannot be kept: their tokens and log-probs do not
-            make a Trajectory.
+        size: number of fresh rollouts that came back in this step, at least 1: K, K - 1 beside a replayed row, or
+            fewer if sessions failed.
+        successes: the correct fresh rollouts; the same tokens may occur more than once.
+        replayed: number of replayed rows in the group, 0 or 1; counted in neither `size` nor `successes`.
+        refused: number of further successes that count for difficulty but cannot be stored, because their tokens and
+            log-probs are not a valid Trajectory.
 
     Raises:
         ValueError: naming the field and its value.
@@ -157,7 +157,7 @@ class RolloutGroup:
 
     @property
     def solved(self) -> int:
-        """Fresh rollouts that are right."""
+        """Number of correct fresh rollouts."""
         return len(self.successes) + self.refused
 
     def __post_init__(self) -> None:

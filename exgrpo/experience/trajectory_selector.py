@@ -19,7 +19,7 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
 
     Args:
         entropies_T: [T], the entropy in nats of the policy's distribution at each token.
-        mask_T: [T], true at response tokens; without it every entry is one. What it excludes may hold anything.
+        mask_T: [T], true at response tokens; default: all are. Excluded entries may hold any value.
 
     Raises:
         ValueError: shapes differ, or no response token is left.
@@ -48,7 +48,7 @@ def perplexity(log_probs_T: npt.ArrayLike) -> float:
 
 
 def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
-    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if one rules.
+    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if one dominates.
 
     Args:
         log_ratios: [n], natural log; the largest may be any number.
@@ -65,8 +65,8 @@ class TrajectorySelector:
     """Chooses one candidate by its score.
 
     Args:
-        metric: a name of exgrpo.experience.rules.METRICS (ent, ppl) or a reference, whose extreme value wins; or
-            `random`, which draws uniformly.
+        metric: a name in exgrpo.experience.rules.METRICS (ent, ppl) or a reference to your own; or `random`, which
+            draws uniformly.
         mode: whether the lowest score wins (`argmin`) or the highest (`argmax`).
     """
 
@@ -78,17 +78,17 @@ class TrajectorySelector:
 
     @property
     def needs_scores(self) -> bool:
-        """False if the choice ignores the scores, so that nobody computes them."""
+        """False if the choice ignores the scores, so that they need not be computed."""
         return self.metric is not None
 
     def promising(self, candidates: Sequence[Trajectory], limit: int | None) -> tuple[Trajectory, ...]:
-        """The `limit` candidates that looked best when they were recorded, in their order; unknown ones look best.
+        """The `limit` candidates with the best recorded scores, in their original order; an unknown score is the best.
 
-        What was recorded is the metric's value under the policy that wrote the trajectory: it costs nothing, and it is
-        off by what the policy has learnt since. Of the entropies only the mean was kept, which stands for each token's.
+        A recorded score is the metric under the policy that generated the trajectory: it is free, but does not reflect
+        what the policy has learnt since. Only the mean entropy was recorded; it stands for the entropy of each token.
 
         Args:
-            limit: None keeps all, and so does `random`.
+            limit: None keeps all, and so does the metric `random`.
         """
         if limit is None or len(candidates) <= limit or self.metric is None:
             return tuple(candidates)
@@ -106,10 +106,10 @@ class TrajectorySelector:
 
         Args:
             scores: [candidates], the metric under the current policy; `random` uses only their number.
-            rng: used by `random` alone; the other metrics leave its state as it is.
+            rng: used by `random` only; the other metrics do not advance it.
 
         Raises:
-            ValueError: no candidates, or no score but NaN.
+            ValueError: there are no candidates, or all scores are NaN.
         """
         values = _vector("scores", scores)
         if not self.needs_scores:

@@ -14,21 +14,21 @@ from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.rules import Eviction, highest_entropy
 from exgrpo.experience.trajectory import Trajectory
 
-# What Python adds to a packed trajectory, its share of its question's entries included; measured by benchmarks/pool.py,
-# so that the bound in bytes means memory: 8 bytes a token and 200 a trajectory.
+# Python's overhead per packed trajectory, including its share of the question's entries, as measured by
+# benchmarks/pool.py. With it the bound in bytes means memory: 8 bytes per token and 200 per trajectory.
 _OVERHEAD = 200 - packing.HEADER.size
 
 
 @dataclass
 class StoreCounters:
-    """Since the start of training, in trajectories.
+    """Numbers of trajectories since the start of training.
 
     Attributes:
-        stored: taken in; one that took the place of a duplicate counts as `duplicates` only.
-        duplicates: recorded again with the same tokens: the newer record took the older one's place.
-        evicted_by_question, evicted_by_size, evicted_by_age: pushed out by the bound per question, by the bounds on all
-            (trajectories or bytes), by the bound on age.
-        retired: gone because their question was retired.
+        stored: added; one that replaced a duplicate counts in `duplicates` only.
+        duplicates: recorded again with the same tokens; the newer record replaced the older one.
+        evicted_by_question, evicted_by_size, evicted_by_age: dropped by the bound per question, by the bounds on the
+            whole pool (trajectories or bytes), by the bound on age.
+        retired: dropped because their question was retired.
     """
 
     stored: int = 0
@@ -40,14 +40,16 @@ class StoreCounters:
 
 
 class TrajectoryStore:
-    """Keeps packed trajectories by question; whether a question should be kept is somebody else's business.
+    """Keeps packed trajectories by question; the pool decides which questions are kept.
 
-    Each recording gets the next serial number, so serial order is the order of last recording, here and in a question.
+    Each recording gets the next serial number, so serial order is the order of last recording, overall and within a
+    question.
 
     Args:
         max_per_question, max_trajectories: bounds in trajectories.
-        max_bytes: bound on `memory_bytes`. All three hold once `trim` and `shrink` were called.
-        eviction: rank of a trajectory; beyond the bound per question the highest goes first, of equals the oldest.
+        max_bytes: bound on `memory_bytes`. All three bounds hold after `trim` and `shrink`.
+        eviction: rank of a trajectory; above the bound per question the highest rank is dropped first, the oldest
+            among equals.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class TrajectoryStore:
         self._max_bytes = max_bytes
         self._eviction = eviction
         self._held: dict[str, list[bytes]] = {}  # question -> packed, in serial order; never empty
-        # Serial - _base -> the question it was recorded for, None once it is dropped: the queue of all questions, in
-        # eight bytes a recording. A dict by serial would cost a hundred.
+        # Index serial - _base -> the question of that recording, None once it is dropped: one queue over all
+        # questions, at 8 bytes per recording. A dict by serial would need 100.
         self._owner: list[str | None] = []
         self._base = 0
         self._oldest = 0  # no serial below this one is held
@@ -85,11 +87,11 @@ class TrajectoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """What the trajectories take up: 8 bytes a token and 200 a trajectory, masks and notes beside."""
+        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and notes."""
         return self._bytes + self._count * _OVERHEAD
 
     def serials(self) -> npt.NDArray[np.int64]:
-        """Those in the store, ascending."""
+        """Serial numbers of the stored trajectories, ascending."""
         held = [serial for serial, question in enumerate(self._owner, self._base) if question is not None]
         return np.array(held, dtype=np.int64)
 
@@ -102,11 +104,11 @@ class TrajectoryStore:
                 yield serial, question, unpack(packed)
 
     def age_quantile(self, share: float, step: int) -> float:
-        """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 if there is none."""
-        wanted = share * self._count
+        """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 for an empty store."""
+        remaining = share * self._count
         for generated in sorted(self._steps, reverse=True):
-            wanted -= self._steps[generated]
-            if wanted <= 0:
+            remaining -= self._steps[generated]
+            if remaining <= 0:
                 return float(step - generated) if self._count else 0.0
         return 0.0
 
@@ -119,29 +121,30 @@ class TrajectoryStore:
         return [packing.entropy(packed) for packed in self._held[question]]
 
     def record(self, question: str, trajectory: Trajectory) -> None:
-        """Store a trajectory as the question's newest; it takes the place of one with the same tokens."""
+        """Store a trajectory as the question's newest; it replaces one with the same tokens."""
         duplicate = self._find(question, trajectory.key)
         if duplicate is None:
             self.counters.stored += 1
         else:
             self.counters.duplicates += 1
-        # Append before dropping the duplicate: a question never passes through having no trajectory.
+        # Append before dropping the duplicate, so that the question always has a trajectory.
         self._append(question, pack(self.next_serial, trajectory))
         if duplicate is not None:
             self._drop(question, duplicate)
 
     def trim(self, question: str) -> None:
-        """Hold the bound per question, by the eviction rule."""
+        """Enforce the bound per question, by the eviction rule."""
         surplus = len(self._held[question]) - self._max_per_question
         if surplus <= 0:
             return
         rank = {packed: self._eviction(unpack(packed)) for packed in self._held[question]}
-        for packed in sorted(rank, key=rank.__getitem__, reverse=True)[:surplus]:  # stable: of equals the oldest
+        highest_first = sorted(rank, key=rank.__getitem__, reverse=True)  # stable: the oldest first among equals
+        for packed in highest_first[:surplus]:
             self._drop(question, packed)
             self.counters.evicted_by_question += 1
 
     def shrink(self) -> list[str]:
-        """Hold the bounds on all: the oldest recording goes first. Returns the questions that are left with none."""
+        """Enforce the bounds on the whole store, oldest recording first. Returns the questions left without any."""
         emptied = []
         while self._count > self._max_trajectories or self.memory_bytes > self._max_bytes:
             emptied += self._drop_oldest()
@@ -149,7 +152,7 @@ class TrajectoryStore:
         return emptied
 
     def expire(self, before: int) -> list[str]:
-        """Drop what was generated before a step, oldest recording first, until one was not; returns as `shrink`."""
+        """Drop from the oldest recording on, up to the first not generated before a step; returns as `shrink`."""
         emptied = []
         while self._count and unpack(self._oldest_record()[1]).step < before:
             emptied += self._drop_oldest()
@@ -157,23 +160,25 @@ class TrajectoryStore:
         return emptied
 
     def drop_longer(self, longest: int) -> list[str]:
-        """Drop what has more tokens than that; returns as `shrink`."""
-        tall = [
-            (name, packed) for name, all_ in self._held.items() for packed in all_ if packing.length(packed) > longest
-        ]
-        for name, packed in tall:
-            self._drop(name, packed)
-        return list(dict.fromkeys(name for name, _ in tall if name not in self._held))
+        """Drop trajectories of more than `longest` tokens; returns as `shrink`."""
+        emptied = []
+        for question, held in list(self._held.items()):
+            too_long = [packed for packed in held if packing.length(packed) > longest]
+            for packed in too_long:
+                self._drop(question, packed)
+            if question not in self._held:
+                emptied.append(question)
+        return emptied
 
     def discard(self, question: str) -> int:
-        """Drop all that is stored of a question. Returns how many that were, which may be none."""
+        """Drop all trajectories of a question. Returns how many there were, which may be 0."""
         held = tuple(self._held.get(question, ()))
         for packed in held:
             self._drop(question, packed)
         return len(held)
 
     def restore(self, records: Iterable[tuple[int, str, bytes]], next_serial: int, counters: StoreCounters) -> None:
-        """Fill an empty store, in ascending serials; the bounds are not applied."""
+        """Fill an empty store, by ascending serials; the bounds are not applied."""
         self.counters = counters
         for serial, question, packed in records:
             if not self._owner:
@@ -186,7 +191,8 @@ class TrajectoryStore:
 
     def check_invariants(self) -> None:
         """Raises ValueError unless queue, questions, counts and bounds agree."""
-        held = {packing.serial(packed): question for question, all_ in self._held.items() for packed in all_}
+        records = [(question, packed) for question, held in self._held.items() for packed in held]
+        held = {packing.serial(packed): question for question, packed in records}
         queue = {serial: question for serial, question in enumerate(self._owner, self._base) if question is not None}
         if held != queue:
             raise ValueError(f"{len(queue)} serials in the queue for {len(held)} records: must be the same")
@@ -194,8 +200,8 @@ class TrajectoryStore:
             raise ValueError("trajectories of a question: must be in the order of recording and not none")
         if min(held, default=self._oldest) < self._oldest:
             raise ValueError(f"serial {min(held)} is held: must be at least {self._oldest}")
-        trajectories = [unpack(packed) for all_ in self._held.values() for packed in all_]
-        if sum(len(packed) for all_ in self._held.values() for packed in all_) != self._bytes:
+        trajectories = [unpack(packed) for _, packed in records]
+        if sum(len(packed) for _, packed in records) != self._bytes:
             raise ValueError(f"count of {self._bytes} bytes: must be those held")
         if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
             raise ValueError(f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held")
@@ -240,10 +246,10 @@ class TrajectoryStore:
     def _oldest_record(self) -> tuple[str, bytes]:
         while (question := self._owner[self._oldest - self._base]) is None:
             self._oldest += 1
-        return question, self._held[question][0]  # the oldest of all is the oldest of its question
+        return question, self._held[question][0]  # the oldest overall is the oldest of its question
 
     def _drop_oldest(self) -> list[str]:
-        """Returns the question if it is left with none."""
+        """Returns the question if it is left without trajectories."""
         question, packed = self._oldest_record()
         self._drop(question, packed)
         return [] if question in self._held else [question]

@@ -1,4 +1,4 @@
-"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement by them."""
+"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement from them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from exgrpo.experience.rules import BUCKET_WEIGHTS
 def bucket_weights(
     method: str | Literal[False], buckets: Sequence[int], rollout_n: int, mean: float = 0.5, sigma: float = 1.0
 ) -> npt.NDArray[np.float64]:
-    """Probabilities [len(buckets)] of the given success counts, summing to 1; the sizes of the buckets play no part.
+    """Probabilities [len(buckets)] of success counts, summing to 1; the sizes of the buckets have no influence.
 
-    The paper writes N(k/K; 0.5, 1) (section 3.2); counts are what its released code and its Table 3 go by.
+    The paper writes N(k/K; 0.5, 1) (section 3.2); its released code and its Table 3 use counts, as here.
 
     Args:
-        method: a name of exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt, linear_clip), or a reference.
-        buckets: distinct success counts, 1..K; those of the non-empty buckets, over which the density is renormalised.
+        method: a name in exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt, linear_clip), or a reference.
+        buckets: distinct success counts, 1..K, of the non-empty buckets; the density is renormalised over them.
         rollout_n: K.
         mean: of `normal`, as a fraction of K.
         sigma: of `normal`, in counts.
 
     Raises:
-        ValueError: unknown method (False has no bucket probabilities), a bucket out of range, weights that are no
-            logarithms.
+        ValueError: the method is unknown (False has no bucket probabilities), a bucket is out of range, or the rule
+            does not return finite log-weights.
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
@@ -47,7 +47,7 @@ class WeightedBucketSampler:
     """Draws distinct questions: first how many from each bucket, then uniformly inside each.
 
     Args:
-        method: as in bucket_weights; False draws uniformly over all questions, whatever their bucket.
+        method: as in bucket_weights; False draws uniformly over all questions, regardless of bucket.
         rollout_n, mean, sigma: as in bucket_weights.
     """
 
@@ -60,11 +60,12 @@ class WeightedBucketSampler:
         self._sigma = sigma
 
     def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
-        """How many of `count` draws fall on each bucket, given how many it can give; all there is if that is too few.
+        """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if there is too little.
 
-        A multinomial fixes the counts; what exceeds a bucket is redistributed over buckets with room in proportion to
-        their probabilities. Rounds of it give the law of one-by-one redistribution: both read one stream of independent
-        draws and skip those that fall on a full bucket. Each round but the last fills a bucket: at most K + 1 rounds.
+        A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with room, in
+        proportion to their probabilities. Repeating this has the same distribution as redistributing one by one: both
+        read one stream of independent draws and skip those that fall on a full bucket. Every round but the last fills
+        a bucket, so there are at most K + 1 rounds.
         """
         taken = {bucket: 0 for bucket, free in room.items() if free > 0}
         missing = min(count, sum(room[bucket] for bucket in taken))
@@ -89,25 +90,26 @@ class WeightedBucketSampler:
     ) -> list[str]:
         """Up to `count` distinct questions in random order.
 
-        The cost follows `count` and the number of exclusions; buckets are indexed, never scanned.
+        The cost depends on `count` and the number of exclusions only; buckets are indexed, never scanned.
 
         Args:
-            buckets: success count -> questions, whose order matters only for reproducing a draw.
+            buckets: success count -> questions; their order matters only for reproducing a draw.
             excluded: success count -> distinct positions in that bucket that must not be drawn.
         """
         barred = {bucket: sorted(positions) for bucket, positions in (excluded or {}).items()}
         room = {bucket: len(members) - len(barred.get(bucket, ())) for bucket, members in buckets.items()}
         drawn: list[str] = []
-        for bucket, wanted in self.allot(room, count, rng).items():
-            if wanted:
-                free = rng.choice(room[bucket], wanted, replace=False, shuffle=False)
-                drawn.extend(buckets[bucket][position] for position in _skip(free, barred.get(bucket, [])))
+        for bucket, number in self.allot(room, count, rng).items():
+            if number:
+                free = rng.choice(room[bucket], number, replace=False, shuffle=False)
+                positions = _skip(free, barred.get(bucket, []))
+                drawn.extend(buckets[bucket][position] for position in positions)
         return [drawn[index] for index in rng.permutation(len(drawn))]
 
 
 def _skip(free: npt.NDArray[np.int64], barred: list[int]) -> list[int]:
-    """Turn indices into the positions that are not barred (sorted) into positions."""
-    # Below barred[j] there are barred[j] - j free positions: an index of at least that many lies behind it.
+    """Convert indices among the free positions into positions; `barred` is sorted."""
+    # Below barred[j] there are barred[j] - j free positions: a free index of at least that many lies beyond it.
     free_below = np.asarray(barred, dtype=np.int64) - np.arange(len(barred))
     positions: list[int] = (free + np.searchsorted(free_below, free, side="right")).tolist()
     return positions

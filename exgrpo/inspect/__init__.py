@@ -1,1 +1,1 @@
-"""`python -m exgrpo.inspect`: looks into a saved pool, exports it, and makes one of a file of trajectories."""
+"""`python -m exgrpo.inspect`: inspects a saved pool, exports it, or makes one from a file of trajectories."""

@@ -1,4 +1,4 @@
-"""Rows of another author, such as a teacher, become trajectories, or are refused with a reason."""
+"""Convert rows of another author, such as a teacher, into trajectories, or reject them with a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOO_LONG = 200  # characters of a reason
 
 @dataclass(frozen=True)
 class Imported:
-    """A row that was accepted: a trajectory and the question and bucket it is to be filed under."""
+    """An accepted row: a trajectory with its question and bucket."""
 
     question: str
     successes: int
@@ -29,20 +29,19 @@ class Imported:
 
 
 class RowImporter:
-    """Checks rows one by one; it remembers what it has accepted, to know duplicates.
+    """Checks rows one by one; remembers accepted rows, to detect duplicates.
 
     A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
-    without `log_probs`, or a `response`, which is tokenised and ended. Optional are `successes`, `entropy`,
-    `loss_mask`, `reward` and `note`; a `step` is not read: to the training that imports it, a trajectory is of step 0.
-    A row that says its answer is wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is
-    refused.
+    without `log_probs`, or a `response`, which is tokenised and closed with the end token. Optional are `successes`,
+    `entropy`, `loss_mask`, `reward` and `note`; a `step` is ignored: imported trajectories are of step 0. A row whose
+    answer is marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is rejected.
 
     Args:
-        questions: question id -> question, of the data the pool is for.
-        tokenizer: of the model that is to be trained.
-        rollout_n: K; successes must be 0 to K. A training draws from 1 to K - 1, the others wait to be solved again.
-        successes: of rows that do not say.
-        log_probs: `recorded` takes them where the row has them; else they are left out, whatever the row has.
+        questions: question id -> question, of the data set that the pool is for.
+        tokenizer: of the model to be trained.
+        rollout_n: K; successes must be 0 to K. Training draws from 1 to K - 1; other questions wait for a new count.
+        successes: for rows that do not have them.
+        log_probs: `recorded` uses a row's own if it has them; otherwise they are left out, even if the row has them.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class RowImporter:
         self._seen: set[bytes] = set()
 
     def read(self, row: Mapping[str, Any]) -> Imported:
-        """ValueError, in one line, says why the row is refused."""
+        """The accepted row; ValueError, in one line, with the reason if it is rejected."""
         try:
             _refuse_wrong(row)
             question = self._question(row)
@@ -77,31 +76,31 @@ class RowImporter:
             raise ValueError("no question_id, question or prompt: must have one of them")
         value = row[field]
         if field == "question_id" and isinstance(value, str):
-            found = value if value in self._questions else None
+            name = value if value in self._questions else None
         elif isinstance(value, str):
-            found = self._ids.get(question_id(value))
+            name = self._ids.get(question_id(value))
         elif field != "question_id" and _is_messages(value):
-            found = self._ids.get(row_question_id(None, value))
+            name = self._ids.get(row_question_id(None, value))
         else:
             messages = "" if field == "question_id" else " or messages"
             raise ValueError(f"{field} is a {type(value).__name__}: must be a text{messages}")
-        if found is None:
+        if name is None:
             raise ValueError(f"{field}={str(value)[:60]!r}: not a question of the data")
-        return found
+        return name
 
     def _trajectory(self, row: Mapping[str, Any]) -> Trajectory:
         entropy = math.nan if row.get("entropy") is None else row["entropy"]
         if isinstance(entropy, bool) or not isinstance(entropy, int | float):
             raise ValueError(f"entropy={entropy!r}: must be a number")
-        given = row.get("log_probs") if self._log_probs == "recorded" else None
-        if row.get("tokens") is None and given is not None:
+        log_probs = row.get("log_probs") if self._log_probs == "recorded" else None
+        if row.get("tokens") is None and log_probs is not None:
             raise ValueError("log_probs without tokens: must come with the tokens they belong to")
         tokens = self._tokens(row)
         rest = row.get("loss_mask"), _reward(row), row.get("note")
-        if given is None:
+        if log_probs is None:
             trajectory = Trajectory.without_log_probs(tokens, 0, entropy, *rest)
         else:
-            trajectory = Trajectory(tokens, _floats(given), 0, entropy, *rest)
+            trajectory = Trajectory(tokens, _floats(log_probs), 0, entropy, *rest)
         trajectory.check_vocabulary(self._vocab_size)
         return trajectory
 
@@ -118,8 +117,10 @@ class RowImporter:
         tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         end = self._tokenizer.eos_token_id
         if end is None:
-            raise ValueError("response: the tokenizer has no end token to close it with; must be given as tokens")
-        return np.asarray(tokens if tokens and tokens[-1] == end else [*tokens, end], np.int64)
+            raise ValueError("response: the tokenizer has no end token to close it with; tokens are required")
+        if not tokens or tokens[-1] != end:
+            tokens = [*tokens, end]
+        return np.asarray(tokens, np.int64)
 
     def _refuse_duplicate(self, question: str, trajectory: Trajectory) -> None:
         digest = hashlib.blake2b(question.encode() + b"\n" + trajectory.key, digest_size=16).digest()
@@ -136,19 +137,19 @@ def _refuse_wrong(row: Mapping[str, Any]) -> None:
         if not isinstance(value, bool | int | float):
             raise ValueError(f"{name}={str(value)[:60]!r}: must be true or 1")
         if value != 1:
-            raise ValueError(f"{name}={value}: must be true or 1, a right answer")
+            raise ValueError(f"{name}={value}: must be true or 1, a correct answer")
 
 
 def _reward(row: Mapping[str, Any]) -> float:
     value = 1.0 if row.get("reward") is None else row["reward"]
     if isinstance(value, str) or not isinstance(value, bool | int | float) or not 0 < value <= 1:
-        raise ValueError(f"reward={str(value)[:60]!r}: must be above 0 and at most 1, that of a right answer")
+        raise ValueError(f"reward={str(value)[:60]!r}: must be above 0 and at most 1, as of a correct answer")
     return float(value)
 
 
 def _integer(row: Mapping[str, Any], name: str, default: int) -> int:
     value = default if row.get(name) is None else row[name]
-    if isinstance(value, float) and value.is_integer():  # as pandas writes a column with gaps
+    if isinstance(value, float) and value.is_integer():  # pandas writes an integer column with gaps as floats
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name}={str(value)[:60]}: must be an integer of at least 0")
@@ -159,12 +160,14 @@ def _floats(values: Any) -> np.ndarray:
     if not isinstance(values, list):
         raise ValueError("log_probs must be a list of numbers")
     array = np.asarray(values)
-    # JSON writes 0.0 as 0 as often as not
+    # many JSON writers write 0.0 as 0
     return array.astype(np.float64) if array.dtype.kind == "i" else array
 
 
 def _is_messages(value: Any) -> bool:
-    """Whether it is a list, not empty, of mappings with the texts role and content."""
-    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+    """Whether `value` is a non-empty list of mappings with the strings role and content."""
+    if not isinstance(value, list) or not value:
         return False
-    return bool(value) and all(isinstance(message.get(key), str) for message in value for key in ("role", "content"))
+    if not all(isinstance(message, dict) for message in value):
+        return False
+    return all(isinstance(message.get(key), str) for message in value for key in ("role", "content"))

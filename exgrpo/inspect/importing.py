@@ -1,4 +1,4 @@
-"""What `python -m exgrpo.inspect --import FILE` does: rows of another author become a saved pool."""
+"""The command `python -m exgrpo.inspect --import FILE`: make a saved pool from rows of another author."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved.exchange import read_rows, replaced
 from exgrpo.saved.pool_folder import PoolFolder
 
-SHOWN = 20  # refused rows on the terminal; all of them are in the file
+SHOWN = 20  # rejected rows printed on the terminal; the file lists all of them
 _UNBOUNDED = 2**53 - 1  # the training that loads the pool applies its own bounds
 
 
 def import_pool(options: argparse.Namespace) -> int:
-    """Make the pool, list what was refused beside it, say what came of it. Returns the number of accepted rows.
+    """Make the pool, list the rejected rows in a file beside it, print the result; returns the number of accepted rows.
 
     Raises:
         ValueError, OSError: in one line; no pool was made.
@@ -49,7 +49,7 @@ def import_pool(options: argparse.Namespace) -> int:
 
 
 def _accepted(file: Path, importer: RowImporter, refused: list[tuple[int, str]]) -> Iterator[tuple[int, Imported]]:
-    """(row number, what it holds); the others go to `refused`."""
+    """(row number, its content) of the accepted rows; the others are added to `refused`."""
     for number, row in tqdm(read_rows(file), desc="rows", unit="row", disable=None):
         try:
             if isinstance(row, str):
@@ -66,16 +66,14 @@ def _scored(
     tokenizer: Any,
     refused: list[tuple[int, str]],
 ) -> Iterator[tuple[int, Imported]]:
-    """With the log-probs and the entropy that each would have as a sample of the model."""
+    """The rows with the log-probs and the entropy that they would have as samples of the model."""
     from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
 
     scorer = LogProbScorer(model, len(tokenizer))
     for number, row in tqdm(accepted, desc="scoring", unit="row", disable=None):
-        tokens_T = row.trajectory.tokens
         try:
-            log_probs_T, entropies_T = scorer.score(
-                prompt_tokens(tokenizer, questions[row.question].messages), tokens_T
-            )
+            prompt = prompt_tokens(tokenizer, questions[row.question].messages)
+            log_probs_T, entropies_T = scorer.score(prompt, row.trajectory.tokens)
             trajectory = replace(
                 row.trajectory,
                 log_probs=log_probs_T,

@@ -1,4 +1,4 @@
-"""What `python -m exgrpo.inspect CHECKPOINT` does: finds the pool, prints, draws the page, exports."""
+"""The command `python -m exgrpo.inspect CHECKPOINT`: find the pool, print it, write the page, export."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 
 
 def look(options: argparse.Namespace) -> None:
-    """Do what the checked options ask for. ValueError or OSError, in one line, where that cannot be done."""
+    """Run the command with checked options. ValueError or OSError, in one line, if it fails."""
     saved = read_saved(find_pool(options.checkpoint))
     questions = _questions(saved, options.train_files)
     tokenizer = _tokenizer(saved, options)
@@ -38,18 +38,20 @@ def look(options: argparse.Namespace) -> None:
         print(f"{options.export}: {written:,} trajectories")
 
 
-def find_pool(given: Path) -> Path:
+def find_pool(checkpoint: Path) -> Path:
     """The saved pool of a run's folder of checkpoints (the latest), of a checkpoint, or the folder itself.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    step = marked_step(given)
-    candidates = [given, given / POOL] + ([step_folder(given, step) / POOL] if step is not None else [])
-    found = next((folder for folder in candidates if (folder / MANIFEST).is_file()), None)
-    if found is None:
-        raise FileNotFoundError(f"CHECKPOINT={given}: no saved pool there, nor in {candidates[-1]}")
-    return found.absolute()
+    candidates = [checkpoint, checkpoint / POOL]
+    step = marked_step(checkpoint)
+    if step is not None:
+        candidates.append(step_folder(checkpoint, step) / POOL)
+    for folder in candidates:
+        if (folder / MANIFEST).is_file():
+            return folder.absolute()
+    raise FileNotFoundError(f"CHECKPOINT={checkpoint}: no saved pool there, nor in {candidates[-1]}")
 
 
 def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]:
@@ -57,31 +59,32 @@ def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]
         return {}
     questions = read_questions(files)
     if not any(name in questions for name in saved.state.questions):
-        raise ValueError(f"--train_files={' '.join(files)}: none of the pool's questions is in them")
+        raise ValueError(f"--train_files={' '.join(files)}: has none of the pool's questions")
     return questions
 
 
 def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
-    """The tokenizer of the options or of the checkpoint; None where there is none and nothing needs it."""
+    """The tokenizer of the options or of the checkpoint; None if there is none and nothing needs it."""
     if options.question is None and options.html is None and options.export is None:
         return None
-    beside = saved.folder.parent / "actor" / "huggingface"  # where verl puts it
+    beside = saved.folder.parent / "actor" / "huggingface"  # where verl saves it
     path = options.tokenizer or (str(beside) if beside.is_dir() else None)
     if path is None:
         if options.question is not None or options.html is not None:
-            raise ValueError(f"--tokenizer=: must be given, there is none in {beside}")
+            raise ValueError(f"--tokenizer=: is required, there is none in {beside}")
         return None
     tokenizer = load_tokenizer(path)
-    expected, found = saved.manifest["identity"].get("tokenizer"), tokenizer_fingerprint(tokenizer)
-    if expected is not None and found != expected:
-        raise ValueError(f"--tokenizer={path}: its fingerprint is {found[:12]}, that of the pool's is {expected[:12]}")
+    actual = tokenizer_fingerprint(tokenizer)
+    expected = saved.manifest["identity"].get("tokenizer")
+    if expected is not None and actual != expected:
+        raise ValueError(f"--tokenizer={path}: its fingerprint is {actual[:12]}, the pool's is {expected[:12]}")
     return tokenizer
 
 
 def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Question], decoder: Decoder) -> None:
     if name not in saved.state.questions:
-        retired = "it is retired" if name in saved.state.retired else "must be the id of one of the pool"
-        raise ValueError(f"--question={name}: {retired}")
+        reason = "it is retired" if name in saved.state.retired else "must be the id of a question in the pool"
+        raise ValueError(f"--question={name}: {reason}")
     overview = look_through(saved, {name})
     responses = [decoder.text(trajectory.tokens) for trajectory in overview.kept[name]]
     print("\n".join(question_lines(overview, name, questions, responses)))
@@ -106,11 +109,13 @@ def _write_page(
 def _score(
     model: str, shown: Mapping[str, list[Trajectory]], questions: Mapping[str, Question], tokenizer: Any
 ) -> dict[str, list[npt.NDArray[np.float32]]]:
-    """Log-probs under the model, of the questions whose prompts are known."""
+    """Log-probs under the model, for the questions whose prompts are known."""
     from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
 
-    scorer, now = LogProbScorer(model, len(tokenizer)), {}
-    for name in tqdm([name for name in shown if name in questions], desc="scoring", unit="question", disable=None):
+    scorer = LogProbScorer(model, len(tokenizer))
+    known = [name for name in shown if name in questions]
+    now = {}
+    for name in tqdm(known, desc="scoring", unit="question", disable=None):
         prompt = prompt_tokens(tokenizer, questions[name].messages)
         now[name] = [scorer.score(prompt, trajectory.tokens)[0] for trajectory in shown[name]]
     return now

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the page from the JSON in it. What models and data files wrote is only ever set as text.
+// Draws the page from the embedded JSON. Text from models and data files is only ever set as text.
 // pool_charts.js follows.
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
@@ -21,7 +21,7 @@ function short(value, digits = 3) {
   return Math.abs(value) >= 100 ? count(Math.round(value)) : String(Number(value.toPrecision(digits)));
 }
 
-// -- colours: a bucket's runs from red, solved by few rollouts, to blue, solved by most
+// -- colours: buckets range from red, solved by few rollouts, to blue, solved by most
 const bucketColour = (bucket) => `oklch(var(--light) var(--chroma) ${Math.round(25 + (235 * bucket) / K)})`;
 
 // -- the tip that follows the pointer over tokens
@@ -114,7 +114,7 @@ function drawQuestion(question, budget) {
   if (question.gold !== null) about.append(make("span", {}, "gold ", make("b", {}, question.gold)));
   const part = question.trajectories.length < question.held ? `${question.trajectories.length} of ` : "";
   about.append(make("span", {}, `${part}${question.held} ${question.held === 1 ? "trajectory" : "trajectories"}`), make("span", { class: "mono" }, question.id));
-  const text = make("div", { class: "question" }, question.text ?? "(its text is in no data file that was given)");
+  const text = make("div", { class: "question" }, question.text ?? "(its text is not in --train_files)");
   const rows = question.trajectories.map((trajectory) => {
     budget.tokens -= trajectory.pieces.length;
     return drawTrajectory(trajectory, budget.tokens >= 0);
@@ -125,12 +125,12 @@ function drawQuestion(question, budget) {
 let shown = PER_PAGE;
 function drawList() {
   const words = at("search").value.toLowerCase().trim(), bucket = at("bucket").value, key = ORDERS[at("order").value];
-  const found = data.questions.filter((q) => (bucket === "all" || String(q.bucket) === bucket) && q.haystack.includes(words));
-  if (key) found.sort((a, b) => key(a) - key(b) || 0);
+  const matches = data.questions.filter((q) => (bucket === "all" || String(q.bucket) === bucket) && q.haystack.includes(words));
+  if (key) matches.sort((a, b) => key(a) - key(b) || 0);
   const budget = { tokens: OPEN_TOKENS };
-  at("list").replaceChildren(...found.slice(0, shown).map((question) => drawQuestion(question, budget)));
-  at("count").textContent = found.length ? `${count(Math.min(shown, found.length))} of ${count(found.length)} questions` : "No question fits.";
-  at("more").hidden = found.length <= shown;
+  at("list").replaceChildren(...matches.slice(0, shown).map((question) => drawQuestion(question, budget)));
+  at("count").textContent = matches.length ? `${count(Math.min(shown, matches.length))} of ${count(matches.length)} questions` : "No question matches.";
+  at("more").hidden = matches.length <= shown;
   const legend = LEGENDS[at("colour").value];
   at("legend").replaceChildren(...(legend ? [legend[0], make("i", { style: `background:${legend[1]}` }), legend[2]] : []));
 }
@@ -157,7 +157,7 @@ function drawHead() {
   const all = sample.trajectories === totals.trajectories;
   const part = `A sample: ${count(sample.trajectories)} of ${count(totals.trajectories)} trajectories, those of ${count(sample.questions)} of ${count(totals.questions)} questions, drawn with seed ${sample.seed}. `;
   const model = data.model === null ? "" : ` "Now" is under ${data.model}, at temperature 1.`;
-  at("sample").textContent = `${all ? `All ${count(totals.trajectories)} trajectories. ` : part}A token's colour is how unlikely it was to the policy that wrote it; point at one for the numbers.${model}`;
+  at("sample").textContent = `${all ? `All ${count(totals.trajectories)} trajectories. ` : part}A token's colour shows how unlikely it was under the policy that generated it; hover over one for the numbers.${model}`;
 }
 
 drawHead();

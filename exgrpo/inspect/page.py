@@ -1,7 +1,7 @@
-"""A saved pool as one HTML page that needs nothing else: its data as JSON in it, drawn by its own script.
+"""A saved pool as one self-contained HTML page: its data is embedded as JSON and drawn by its own script.
 
-page.html, page.css, pool_charts.js and page.js lie beside this file; exgrpo/charts draws. Whatever a model or a
-data file wrote is in the JSON alone, whose brackets are escaped, and the script shows it as text, never as markup.
+page.html, page.css, pool_charts.js and page.js are beside this file; exgrpo/charts draws. Text written by a model or
+from a data file is only in the JSON, whose brackets are escaped, and the script shows it as text, never as markup.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from exgrpo.saved.pool_files import SavedPool
 
 MAX_POINTS = 600  # of a curve; a longer history is thinned
 MAX_BARS = 30  # of a histogram
-MAX_LOG_RATIO = 30.0  # of a token, so that a mean of ratios is a number
+MAX_LOG_RATIO = 30.0  # of a token, so that a mean of ratios is finite
 _CURVES = (
     *("pool_questions", "retired_questions", "evicted_by_question", "evicted_by_size", "evicted_by_age"),
     *("age_median", "age_p95", "replay_age", "replay_age_p95", "chosen_score", "passed_over_score", "fresh_score"),
     *("ratio_mean", "ratio_p05", "ratio_median", "ratio_p95", "ratio_ess", "ratio_beyond_2"),
 )
 
-Scores = Mapping[str, Sequence[npt.NDArray[np.float32]]]  # question -> log-probs now of each of its trajectories
+Scores = Mapping[str, Sequence[npt.NDArray[np.float32]]]  # question -> current log-probs of each of its trajectories
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What of a pool the page shows in full.
+    """The part of a pool that the page shows in full.
 
     Attributes:
         questions: in the order they were drawn; the last may show fewer trajectories than it has.
-        limit: trajectories at most.
+        limit: maximum number of trajectories.
         seed: of the draw.
     """
 
@@ -54,14 +54,15 @@ class Sample:
         shown: dict[str, list[Trajectory]] = {}
         room = self.limit
         for question in self.questions:
-            if found := kept.get(question, [])[:room]:
-                shown[question] = found
-                room -= len(found)
+            trajectories = kept.get(question, [])[:room]
+            if trajectories:
+                shown[question] = trajectories
+                room -= len(trajectories)
         return shown
 
 
 def draw_sample(saved: SavedPool, limit: int, seed: int) -> Sample:
-    """Questions, uniformly: all candidates of a question are to be seen side by side. Each has at least one."""
+    """Draw questions uniformly, so that all candidates of a question are shown together. Each has at least one."""
     names = saved.state.questions
     chosen = np.random.default_rng(seed).permutation(len(names))[:limit]
     return Sample([names[position] for position in chosen], limit, seed)
@@ -78,9 +79,9 @@ def build_page(
     """The page's text.
 
     Args:
-        questions: those of the data files; a question that is not there has no text on the page.
-        model: the one that `now` is of; None if nothing was scored.
-        now: of the trajectories that `sample.cut` gives; empty if nothing was scored.
+        questions: of the data files; a question that is not in them has no text on the page.
+        model: the model of `now`; None if nothing was scored.
+        now: log-probs of the trajectories of `sample.cut`; empty if nothing was scored.
     """
     shown = sample.cut(overview.kept)
     state = overview.saved.state
@@ -103,20 +104,22 @@ def build_page(
                 "bucket": buckets[name],
                 "held": overview.held[name],
                 **_words(questions.get(name)),
-                "trajectories": _trajectories(found, now.get(name), decoder),
+                "trajectories": _trajectories(trajectories, now.get(name), decoder),
             }
-            for name, found in shown.items()
+            for name, trajectories in shown.items()
         ],
     }
     return _fill(data)
 
 
 def _words(question: Question | None) -> dict[str, str | None]:
-    return {"text": None, "gold": None} if question is None else {"text": question.text, "gold": question.gold}
+    if question is None:
+        return {"text": None, "gold": None}
+    return {"text": question.text, "gold": question.gold}
 
 
 def _tiles(overview: Overview) -> dict[str, str]:
-    """The numbers that are shown large, name -> text."""
+    """The numbers at the top of the page, name -> text."""
     ages = f"{np.median(overview.ages):,.0f} steps" if len(overview.ages) else "none"
     return {
         "questions in the pool": f"{len(overview.held):,}",
@@ -131,7 +134,7 @@ def _fill(data: object) -> str:
     page = _part("page.html").replace("/*css*/", _part("page.css"))
     page = page.replace("/*charts*/", charts.script())
     page = page.replace("/*js*/", _part("page.js") + _part("pool_charts.js"))
-    return page.replace("/*data*/", charts.embedded(data))  # the last: nothing in it is taken for a place to fill
+    return page.replace("/*data*/", charts.embedded(data))  # last, so that no placeholder in the data is replaced
 
 
 def _part(name: str) -> str:
@@ -139,52 +142,53 @@ def _part(name: str) -> str:
 
 
 def _history(overview: Overview) -> dict[str, list[float | None]]:
-    """Metric -> its value at each step that is shown; None where the step has none, or nothing was replayed in it."""
+    """Metric -> its value at each step shown; None if the step has no value, or nothing was replayed in it."""
     rows = overview.saved.history
     stride = max(1, math.ceil(len(rows) / MAX_POINTS))
-    rows = rows[::-stride][::-1]  # the last step is always there
+    rows = rows[::-stride][::-1]  # always includes the last step
     names = ["step", *(f"bucket_{bucket}" for bucket in range(overview.rollout_n + 1)), *_CURVES]
     curves = {name: [_number(row, name) for row in rows] for name in names}
     return {name: values for name, values in curves.items() if any(value is not None for value in values)}
 
 
 def _number(row: Mapping[str, float], name: str) -> float | None:
-    """A step that replayed nothing reports zeros, which are not measurements."""
-    needs = "candidates_scored" if name in ("chosen_score", "passed_over_score") else "replayed_groups"
-    replays = name.startswith(("replay_age", "ratio_")) or needs == "candidates_scored"
-    if replays and not row.get(needs):
+    """The value of a metric; None for the zeros of a step that replayed nothing, which are not measurements."""
+    if name in ("chosen_score", "passed_over_score") and not row.get("candidates_scored"):
+        return None
+    if name.startswith(("replay_age", "ratio_")) and not row.get("replayed_groups"):
         return None
     value = row.get(name, math.nan)
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _histograms(overview: Overview) -> list[dict[str, Any]]:
-    found = []
+    histograms = []
     for title, unit, values in (
-        ("Ages", "steps since it was written", overview.ages),
+        ("Ages", "steps since it was generated", overview.ages),
         ("Recorded entropies", "mean token entropy, nats", overview.entropies),
         ("Response lengths", "tokens", overview.lengths),
     ):
         known = values[~np.isnan(values)]
         if len(known) == 0:
             continue
-        whole = known.dtype.kind == "i"
-        # bins of whole numbers are as wide as whole numbers: no bar stands for more of them than its neighbour
-        width = max(1, math.ceil((int(known.max()) - int(known.min()) + 1) / MAX_BARS)) if whole else None
-        edges = np.arange(known.min(), known.max() + width + 1, width) if width else MAX_BARS
-        counts, edges = np.histogram(known, edges)
+        whole = known.dtype.kind == "i"  # ages and lengths
+        bins: Any = MAX_BARS
+        if whole:  # bins of an integer width, so that each bar covers equally many integers
+            width = max(1, math.ceil((int(known.max()) - int(known.min()) + 1) / MAX_BARS))
+            bins = np.arange(known.min(), known.max() + width + 1, width)
+        counts, edges = np.histogram(known, bins)
         unknown = len(values) - len(known)
-        found.append(
+        histograms.append(
             {"title": title, "unit": unit, "counts": counts.tolist(), "edges": edges.tolist(), "unknown": unknown}
         )
-    return found
+    return histograms
 
 
 def _trajectories(
-    found: Sequence[Trajectory], now: Sequence[npt.NDArray[np.float32]] | None, decoder: Decoder
+    trajectories: Sequence[Trajectory], now: Sequence[npt.NDArray[np.float32]] | None, decoder: Decoder
 ) -> list[dict[str, Any]]:
     rows = []
-    for index, trajectory in enumerate(found):
+    for index, trajectory in enumerate(trajectories):
         row: dict[str, Any] = {
             "step": trajectory.step,
             "entropy": None if math.isnan(trajectory.entropy) else round(trajectory.entropy, 5),
@@ -202,6 +206,6 @@ def _trajectories(
 
 
 def _thousandths(log_probs_T: npt.NDArray[np.float32]) -> list[int]:
-    """Negative log-probs in thousandths of a nat: most are a digit or two in the page."""
+    """Negative log-probs in thousandths of a nat: most take one or two digits in the page."""
     values: list[int] = np.rint(-1000 * log_probs_T.astype(np.float64)).astype(np.int64).tolist()
     return values

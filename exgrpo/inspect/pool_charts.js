@@ -1,6 +1,6 @@
-// Which charts the page has. exgrpo/charts/charts.js draws them; page.js, before this in the page, has the helpers.
+// The page's charts. exgrpo/charts/charts.js draws them; page.js, included before this file, has the helpers.
 
-/** A figure with its caption at the end of the section: what a chart is drawn into. */
+/** Append a figure with its caption to the section; a chart is drawn into it. */
 function figure(section, title, note, wide = false) {
   const caption = make("figcaption", {}, make("b", {}, title), make("span", {}, note));
   const box = make("figure", wide ? { class: "wide" } : {}, caption);
@@ -8,7 +8,7 @@ function figure(section, title, note, wide = false) {
   return box;
 }
 
-/** Metrics of the history over its steps: those of [name, metric] that it has, or nothing at all. */
+/** Draw metrics of the history over steps: the [name, metric] pairs that it has; nothing if it has none. */
 function overTime(title, note, metrics, options = {}) {
   const known = metrics.filter(([, metric]) => data.history[metric]);
   if (known.length === 0) return;
@@ -26,19 +26,19 @@ function drawHistory() {
   const note = `how many of its last ${K} rollouts solved a question of the pool`;
   overTime("Questions by successes", note, buckets, {
     stacked: true,
-    height: Math.max(225, 60 + 16 * buckets.length), // a tip with a line a bucket has room
+    height: Math.max(225, 60 + 16 * buckets.length), // room for a tip with one line per bucket
   });
   overTime("Questions", "in the pool; retired, since every rollout solved them", [
     ["in the pool", "pool_questions"],
     ["retired", "retired_questions"],
   ]);
-  overTime("Ages", "steps since a trajectory was written", [
+  overTime("Ages", "steps since a trajectory was generated", [
     ["pool, median", "age_median"],
     ["pool, 95 %", "age_p95"],
     ["replayed, mean", "replay_age"],
     ["replayed, 95 %", "replay_age_p95"],
   ]);
-  overTime("Selection", "score now (mean token entropy, or perplexity) of candidates, where there were several", [
+  overTime("Selection", "score under the current policy (mean token entropy, or perplexity) of questions with several candidates", [
     ["chosen", "chosen_score"],
     ["passed over", "passed_over_score"],
   ]);
@@ -53,7 +53,7 @@ function drawHistory() {
     ["effective sample size", "ratio_ess"],
     ["beyond 2", "ratio_beyond_2"],
   ], { top: 1 });
-  overTime("Evicted", "trajectories since the start, by the bound that pushed them out", [
+  overTime("Evicted", "trajectories since the start, by the bound that evicted them", [
     ["per question", "evicted_by_question"],
     ["size", "evicted_by_size"],
     ["age", "evicted_by_age"],
@@ -85,6 +85,6 @@ function drawCharts() {
   at("time").replaceChildren();
   at("now").replaceChildren();
   if ((data.history.step ?? []).length > 1) drawHistory();
-  else at("time").append(make("p", { class: "note" }, "This pool has no history: fewer than two steps were noted."));
+  else at("time").append(make("p", { class: "note" }, "This pool has no history: fewer than two steps were recorded."));
   drawHistograms();
 }

@@ -16,7 +16,7 @@ class Question:
 
     Attributes:
         messages: the prompt, before the chat template.
-        gold: the right answer; empty where the row has none.
+        gold: the correct answer; empty if the row has none.
     """
 
     messages: list[dict[str, Any]]
@@ -24,7 +24,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """The last user message, which is what a question's id is the hash of."""
+        """The last user message; a question's id is its hash."""
         users = [message["content"] for message in self.messages if message["role"] == "user"]
         return str(users[-1] if users else self.messages[-1]["content"])
 
@@ -39,27 +39,26 @@ def read_questions(files: Sequence[str]) -> dict[str, Question]:
 
 
 def ids_by_text(questions: dict[str, Question]) -> dict[str, str]:
-    """Hash of a question's text -> its id; they differ where a data file names its questions itself.
+    """Hash of a question's text -> its id; they differ if a data file sets its own ids.
 
-    A text that stands under two ids is left out: nobody could tell which is meant.
+    A text with two ids is left out, since it is ambiguous.
     """
-    found: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for name, question in questions.items():
-        found.setdefault(question_id(question.text), []).append(name)
-    return {text: names[0] for text, names in found.items() if len(names) == 1}
+        ids.setdefault(question_id(question.text), []).append(name)
+    return {text: names[0] for text, names in ids.items() if len(names) == 1}
 
 
 def _rows(path: Path) -> list[tuple[str, Question]]:
     try:
         table = _table(path)
-    except ValueError as error:  # pyarrow's are, too
+    except ValueError as error:  # pyarrow's errors are ValueErrors, too
         raise ValueError(f"{path}: cannot be read ({error})") from error
     if "prompt" not in table.column_names:
         raise ValueError(f"{path}: must have a column prompt; it has {', '.join(table.column_names)}")
     absent: list[Any] = [None] * table.num_rows
-    rewards, extras = (
-        table[name].to_pylist() if name in table.column_names else absent for name in ("reward_model", "extra_info")
-    )
+    rewards = table["reward_model"].to_pylist() if "reward_model" in table.column_names else absent
+    extras = table["extra_info"].to_pylist() if "extra_info" in table.column_names else absent
     rows = []
     for messages, reward, extra in zip(table["prompt"].to_pylist(), rewards, extras, strict=True):
         gold = (reward or {}).get("ground_truth")

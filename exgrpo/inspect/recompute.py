@@ -1,4 +1,4 @@
-"""Log-probs and entropies of responses under a model, as an on-policy sample at temperature 1 would have had them."""
+"""Log-probs and entropies of responses under a model, as for its own samples at temperature 1."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-CHUNK = 256  # tokens whose logits are held at a time: with 150,000 words about half a gigabyte
+CHUNK = 256  # tokens whose logits are in memory at a time: half a gigabyte for a vocabulary of 150,000
 
 
 class LogProbScorer:
-    """A causal language model that scores one response at a time, on a GPU where there is one.
+    """A causal language model that scores one response at a time, on a GPU if there is one.
 
     Args:
-        model: folder in the Hugging Face form, or a name on the hub.
-        vocab_size: the tokenizer's; the model must know as many tokens.
+        model: folder in Hugging Face format, or a name on the hub.
+        vocab_size: the tokenizer's; the model must have at least as many tokens.
 
     Raises:
-        ValueError: it cannot be loaded, or knows fewer tokens.
+        ValueError: the model cannot be loaded, or has fewer tokens.
     """
 
     def __init__(self, model: str, vocab_size: int) -> None:
@@ -26,7 +26,7 @@ class LogProbScorer:
         from transformers import AutoModelForCausalLM
 
         on_gpu = torch.cuda.is_available()
-        dtype = "auto" if on_gpu else torch.float32  # many CPUs compute bfloat16 by way of float32, and slowly
+        dtype = "auto" if on_gpu else torch.float32  # many CPUs emulate bfloat16 slowly through float32
         try:
             self._model = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
             self._model.to("cuda" if on_gpu else "cpu")
@@ -41,11 +41,11 @@ class LogProbScorer:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Natural log-probs and entropies in nats of the response's tokens, [T] each.
 
-        The sequence goes through the model CHUNK tokens at a time, over a cache of keys and values: the logits of a
-        long response with a large vocabulary would not fit.
+        The model processes CHUNK tokens at a time with a KV cache: all logits of a long response with a large
+        vocabulary would not fit into memory.
 
         Args:
-            prompt_P: the prompt's tokens, chat template and all, at least one.
+            prompt_P: the prompt's tokens, including those of the chat template, at least one.
         """
         import torch
 
@@ -56,9 +56,8 @@ class LogProbScorer:
                 chunk = tokens[start : min(start + CHUNK, len(tokens) - 1)]
                 output = self._model(input_ids=chunk[None], past_key_values=cache, use_cache=True)
                 cache = output.past_key_values
-                skip = max(
-                    len(prompt_P) - 1 - start, 0
-                )  # the last token of the prompt predicts the first response token
+                # the last token of the prompt predicts the first response token
+                skip = max(len(prompt_P) - 1 - start, 0)
                 logs = torch.log_softmax(output.logits[0, skip:].float(), dim=-1)
                 targets = tokens[start + 1 + skip : start + 1 + len(chunk)]
                 log_probs.append(logs.gather(-1, targets[:, None])[:, 0])
@@ -67,14 +66,14 @@ class LogProbScorer:
 
 
 def prompt_tokens(tokenizer: Any, messages: list[dict[str, Any]]) -> list[int]:
-    """A prompt as training gives it to the model, with the opening of the answer.
+    """A prompt's tokens as in training, including the generation prompt.
 
     Raises:
-        ValueError: the tokenizer has no chat template, or it refuses these messages.
+        ValueError: the tokenizer has no chat template, or the template fails on these messages.
     """
     try:
         tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-    except Exception as error:  # a template is a program of its author's and raises what it likes
+    except Exception as error:  # a template may raise any error
         raise ValueError(f"the chat template refuses the prompt ({' '.join(str(error).split())[:200]})") from error
     return list(tokens)
 

@@ -1,4 +1,4 @@
-"""A saved pool in one look: what one pass over its trajectories tells, and as text for a terminal."""
+"""Statistics of a saved pool from one pass over its trajectories, and their text for a terminal."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from exgrpo.saved.pool_files import SavedPool
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAR = 40  # columns of the longest bar
-MOST = 5  # questions that are listed
+MOST = 5  # number of questions listed
 
 
 @dataclass(frozen=True)
 class Overview:
-    """Numbers of a saved pool; arrays run over its trajectories, [N], in the order of recording.
+    """Statistics of a saved pool; arrays are [N] over its trajectories, in the order of recording.
 
     Attributes:
         saved: the pool.
-        ages, lengths, entropies: steps since it was written, tokens, nats (NaN if unknown).
-        unrecorded: trajectories without log-probs.
+        ages, lengths, entropies: steps since generation; tokens; nats (NaN if unknown).
+        unrecorded: number of trajectories without log-probs.
         held: question -> its number of trajectories.
-        kept: the trajectories of the questions that were asked for, in the order of recording.
+        kept: the trajectories of the selected questions, in the order of recording.
     """
 
     saved: SavedPool
@@ -54,38 +54,53 @@ class Overview:
         return np.bincount(self.saved.state.buckets, minlength=self.rollout_n + 1).tolist()
 
 
-def look_through(saved: SavedPool, wanted: Container[str]) -> Overview:
-    """One pass over the segments, whose checksums it verifies; the trajectories of `wanted` questions are kept."""
-    step, rows, unrecorded = int(saved.manifest["step"]), list[tuple[int, int, float]](), 0
-    held, kept = Counter[str](), dict[str, list[Trajectory]]()
+def look_through(saved: SavedPool, selected: Container[str]) -> Overview:
+    """One pass over the segments, verifying their checksums; keeps the trajectories of the questions in `selected`."""
+    step = int(saved.manifest["step"])
+    ages: list[int] = []
+    lengths: list[int] = []
+    entropies: list[float] = []
+    unrecorded = 0
+    held: Counter[str] = Counter()
+    kept: dict[str, list[Trajectory]] = {}
     for question, trajectory in saved.trajectories():
-        rows.append((step - trajectory.step, len(trajectory), trajectory.entropy))
+        ages.append(step - trajectory.step)
+        lengths.append(len(trajectory))
+        entropies.append(trajectory.entropy)
         held[question] += 1
         unrecorded += not trajectory.has_log_probs
-        if question in wanted:
+        if question in selected:
             kept.setdefault(question, []).append(trajectory)
-    ages, lengths, entropies = zip(*rows, strict=True) if rows else ((), (), ())
-    arrays = np.array(ages, np.int64), np.array(lengths, np.int64), np.array(entropies, np.float64)
-    return Overview(saved, *arrays, unrecorded, held, kept)
+    return Overview(
+        saved,
+        np.array(ages, np.int64),
+        np.array(lengths, np.int64),
+        np.array(entropies, np.float64),
+        unrecorded,
+        held,
+        kept,
+    )
 
 
 def facts(overview: Overview) -> dict[str, str]:
-    """What the pool is and how much it holds, name -> text."""
-    manifest, count, tokens = overview.saved.manifest, len(overview.lengths), int(overview.lengths.sum())
+    """Origin and size of the pool, name -> text."""
+    manifest = overview.saved.manifest
+    count = len(overview.lengths)
+    tokens = int(overview.lengths.sum())
     identity = {name: str(value)[:12] for name, value in manifest["identity"].items()}
     size = 8 * tokens + 200 * count
     return {
-        "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items()) or "nothing it names",
-        "step": f"{overview.step:,}, {overview.rollout_n} rollouts a question",
+        "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items()) or "nothing named",
+        "step": f"{overview.step:,}, {overview.rollout_n} rollouts per question",
         "holds": f"{len(overview.held):,} questions, {count:,} trajectories, {tokens:,} tokens, {size:,} bytes",
-        "log-probs": f"{count - overview.unrecorded:,} trajectories have theirs, {overview.unrecorded:,} do not",
+        "log-probs": f"{count - overview.unrecorded:,} trajectories with log-probs, {overview.unrecorded:,} without",
         "retired": f"{len(overview.saved.state.retired):,} questions, solved by every rollout",
         "since the start": _counters(manifest["counters"]),
     }
 
 
 def _counters(counters: Mapping[str, int]) -> str:
-    """All that happened since the start of training, in trajectories."""
+    """The counters since the start of training, in trajectories."""
     evicted = {name.removeprefix("evicted_by_"): count for name, count in counters.items() if "evicted_by_" in name}
     by = ", ".join(f"{name} {count:,}" for name, count in evicted.items())
     others = ", ".join(f"{name} {count:,}" for name, count in counters.items() if "evicted_by_" not in name)
@@ -123,7 +138,7 @@ def _quantile_table(overview: Overview) -> Iterator[str]:
 
 
 def _one_line(questions: Mapping[str, Question], question: str) -> str:
-    """The beginning of a question's text; empty where nobody gave the data files."""
+    """The beginning of a question's text; empty if the data files are not known."""
     text = " ".join(questions[question].text.split()) if question in questions else ""
     return printable(text if len(text) <= 60 else f"{text[:59]}…")
 
@@ -131,7 +146,7 @@ def _one_line(questions: Mapping[str, Question], question: str) -> str:
 def question_lines(
     overview: Overview, name: str, questions: Mapping[str, Question], responses: list[str]
 ) -> Iterator[str]:
-    """All there is of one question, to read; `responses` are its kept trajectories, decoded."""
+    """The lines on one question with its trajectories; `responses` are its kept trajectories, decoded."""
     state = overview.saved.state
     bucket = state.buckets[state.questions.index(name)]
     yield f"{'question':16}{name}"

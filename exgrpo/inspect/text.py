@@ -1,4 +1,4 @@
-"""Tokens as text that a person can read, and that does nothing to the terminal or the page it is shown in."""
+"""Tokens as readable text that is safe to show in a terminal or a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-_UNFINISHED = "\ufffd"  # what a decoder makes of bytes that are not yet a character
+_UNFINISHED = "\ufffd"  # a decoder's replacement for bytes that are not a complete character
 
 
 def load_tokenizer(path: str) -> Any:
@@ -20,26 +20,28 @@ def load_tokenizer(path: str) -> Any:
 
 
 class Decoder:
-    """Decodes with special tokens and all, since a trajectory's end token is one of its tokens."""
+    """Decodes tokens including special ones, since a trajectory's end token is one of its tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._window = lru_cache(maxsize=1 << 17)(self._decode)  # of the same few tokens again and again
+        self._window = lru_cache(maxsize=1 << 17)(self._decode)  # the same few tokens recur often
 
     def text(self, tokens_T: Any) -> str:
         """The whole response."""
         return self._decode(tuple(tokens_T.tolist()))
 
     def pieces(self, tokens_T: Any) -> list[str]:
-        """What each token adds to the text, [T]; empty where a character is finished by a later one.
+        """What each token adds to the text, [T]; empty if a later token completes its character.
 
-        A token is decoded behind the one before it, since some tokenizers write a space only between two.
+        A token is decoded together with the one before it, since some tokenizers write a space only between two.
         """
         tokens, pieces = tokens_T.tolist(), []
-        start = done = 0  # tokens[start:done] is the context, written already
+        start = done = 0  # tokens[start:done] is the context, already part of earlier pieces
         for end in range(1, len(tokens) + 1):
-            before, after = self._window(tuple(tokens[start:done])), self._window(tuple(tokens[start:end]))
-            if after.endswith(_UNFINISHED) and end < len(tokens) and end - done < 4:  # UTF-8 has four bytes at most
+            before = self._window(tuple(tokens[start:done]))
+            after = self._window(tuple(tokens[start:end]))
+            may_complete = end < len(tokens) and end - done < 4  # a UTF-8 character has at most four bytes
+            if after.endswith(_UNFINISHED) and may_complete:
                 pieces.append("")
                 continue
             pieces.append(after[len(before) :])
@@ -52,5 +54,5 @@ class Decoder:
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: what would move its cursor or change its colours is spelt out."""
+    """Text for a terminal: characters that would move its cursor or change its colours are escaped."""
     return "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)

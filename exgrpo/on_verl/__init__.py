@@ -1,1 +1,1 @@
-"""Everything that knows verl, beside the trainer and the command: rows, queue, loss, checkpoints, start-up, a CPU."""
+"""Everything that depends on verl besides the trainer and the command: rows, queue, loss, checkpoints, start, CPU."""

@@ -1,6 +1,6 @@
-"""verl's single-turn rollout with a sampling seed of its own for each: a repeated run asks vLLM for the same draws.
+"""verl's single-turn rollout with one sampling seed per rollout: a repeated run requests the same samples from vLLM.
 
-Chosen by ``trainer.rollout_seeded=True`` (exgrpo.preflight.checks.resolve).
+Enabled by ``trainer.rollout_seeded=True`` (exgrpo.preflight.checks.resolve).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-_TRAINING_UID = re.compile(r"\d+q\d+")  # ExperienceMixCollateFn: step and place; verl's own uids are random
+_TRAINING_UID = re.compile(r"\d+q\d+")  # ExperienceMixCollateFn: step and position; verl's own uids are random
 
 
 def sampling_seed(run_seed: int, place: str, session: int) -> int:
-    """31 bits that differ between runs, places in a step and the K rollouts of one place.
+    """A 31-bit seed that differs between runs, places and the K rollouts of one place.
 
-    verl's full_determinism gives all K the same seed, and so the same tokens.
+    verl's full_determinism gives all K rollouts the same seed, and so the same tokens.
     """
     digest = hashlib.sha256(f"{run_seed} {place} {session}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 class SeededAgentLoop(SingleTurnAgentLoop):
-    """For training, a place is the step and the position in its batch; for validation, the question."""
+    """Seeds each rollout by its place: step and position in the batch for training, the question for validation."""
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
         uid = str(kwargs["uid"])

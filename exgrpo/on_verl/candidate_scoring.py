@@ -1,4 +1,4 @@
-"""How the current policy sees the candidates of a step's replayed questions: one log-prob pass of verl's actor."""
+"""Score the candidates of a step's replayed questions under the current policy: one log-prob pass of verl's actor."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SCRATCH = "exgrpo_candidates"  # partition of the queue for rows that are scored
 
 @dataclass(frozen=True)
 class CandidateScorer:
-    """The actor, as ring 0 asks it for views.
+    """verl's actor as the `Look` of exgrpo.experience.choice.
 
     Attributes:
         prompts: question -> its prompt's tokens, int64 [P].
-        compute_log_prob: the actor's; fills ``entropy`` and ``log_probs`` of the rows it is given.
-        ranks: data-parallel ranks that share the rows.
+        compute_log_prob: the actor's method; fills ``entropy`` and ``log_probs`` of the rows of a batch.
+        ranks: number of data-parallel ranks that share the rows.
         micro_batch: each rank's number of rows must be a multiple of it.
         temperature: of the rollouts.
     """
@@ -38,7 +38,7 @@ class CandidateScorer:
     temperature: float
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[View]:
-        """One pass over the candidates, by way of a scratch partition that is empty again afterwards."""
+        """One pass over the candidates, through a scratch partition that is cleared afterwards."""
         rows = [sequence_fields(self.prompts[question], trajectory) for question, trajectory in candidates]
         order = dealt([len(row["input_ids"]) for row in rows], self.ranks, self.ranks * self.micro_batch)
         rows = [rows[position] for position in order]
@@ -48,24 +48,24 @@ class CandidateScorer:
         try:
             extra = {"calculate_entropy": True, "compute_loss": False, "temperature": self.temperature}
             self.compute_log_prob(Batch(keys=keys, tags=tags, partition_id=SCRATCH, extra_info=extra))
-            columns = ["entropy", "log_probs"]
-            data = queue.read(keys, SCRATCH, [*columns, "response_mask"])
-            entropies, log_probs = (
-                response_from_nested(data[name], data["response_mask"]).unbind() for name in columns
-            )
+            data = queue.read(keys, SCRATCH, ["entropy", "log_probs", "response_mask"])
+            entropies = response_from_nested(data["entropy"], data["response_mask"]).unbind()
+            log_probs = response_from_nested(data["log_probs"], data["response_mask"]).unbind()
         finally:
             queue.clear(keys, SCRATCH)
-        seen = dict(zip(order, zip(entropies, log_probs, strict=True), strict=True))
-        pairs = (seen[position] for position in range(len(candidates)))
-        return [View(entropy.float().numpy(), log_prob.float().numpy()) for entropy, log_prob in pairs]
+        views = {
+            position: View(entropies[row].float().numpy(), log_probs[row].float().numpy())
+            for row, position in enumerate(order)
+        }
+        return [views[position] for position in range(len(candidates))]
 
 
 def dealt(lengths: list[int], ranks: int, multiple: int) -> list[int]:
-    """The order in which rows go to the ranks, each of which takes the next equal share: their work is about the same.
+    """Order the rows so that the ranks, each taking the next equal share, get about the same amount of work.
 
     Args:
         lengths: of each row, in tokens.
-        multiple: the number of rows must be a multiple of it, and is made so by repeating the shortest.
+        multiple: the number of rows must be a multiple of it; the shortest row is repeated to make it one.
 
     Returns:
         Positions in ``lengths``, each at least once.

@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 MARKER = "latest_checkpointed_iteration.txt"
-POOL = "experience"  # what a checkpoint of ours has beside verl's files
+POOL = "experience"  # our folder in a checkpoint, besides verl's files
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """The checkpoint of a step, as verl names it."""
+    """The checkpoint folder of a step, by verl's naming."""
     return root / f"global_step_{step}"
 
 
 def marked_step(root: Path) -> int | None:
-    """The step the marker names; None without a marker, or with one that a kill left empty."""
+    """The step that the marker names; None without a marker, or if a kill left it empty."""
     marker = root / MARKER
     text = marker.read_text().strip() if marker.is_file() else ""
     return int(text) if text.isdigit() else None
 
 
 def mend_marker(root: Path) -> int | None:
-    """Rewrite a marker that a kill left empty; the step it names then, None where nothing was to be done.
+    """Rewrite a marker that a kill left empty. Returns the step it then names, or None if nothing had to be done.
 
-    verl writes the marker in place, after everything else of a checkpoint, ``data.pt`` being the last before it: where
-    the marker is empty, the newest checkpoint with a ``data.pt`` is whole.
+    verl writes the marker in place, after everything else of a checkpoint and right after ``data.pt``: if the marker is
+    empty, the newest checkpoint with a ``data.pt`` is complete.
     """
     if not (root / MARKER).is_file() or marked_step(root) is not None:
         return None
@@ -52,18 +52,18 @@ def mend_marker(root: Path) -> int | None:
 
 
 def saved_steps(root: Path) -> list[int]:
-    """Steps that have a folder, whole or not, the latest first."""
+    """Steps that have a folder, complete or not, the latest first."""
     numbers = [path.name.removeprefix("global_step_") for path in root.glob("global_step_*") if path.is_dir()]
     return sorted((int(number) for number in numbers if number.isdigit()), reverse=True)
 
 
 class OpenedExperience(NamedTuple):
-    """What a run begins with.
+    """The replay state that a run starts with.
 
     Attributes:
-        step: the one to go on from; 0 for a new run.
+        step: the step to resume from; 0 for a new run.
         replay: with the pool and the state of that step.
-        folder: saves the pool, and has on disk what it was loaded from.
+        folder: saves the pool; knows the segments on disk that the pool was loaded from.
     """
 
     step: int
@@ -78,16 +78,16 @@ def open_experience(
     questions: Collection[str],
     check: Callable[[Path], None] = lambda folder: None,
 ) -> OpenedExperience:
-    """The experience of the checkpoint to go on from, or that of a new run, which may import a pool.
+    """The experience of the checkpoint to resume from, or of a new run, which may import a pool.
 
     Args:
         trainer: verl's node, for resume_mode, resume_from_path and default_local_dir.
-        identity: what the pool must belong to; of an imported one, the data set and the tokenizer are asked for.
-        questions: ids of the data's.
-        check: raises FileNotFoundError for a checkpoint that lacks what the caller needs of it.
+        identity: what the pool must belong to; for an imported pool only data set and tokenizer are compared.
+        questions: ids of the data set's questions.
+        check: raises FileNotFoundError if a checkpoint lacks something that the caller needs.
 
     Raises:
-        FileNotFoundError, ValueError: as resume_latest, or of the imported pool.
+        FileNotFoundError, ValueError: as resume_latest, or from loading the imported pool.
     """
     pool_folder = PoolFolder()
 
@@ -107,20 +107,20 @@ def open_experience(
             return resumed
     pool = None
     if config.experience_import is not None:
-        belongs = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
-        pool = pool_folder.load(config.experience_import, config, 0, belongs)
+        compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
+        pool = pool_folder.load(config.experience_import, config, 0, compared)
     return OpenedExperience(0, ExperienceReplay(config, questions, pool), pool_folder)
 
 
 def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
-    """What ``load(folder, step)`` makes of the marked checkpoint; None where there is none to go on from.
+    """The result of ``load(folder, step)`` for the marked checkpoint; None if there is no checkpoint to resume from.
 
-    If that one lacks its weights, or its experience is damaged, the latest before it that is whole takes its place: the
-    marker names it from then on, and a warning says so. Nothing is deleted.
+    If the marked checkpoint lacks its weights or its experience is damaged, the latest complete one before it is used
+    instead: the marker names that one from then on, and a warning says so. Nothing is deleted.
 
     Raises:
-        FileNotFoundError, DamagedPool: none is whole; of the marked one.
-        ValueError: the experience is whole but belongs to something else.
+        FileNotFoundError, DamagedPool: no checkpoint is complete; the error of the marked one.
+        ValueError: the experience is intact but belongs to something else.
     """
     mend_marker(root)
     marked = marked_step(root)
@@ -137,7 +137,7 @@ def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
             continue
         if step != marked:
             durable.replace_file(root / MARKER, str(step))
-            logger.warning("going on from step %d instead of step %d, which is left as it is", step, marked)
+            logger.warning("resuming from step %d instead of step %d, which is left as it is", step, marked)
         return loaded
     if first is not None:
         raise first
@@ -145,27 +145,28 @@ def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
 
 
 def _check_whole(root: Path, step: int) -> None:
-    """A checkpoint that verl had not finished, or whose weights are gone, is none to go on from.
+    """FileNotFoundError if verl had not finished this checkpoint, or if its weights are gone.
 
-    verl writes the weights first, each node on its own disk, and data.pt last. Where no step has weights on this disk,
-    they are on those of the actor's nodes; where some step has, this one's must be here too.
+    verl writes the weights first, each node on its own disk, and data.pt last. If no step has weights on this disk,
+    they are on the disks of the actor's nodes; if any step has, this step's must be here too.
     """
     folder = step_folder(root, step)
     if not (folder / "data.pt").exists():
         raise FileNotFoundError(f"{folder} has no data.pt: verl had not finished it")
     if (folder / "actor").exists():
         return
-    other = next((other for other in saved_steps(root) if (step_folder(root, other) / "actor").exists()), None)
-    if other is not None:
-        raise FileNotFoundError(f"{folder} has no actor, though step {other} has: its weights were deleted")
+    with_weights = [other for other in saved_steps(root) if (step_folder(root, other) / "actor").exists()]
+    if with_weights:
+        raise FileNotFoundError(f"{folder} has no actor, though step {with_weights[0]} has: its weights were deleted")
     logger.warning("%s has no weights on this disk; they must be on the disks of the actor's nodes", folder)
 
 
 class Rotation:
-    """Deletes the experience of each checkpoint whose weights verl deletes, and of no other.
+    """Deletes the experience of exactly those checkpoints whose weights verl deletes.
 
-    verl keeps the newest ``keep`` of those that its own process has written, and begins a save by deleting what exceeds
-    that. The same count is kept here, since the weights may be on another node's disk, where this process cannot look.
+    verl keeps the newest ``keep`` checkpoints that its own process has written, and begins a save by deleting any older
+    ones. This class counts the same way, since the weights may be on another node's disk, which this process cannot
+    see.
 
     Args:
         root: the folder of the checkpoints.
@@ -173,10 +174,12 @@ class Rotation:
     """
 
     def __init__(self, root: Path, keep: int | None):
-        self._root, self._keep, self._saved = root, keep, list[int]()
+        self._root = root
+        self._keep = keep
+        self._saved: list[int] = []
 
     def make_room(self, step: int) -> None:
-        """Call just before verl saves ``step``: what verl deletes then cannot be resumed from anyway."""
+        """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be resumed from anyway."""
         surplus = max(0, len(self._saved) + 1 - self._keep) if self._keep else 0
         for old in self._saved[:surplus]:
             shutil.rmtree(step_folder(self._root, old) / POOL, ignore_errors=True)

@@ -10,9 +10,9 @@ from exgrpo.experience.question_id import row_question_id
 
 
 class RLHFDatasetWithExperience(RLHFDataset):
-    """Each row also carries ``question_id``, by which the experience pool knows it from run to run.
+    """Adds ``question_id`` to each row, the key of the question in the experience pool across runs.
 
-    verl's own ``index`` is no identity: it is 0 wherever a file does not give one.
+    verl's own ``index`` is not an identity: it is 0 for every row of a file without one.
     """
 
     def __getitem__(self, item: int) -> dict[str, Any]:
@@ -21,7 +21,7 @@ class RLHFDatasetWithExperience(RLHFDataset):
         return row
 
     def question_ids(self) -> list[str]:
-        """The id of every row that is left after verl's length filter, in order."""
+        """The id of every row that passed verl's length filter, in order."""
         prompts = self.dataframe[self.prompt_key]
         extras = self.dataframe["extra_info"] if "extra_info" in self.dataframe.column_names else [None] * len(self)
         return [row_question_id(extra, prompt) for extra, prompt in zip(extras, prompts, strict=True)]

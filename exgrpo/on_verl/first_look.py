@@ -1,4 +1,4 @@
-"""What is trained, shown once at the start of a run: the first prompt, and the first response with its reward."""
+"""Printed once at the start of a run: the first prompt, and the first response with its reward."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import split_key
 from exgrpo.prompts import render, token_count
 
-MAX_CHARACTERS = 4_000  # of a text; of a longer one its two ends are shown
+MAX_CHARACTERS = 4_000  # of a text; a longer one is shortened to its two ends
 
 
 def first_prompt(dataset: RLHFDataset, tokenizer: Any) -> str:
-    """The data's first question as the model will be shown it, special tokens and all."""
+    """The data set's first question as the model will see it, including special tokens."""
     messages = dataset[0]["raw_prompt"]
     prompt = render(tokenizer, messages, **dataset.apply_chat_template_kwargs)
     return f"exgrpo: the data's first prompt, {token_count(tokenizer, prompt)} tokens:\n{clipped(prompt)}"
 
 
 def first_response(batch: Batch, tokenizer: Any) -> str:
-    """The step's first rollout, in the order of its questions: what was shown, what was written, and its reward."""
+    """The step's first rollout, in the order of its questions: prompt, response and reward."""
     key = min(batch.keys, key=split_key)
     row = queue.read([key], batch.partition_id, ["prompts", "responses", "rm_scores"])
     prompt, response, scores = (row[name].unbind()[0] for name in ("prompts", "responses", "rm_scores"))
@@ -34,7 +34,7 @@ def first_response(batch: Batch, tokenizer: Any) -> str:
 
 
 def clipped(text: str) -> str:
-    """The text, or its two ends and how much between them is not shown."""
+    """The text, or its two ends and the number of characters left out between them."""
     if len(text) <= MAX_CHARACTERS:
         return text
     half = MAX_CHARACTERS // 2

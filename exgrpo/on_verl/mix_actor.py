@@ -1,10 +1,10 @@
-"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, and the update: its entropy bonus and sums.
+"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, its entropy bonus, and the update.
 
 Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
 
-A policy loss registered with verl never sees the batch; its only per-token argument is ``rollout_is_weights``. The
-trainer carries the phase code of each token there (:mod:`exgrpo.on_verl.phase`), so rollout correction is refused
-together with replay.
+A policy loss registered with verl never sees the batch; its only free per-token argument is ``rollout_is_weights``.
+The trainer passes the phase code of each token there (:mod:`exgrpo.on_verl.phase`), so rollout correction cannot be
+combined with replay.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.phase import ON_POLICY, REPLAYED
 from exgrpo.on_verl.released_scale import RELEASED_GPUS
 
-# of LossSettings, PPO's clip range is verl's own setting elsewhere
-_OURS = [each for each in fields(LossSettings) if not each.name.startswith("cliprange_")]
+# all of LossSettings but PPO's clip range, which is a setting of verl's actor
+_OURS = [setting for setting in fields(LossSettings) if not setting.name.startswith("cliprange_")]
 MixPolicyLossConfig = make_dataclass(
     "MixPolicyLossConfig",
-    [("entropy_agg", str, "verl"), *((each.name, each.type, each.default) for each in _OURS)],
+    [("entropy_agg", str, "verl"), *((setting.name, setting.type, setting.default) for setting in _OURS)],
     bases=(PolicyLossConfig,),
     namespace={
         "__module__": __name__,
         "__doc__": """verl's policy-loss settings and those of exgrpo.loss_settings.LossSettings, by the same names.
 
-    ``entropy_agg`` is how token entropies make the entropy bonus: ``verl``, as the token losses make the loss, or
+    ``entropy_agg`` is how token entropies are aggregated into the entropy bonus: ``verl``, like the token losses, or
     ``released``, see exgrpo.on_verl.released_scale.
     """,
     },
@@ -46,7 +46,7 @@ MixPolicyLossConfig = make_dataclass(
 
 @dataclass
 class SkipFSDPOptimizerConfig(FSDPOptimizerConfig):
-    """verl's FSDP optimizer settings and ``skip_grad_bound``: an update above that gradient norm is not made."""
+    """verl's FSDP optimizer settings and ``skip_grad_bound``: updates above that gradient norm are skipped."""
 
     skip_grad_bound: float | None = None
 
@@ -61,12 +61,12 @@ def compute_policy_loss_exgrpo(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The mixed objective of ExGRPO (section 3.3), aggregated as ``loss_agg_mode`` says.
+    """The mixed objective of ExGRPO (section 3.3), aggregated by ``loss_agg_mode``.
 
     Args:
-        old_log_prob: [B, T] log-probs of the policy that wrote the tokens: this step's for fresh rows, the recorded
-            ones for replayed rows.
-        rollout_is_weights: [B, T] phase codes, see the module docstring; verl names this argument.
+        old_log_prob: [B, T] log-probs of the policy that generated the tokens: this step's for fresh rows, the
+            recorded ones for replayed rows.
+        rollout_is_weights: [B, T] phase codes, see the module docstring; the argument's name is verl's.
     """
     phase = torch.full_like(log_prob, ON_POLICY) if rollout_is_weights is None else rollout_is_weights
     loss_config = config.policy_loss
@@ -74,27 +74,27 @@ def compute_policy_loss_exgrpo(
     settings = LossSettings(
         cliprange_low=config.clip_ratio_low,
         cliprange_high=config.clip_ratio_high,
-        **{each.name: getattr(loss_config, each.name) for each in _OURS},
+        **{setting.name: getattr(loss_config, setting.name) for setting in _OURS},
     )
-    settings = settings if mixed else replace(settings, loss_remove_clip=False)  # delayed start: plain PPO until then
+    if not mixed:  # delayed start: plain PPO until mixing begins
+        settings = replace(settings, loss_remove_clip=False)
     token_losses, sums = token_losses_and_sums(
         log_prob, old_log_prob, advantages, phase == REPLAYED, response_mask, settings
     )
     loss = agg_loss(
         loss_mat=token_losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info
     )
-    values = torch.stack([value.double() for value in sums.values()]).tolist()  # the device is asked once
-    return loss, {
-        f"actor/{name}" if name == MAXIMUM else SUM + name: value for name, value in zip(sums, values, strict=True)
-    }
+    values = torch.stack([value.double() for value in sums.values()]).tolist()  # one transfer from the device
+    names = [f"actor/{name}" if name == MAXIMUM else SUM + name for name in sums]
+    return loss, dict(zip(names, values, strict=True))
 
 
 def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's actor loss with the released entropy bonus: each micro-batch's mean over tokens, added, over 8.
+    """verl's actor loss with the released entropy bonus: the sum over micro-batches of their token means, divided by 8.
 
     Args:
-        loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned as it is unless its configuration
-            says ``policy_loss.entropy_agg=released``.
+        loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned unchanged unless its configuration
+            has ``policy_loss.entropy_agg=released``.
     """
     config = loss_function.keywords["config"]  # type: ignore[attr-defined]
     if getattr(config.policy_loss, "entropy_agg", "verl") != "released":
@@ -108,7 +108,7 @@ def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., An
         mask = data.select("response_mask").to_padded_tensor()["response_mask"].bool()
         total = torch.where(mask, no_padding_2_padding(model_output["entropy"], data), 0.0).sum()
         tokens = mask.sum()
-        # FSDP takes the mean over ranks, the release over its GPUs
+        # FSDP averages over ranks, the released code over its 8 GPUs
         bonus = total / tokens.clamp(min=1) * (data["dp_size"] / RELEASED_GPUS)
         metrics[SUM + ENTROPY] = Metric(AggregationType.SUM, total)
         metrics[SUM + ENTROPY_TOKENS] = Metric(AggregationType.SUM, tokens)
@@ -118,13 +118,16 @@ def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., An
 
 
 def add_up(metrics: dict[str, Any]) -> None:
-    """Have verl add sums over micro-batches and take the greatest of maxima, in place; it would average them all."""
-    kinds = {f"actor/{MAXIMUM}": AggregationType.MAX}
-    for name, found in metrics.items():
-        kind = AggregationType.SUM if name.startswith(SUM) else kinds.get(name)
-        if kind is not None:
-            metrics[name] = Metric(kind)
-            metrics[name].extend(found.values)
+    """Mark sums to be added over micro-batches and maxima to be maximised, in place; verl would average them all."""
+    for name, metric in metrics.items():
+        if name.startswith(SUM):
+            kind = AggregationType.SUM
+        elif name == f"actor/{MAXIMUM}":
+            kind = AggregationType.MAX
+        else:
+            continue
+        metrics[name] = Metric(kind)
+        metrics[name].extend(metric.values)
 
 
 @EngineRegistry.register(
@@ -133,7 +136,7 @@ def add_up(metrics: dict[str, Any]) -> None:
 class SkippingFSDPEngine(FSDPEngineWithLMHead):
     """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_bound`` is skipped and counted.
 
-    Chosen by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
+    Selected by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
     """
 
     def optimizer_step(self) -> torch.Tensor:
@@ -141,7 +144,7 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         self._skipped = False
         if limit is None:
             return super().optimizer_step()
-        norm = self._gradient_norm()  # verl clips and steps in one call, too late to say no
+        norm = self._gradient_norm()  # verl clips and steps in one call, too late to skip the update
         if torch.isfinite(norm) and norm > limit:
             self._skipped = True
             self.optimizer.zero_grad()
@@ -149,15 +152,16 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         return super().optimizer_step()
 
     def _gradient_norm(self) -> torch.Tensor:
-        """The norm over all ranks of gradients that are left as they are."""
-        if hasattr(self.module, "clip_grad_norm_"):  # FSDP1 knows its shards
+        """The gradient norm over all ranks; the gradients are not changed."""
+        if hasattr(self.module, "clip_grad_norm_"):  # FSDP1's own, which sums over shards
             return self.module.clip_grad_norm_(float("inf"))
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def train_batch(self, data: Any, loss_function: Any) -> Any:
         outputs = super().train_batch(data, with_released_entropy(loss_function))
         if self.is_mp_src_rank_with_outputs():
             add_up(outputs["metrics"])
-            outputs["metrics"]["skipped_update"] = [float(self._skipped)]  # a list, as of micro-batches
+            outputs["metrics"]["skipped_update"] = [float(self._skipped)]  # a list, like the micro-batches' metrics
         return outputs

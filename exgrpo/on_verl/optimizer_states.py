@@ -1,4 +1,4 @@
-"""Optimizer states are two thirds of a checkpoint and of use only for going on from it: of old ones they are deleted.
+"""Delete the optimizer states of old checkpoints: two thirds of a checkpoint's size, needed only to resume from it.
 
 The driver decides, once a checkpoint is marked as the latest: it notes in each older folder that its states are gone,
 then every node deletes the files on its own disk. A kill in between leaves files that the next call deletes.
@@ -14,13 +14,13 @@ from typing import Any
 from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder
 from exgrpo.saved import durable
 
-FILES = "*/optim_world_size_*_rank_*.pt"  # in a checkpoint's folder, by verl's FSDP checkpoint manager
+FILES = "*/optim_world_size_*_rank_*.pt"  # in a checkpoint's folder, written by verl's FSDP checkpoint manager
 NOTE = "optimizer_states_deleted"
 logger = logging.getLogger(__name__)
 
 
 def delete_old(root: Path, keep: int, everywhere: Callable[[str, list[int]], None]) -> list[int]:
-    """Keep those of the last ``keep`` whole checkpoints up to the marked one; returns the steps that have lost theirs.
+    """Keep the states of the last ``keep`` complete checkpoints up to the marked one; returns the steps without states.
 
     Args:
         root: the folder of the checkpoints, the same path on every node.
@@ -31,8 +31,8 @@ def delete_old(root: Path, keep: int, everywhere: Callable[[str, list[int]], Non
     if marked is None:
         return []
     folders = {step: step_folder(root, step) for step in saved_steps(root) if step <= marked}
-    whole = [step for step, folder in folders.items() if (folder / "data.pt").exists() and not are_deleted(folder)]
-    old = [step for step in folders if step not in whole[:keep]]
+    complete = [step for step, folder in folders.items() if (folder / "data.pt").exists() and not are_deleted(folder)]
+    old = [step for step in folders if step not in complete[:keep]]
     for step in old:
         if not are_deleted(folders[step]):
             durable.replace_file(folders[step] / NOTE, "see trainer.max_optim_to_keep\n")
@@ -42,28 +42,27 @@ def delete_old(root: Path, keep: int, everywhere: Callable[[str, list[int]], Non
 
 
 def expect_new(folder: Path) -> None:
-    """Call before a step is saved: a folder that an earlier run left behind gets new states."""
+    """Call before a step is saved: a folder left by an earlier run will get new states."""
     (folder / NOTE).unlink(missing_ok=True)
 
 
 def delete(root: str, steps: Sequence[int]) -> None:
-    """Delete what this machine has of the optimizer states of these steps."""
+    """Delete the optimizer states of these steps on this machine's disk."""
     for step in steps:
         for file in step_folder(Path(root), step).glob(FILES):
             file.unlink(missing_ok=True)  # another node of a shared disk may be faster
 
 
 def delete_on_all_nodes(root: str, steps: list[int]) -> None:
-    """`delete` on every node of the Ray cluster; one that fails is warned of, and asked again after the next save."""
+    """Run `delete` on every node of the Ray cluster; a failing node is logged and tried again after the next save."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0)(delete)
     for node in [node["NodeID"] for node in ray.nodes() if node["Alive"]]:
+        on_node = NodeAffinitySchedulingStrategy(node, soft=False)
         try:
-            ray.get(
-                task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(root, steps)
-            )
+            ray.get(task.options(scheduling_strategy=on_node).remote(root, steps))
         except (ray.exceptions.RayError, OSError) as error:
             logger.warning("optimizer states of steps %s are not deleted on node %s: %s", steps, node, error)
 
@@ -74,21 +73,21 @@ def are_deleted(folder: Path) -> bool:
 
 
 def check(folder: Path) -> None:
-    """Raise FileNotFoundError if this checkpoint's optimizer states are deleted: verl would fail in its workers."""
+    """FileNotFoundError if this checkpoint's optimizer states are deleted; otherwise verl would fail in its workers."""
     if are_deleted(folder):
         raise FileNotFoundError(
             f"{folder}: its optimizer states were deleted (trainer.max_optim_to_keep); with "
-            "actor_rollout_ref.actor.checkpoint.load_contents=[model,extra] a new optimizer goes on from its weights"
+            "actor_rollout_ref.actor.checkpoint.load_contents=[model,extra] training resumes with a new optimizer"
         )
 
 
 def check_if_loaded(load_contents: Collection[str]) -> Callable[[Path], None]:
-    """`check`, or nothing where ``load_contents`` (verl's) says that the optimizer is not loaded."""
+    """`check`, or no check if verl's ``load_contents`` does not load the optimizer."""
     return check if "optimizer" in load_contents else lambda folder: None
 
 
 def verify(trainer: Mapping[str, Any], load_contents: Collection[str]) -> None:
-    """Check the checkpoint that the run would go on from.
+    """Check the checkpoint that the run would resume from.
 
     Raises:
         ValueError, FileNotFoundError: in one line.

@@ -1,6 +1,6 @@
-"""The one file that knows TransferQueue, by which verl's V1 trainer hands rows between processes.
+"""The only file that uses TransferQueue, through which verl's V1 trainer passes rows between processes.
 
-Imports nothing of verl, so that the queue can start while verl is being imported.
+Does not import verl, so that the queue can start while verl is being imported.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the qu
 
 
 def start(config: DictConfig) -> None:
-    """Start the queue as verl's runner is about to, which then finds it and attaches to it."""
+    """Start the queue with the same settings as verl's runner would; the runner then attaches to it."""
     settings = OmegaConf.create(OmegaConf.to_container(config.transfer_queue, resolve=True))
     settings.enable = True
     tq.init(settings)
 
 
 def read(keys: Sequence[str], partition: str, fields: Sequence[str] | None = None) -> TensorDict:
-    """These fields of rows, or all of them. A call costs 10 ms."""
+    """These fields of rows; default: all fields. A call costs 10 ms."""
     select: dict[str, Any] = {} if fields is None else {"select_fields": list(fields)}
     return tq.kv_batch_get(keys=list(keys), partition_id=partition, **select)
 
@@ -32,7 +32,7 @@ def read(keys: Sequence[str], partition: str, fields: Sequence[str] | None = Non
 def write(
     keys: Sequence[str], partition: str, fields: TensorDict, tags: Sequence[dict[str, Any]] | None = None
 ) -> Batch:
-    """Write fields of rows, with tags for new ones. A field that only some rows have is lost to reads of all."""
+    """Write fields of rows, with tags for new rows. A field that only some rows have is missing when all are read."""
     with_tags: dict[str, Any] = {} if tags is None else {"tags": list(tags)}
     return tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields, **with_tags)
 

@@ -1,7 +1,7 @@
-"""What a step of replay does to verl's TransferQueue: each function one round of reading, computing and writing back.
+"""What a step of replay does to verl's TransferQueue: each function reads, computes and writes back once.
 
-The trainer says when (:mod:`exgrpo.mix_trainer_experience`); these functions say what. They own no state: the pool, the
-generator and the worker group are handed in.
+The trainer decides when to call them (:mod:`exgrpo.mix_trainer_experience`). They own no state: everything they use is
+an argument.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from exgrpo.on_verl.rows import FreshRow, replayed_row, replayed_tag, split_key
 
 
 def in_order(batch: Batch) -> Batch:
-    """The batch in the order of its prompts and sessions, whatever order generation finished in."""
+    """The batch in the order of its prompts and sessions, regardless of the order in which generation finished."""
     batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
     return batch
 
 
 class Sibling(NamedTuple):
-    """A fresh rollout of a replayed question: its row and its tag, as they are in the queue."""
+    """A fresh rollout of a replayed question: its row and its tag in the queue."""
 
     row: Mapping[str, Any]
     tag: dict[str, Any]
 
 
 def first_siblings(batch: Batch, uids: Collection[str]) -> dict[str, Sibling]:
-    """uid -> the first of its fresh rows; a uid all of whose rollouts failed is absent."""
-    found: dict[str, int] = {}
+    """uid -> its first fresh row; a uid whose rollouts all failed is absent."""
+    first: dict[str, int] = {}  # uid -> position in the batch
     for position, key in enumerate(batch.keys):
         uid = split_key(key)[0]
         if uid in uids:
-            found.setdefault(uid, position)
-    if not found:
+            first.setdefault(uid, position)
+    if not first:
         return {}
-    keys = [batch.keys[position] for position in found.values()]
-    rows = queue.read(keys, batch.partition_id).unbind(0)  # each row[i] would index every field
-    return {uid: Sibling(row, batch.tags[found[uid]]) for uid, row in zip(found, rows, strict=True)}
+    keys = [batch.keys[position] for position in first.values()]
+    rows = queue.read(keys, batch.partition_id).unbind(0)  # rows[i] would index every field
+    return {uid: Sibling(row, batch.tags[first[uid]]) for uid, row in zip(first, rows, strict=True)}
 
 
 def inject(batch: Batch, siblings: Mapping[str, Sibling], chosen: Mapping[str, Trajectory], session: int) -> Batch:
@@ -68,25 +68,28 @@ def inject(batch: Batch, siblings: Mapping[str, Sibling], chosen: Mapping[str, T
 
 
 def scored_rows(batch: Batch, rollout_log_probs: bool) -> TensorDict:
-    """What replay looks at in a step's rows after the log-prob pass, in one read."""
+    """The fields of a step's rows that replay needs after the log-prob pass, in one read."""
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
     fields += ["rollout_log_probs"] if rollout_log_probs else []
     return queue.read(batch.keys, batch.partition_id, fields)
 
 
 def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
-    """The rows that this step generated, as the pool is told of them."""
+    """The rows that this step generated, in the form from which the pool's groups are made."""
     questions = list(rows["question_id"])
-    tensors = {name: rows[name].unbind() for name in ("rm_scores", "responses", "old_log_probs", "entropy")}
+    scores = rows["rm_scores"].unbind()
+    responses = rows["responses"].unbind()
+    log_probs = rows["old_log_probs"].unbind()
+    entropies = rows["entropy"].unbind()
     masks = rows["response_mask"].unbind()
     return [
         FreshRow(
             uid=split_key(batch.keys[i])[0],
             question=questions[i],
-            reward=float(tensors["rm_scores"][i].sum()),
-            tokens=tensors["responses"][i].numpy(),
-            log_probs=tensors["old_log_probs"][i].float().numpy(),
-            entropies=tensors["entropy"][i].float().numpy(),
+            reward=float(scores[i].sum()),
+            tokens=responses[i].numpy(),
+            log_probs=log_probs[i].float().numpy(),
+            entropies=entropies[i].float().numpy(),
             loss_mask=masks[i].numpy(),
         )
         for i in fresh_positions(batch)
@@ -99,49 +102,54 @@ def fresh_positions(batch: Batch) -> list[int]:
 
 
 def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
-    """verl's comparison of rollout and actor log-probs, of fresh rows only: a replayed row has another author."""
+    """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote the replayed ones."""
     padded = rows.select("responses", "response_mask", "rollout_log_probs", "old_log_probs").to_padded_tensor()
     metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded[fresh_positions(batch)]))
     return metrics
 
 
 def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
-    """log pi_now - log pi_past of all replayed tokens whose log-probs were recorded, [tokens], before any update."""
-    now = rows["old_log_probs"].unbind()
-    chosen = _replayed_rows(batch, replayed)
-    logs = [
-        trajectory.of_actions(now[i].float().numpy() - trajectory.log_probs)
-        for i, trajectory in chosen.items()
+    """log pi_current - log pi_past of all replayed tokens with recorded log-probs, [tokens], before any update."""
+    current = rows["old_log_probs"].unbind()
+    ratios = [
+        trajectory.of_actions(current[i].float().numpy() - trajectory.log_probs)
+        for i, trajectory in _replayed_rows(batch, replayed).items()
         if trajectory.has_log_probs
     ]
-    return np.concatenate(logs) if logs else np.empty(0, np.float32)
+    return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
 
 
 def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], missing: str) -> None:
-    """Replayed rows get the log-probs of the policy that wrote them as ``old_log_probs`` (pi_past of equation 4).
+    """Write the log-probs of the policy that generated a replayed row as its ``old_log_probs`` (pi_past, equation 4).
 
-    Those that nobody recorded are 0 where ``missing`` is ``one``; where it is ``current``, this step's stay.
+    For a trajectory without recorded log-probs they become 0 if ``missing`` is ``one``; if it is ``current``, the row
+    keeps this step's.
     """
-    chosen = _replayed_rows(batch, replayed)
-    chosen = {i: trajectory for i, trajectory in chosen.items() if trajectory.has_log_probs or missing == "one"}
-    if not chosen:
+    overwritten = {
+        i: trajectory
+        for i, trajectory in _replayed_rows(batch, replayed).items()
+        if trajectory.has_log_probs or missing == "one"
+    }
+    if not overwritten:
         return
-    recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in chosen.values()]
-    fields = TensorDict({"old_log_probs": torch.nested.as_nested_tensor(recorded, layout=torch.jagged)}, len(chosen))
-    queue.write([batch.keys[i] for i in chosen], batch.partition_id, fields)
+    recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in overwritten.values()]
+    nested = torch.nested.as_nested_tensor(recorded, layout=torch.jagged)
+    fields = TensorDict({"old_log_probs": nested}, len(overwritten))
+    queue.write([batch.keys[i] for i in overwritten], batch.partition_id, fields)
 
 
 def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> Batch:
-    """Write the phase code of every token of every row, padding included: a field some rows lack is never read."""
-    codes = [
-        torch.full((len(mask),), replayed if tag.get("is_replayed") else fresh, dtype=torch.float32)
-        for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True)
-    ]
-    fields = TensorDict({"rollout_is_weights": torch.nested.as_nested_tensor(codes, layout=torch.jagged)}, len(codes))
+    """Write the phase code of every token of every row, padding included: a field that some rows lack is never read."""
+    codes = []
+    for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True):
+        code = replayed if tag.get("is_replayed") else fresh
+        codes.append(torch.full((len(mask),), code, dtype=torch.float32))
+    nested = torch.nested.as_nested_tensor(codes, layout=torch.jagged)
+    fields = TensorDict({"rollout_is_weights": nested}, len(codes))
     return queue.write(batch.keys, batch.partition_id, fields)
 
 
 def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:
-    """Position in the batch -> the trajectory that stands there."""
+    """Position in the batch -> the replayed trajectory of that row."""
     marked = [i for i, tag in enumerate(batch.tags) if tag.get("is_replayed") and not tag.get("is_padding")]
     return {i: replayed[split_key(batch.keys[i])[0]] for i in marked}

@@ -2,10 +2,10 @@
 
 The released run sums the token losses of each GPU's rows, divides by the longest response allowed and averages over its
 8 GPUs; ``clip_grad`` 1.0 and ``skip_grad_bound`` 500 belong to that scale. Its entropy bonus is the mean over response
-tokens of each micro-batch, added up over micro-batches and averaged over the 8 GPUs. Here both are sums over the whole
-mini-batch divided by 8, whatever number of GPUs holds the rows.
+tokens of each micro-batch, summed over micro-batches and averaged over the 8 GPUs. Here both are sums over the whole
+mini-batch divided by 8, regardless of the number of GPUs.
 
-verl's ``seq-mean-token-sum-norm`` divides the sum of token losses by the rows of a mini-batch and by
+verl's ``seq-mean-token-sum-norm`` divides the sum of token losses by the number of rows of a mini-batch and by
 ``actor.loss_scale_factor``, so that a factor of length * 8 / rows gives the released sum.
 """
 
@@ -18,18 +18,18 @@ ENTROPY_AGGS = ("verl", "released")
 
 
 def released_scale(response_length: int, rows: int) -> float:
-    """The ``actor.loss_scale_factor`` under which verl's loss is the released one.
+    """The ``actor.loss_scale_factor`` with which verl's loss equals the released one.
 
     Args:
         response_length: longest response allowed, in tokens (``data.max_response_length``).
-        rows: rollouts of a mini-batch on all GPUs together (``ppo_mini_batch_size`` prompts times ``rollout.n``).
+        rows: rollouts of a mini-batch over all GPUs (``ppo_mini_batch_size`` prompts times ``rollout.n``).
     """
     scale = response_length * RELEASED_GPUS / rows
     return int(scale) if scale.is_integer() else scale
 
 
 def register() -> None:
-    """Make ``${exgrpo.released_scale:}`` known to configurations; it reads the keys above from the whole of one."""
+    """Register the resolver ``${exgrpo.released_scale:}``; it reads the keys above from the configuration's root."""
     OmegaConf.register_new_resolver("exgrpo.released_scale", _of, replace=True)
 
 
@@ -40,10 +40,10 @@ def _of(*, _root_: DictConfig) -> float:
 
 
 def check(config: DictConfig) -> None:
-    """ValueError, one line, for a ``policy_loss.entropy_agg`` that is unknown or cannot work."""
+    """ValueError, in one line, for a ``policy_loss.entropy_agg`` that is unknown or cannot work."""
     key = "actor_rollout_ref.actor.policy_loss.entropy_agg"
     value = OmegaConf.select(config, key)
     if value not in ENTROPY_AGGS:
         raise ValueError(f"{key}={value}: must be one of {', '.join(ENTROPY_AGGS)}")
     if value == "released" and OmegaConf.select(config, "distillation.enabled"):
-        raise ValueError(f"{key}=released: must be verl with distillation.enabled=True, whose loss is another")
+        raise ValueError(f"{key}=released: must be verl with distillation.enabled=True, which uses another loss")

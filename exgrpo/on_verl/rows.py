@@ -1,4 +1,4 @@
-"""Rows of verl's TransferQueue to the pool's types and back. No queue is touched here."""
+"""Convert rows of verl's TransferQueue to the pool's types and back, without accessing the queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def split_key(key: str) -> tuple[str, int, int]:
-    """``{uid}_{session}_{output}`` of a rollout's key, as verl's agent loop writes it."""
+    """The parts of a rollout's key ``{uid}_{session}_{output}``, as verl's agent loop writes it."""
     uid, session, output = key.rsplit("_", 2)
     return uid, int(session), int(output)
 
@@ -42,7 +42,7 @@ def sequence_fields(prompt: torch.Tensor, trajectory: Trajectory) -> dict[str, t
 
 
 def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: int) -> dict[str, Any]:
-    """The row that puts ``trajectory`` into its question's group: a fresh sibling's, so that the schema cannot drift.
+    """The row that adds ``trajectory`` to its question's group: a copy of a fresh sibling, to keep verl's schema.
 
     Tokens, log-probs, mask and reward are the trajectory's, everything else is the sibling's.
     """
@@ -63,7 +63,7 @@ def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: in
 
 
 def replayed_tag(sibling: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
-    """The queue's tag of a replayed row; its staleness is that of the trajectory, by the weights that wrote it."""
+    """The queue's tag of a replayed row; its staleness is the trajectory's, by the weights that generated it."""
     length = len(trajectory.tokens)
     tag = dict(sibling, response_len=length, seq_len=sibling["prompt_len"] + length, is_replayed=True)
     tag["min_global_steps"] = tag["max_global_steps"] = trajectory.step - 1
@@ -75,8 +75,8 @@ class FreshRow:
     """A rollout of this step after the log-prob pass.
 
     Attributes:
-        uid, question: its prompt's, its question's.
-        reward: its whole reward.
+        uid, question: ids of its prompt and its question.
+        reward: the sum of its token rewards.
         tokens, log_probs, entropies, loss_mask: [T], as sampled; natural log; nats; true at the policy's own tokens.
     """
 
@@ -89,7 +89,7 @@ class FreshRow:
     loss_mask: npt.NDArray[Any]
 
     def trajectory(self, step: int, vocab_size: int) -> Trajectory:
-        """ValueError if tokens and log-probs cannot belong together, or the reward is above 1."""
+        """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the reward is above 1."""
         entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
         trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward)
         trajectory.check_vocabulary(vocab_size)
@@ -99,12 +99,12 @@ class FreshRow:
 def rollout_groups(
     rows: Sequence[FreshRow], replayed: Collection[str], step: int, vocab_size: int, threshold: float
 ) -> list[RolloutGroup]:
-    """One group a question, of the step's fresh rows in their order.
+    """One group per question, from the step's fresh rows in their order.
 
-    A success that cannot be a trajectory is refused, with a warning: it counts for difficulty but is not kept.
+    A success that is not a valid trajectory is refused, with a warning: it counts for difficulty but is not stored.
 
     Args:
-        replayed: uids whose group holds a replayed row beside the fresh ones.
+        replayed: uids whose group has a replayed row besides the fresh ones.
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         threshold: a reward above it is a success.
@@ -120,7 +120,7 @@ def rollout_groups(
             try:
                 successes.append(row.trajectory(step, vocab_size))
             except ValueError as error:
-                logger.warning("step %d, question %s: a success is not kept: %s", step, row.question, error)
+                logger.warning("step %d, question %s: a success is not stored: %s", step, row.question, error)
         refused = len(solved) - len(successes)
         replayed_rows = int(uid in replayed)
         groups.append(RolloutGroup(siblings[0].question, len(siblings), tuple(successes), replayed_rows, refused))

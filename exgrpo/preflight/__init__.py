@@ -1,1 +1,1 @@
-"""What is checked, and completed, before Ray starts."""
+"""Checks and completion of the configuration before Ray starts."""

@@ -1,4 +1,4 @@
-"""Relative paths become absolute where the command is given: verl's runner may be on a node with another folder."""
+"""Make relative paths absolute where the command is run: verl's runner may have another working directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from exgrpo.open_table import file_of
 from exgrpo.preflight.train_files import is_local
 
-# one path or a list of them; each is read as a path whether or not it is there
+# one path or a list of them; always treated as paths, whether or not they exist
 _PATHS = [
     "data.train_files",
     "data.val_files",
@@ -21,7 +21,7 @@ _PATHS = [
     "trainer.rollout_data_dir",
     "trainer.validation_data_dir",
 ]
-# these may also be names (of a model hub, of a module): paths where something is there
+# these may also be names (of a model hub, of a module): treated as paths only if they exist
 _PATHS_OR_NAMES = [
     "actor_rollout_ref.model.path",
     "actor_rollout_ref.model.tokenizer_path",
@@ -29,7 +29,7 @@ _PATHS_OR_NAMES = [
     "reward.custom_reward_function.path",
     "trainer.v1.sampler.custom_sampler.path",
 ]
-# rules of somebody else, path/file.py:name
+# references to user-defined rules, path/file.py:name
 _RULES = [
     "trainer.exp_bucket_manager",
     "trainer.exp_metric",
@@ -51,7 +51,9 @@ def make_absolute(config: DictConfig) -> None:
 
 
 def _each(value: Any, change: Callable[[str], str]) -> Any:
-    return [change(str(one)) for one in value] if isinstance(value, list | ListConfig) else change(str(value))
+    if isinstance(value, list | ListConfig):
+        return [change(str(path)) for path in value]
+    return change(str(value))
 
 
 def _absolute(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong before Ray starts, each in one line with key, value and remedy."""
+"""Every error that can be detected before Ray starts, each in one line with key, value and remedy."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from exgrpo.saved.pool_files import MANIFEST, DamagedPool, read_manifest
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
 
-# key, the value it must have, why; asked for with and without replay
+# key, the required value, why; checked with and without replay
 _REQUIRED: list[tuple[str, Any, str]] = [
     ("trainer.use_v1", True, "the older trainer is not supported"),
     ("trainer.v1.trainer_mode", "exgrpo", "asynchronous modes are not supported"),
-    ("model_engine", "dp", "only FSDP's engine knows the loss's and the optimizer's settings"),
+    ("model_engine", "dp", "only FSDP's engine supports the settings of the loss and the optimizer"),
 ]
-# the same, for replay alone
+# the same, checked with replay only
 _REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
     ("algorithm.adv_estimator", "grpo", "a replayed trajectory joins a GRPO group"),
-    ("algorithm.filter_groups.enable", False, "groups that are filtered out cannot be filed by difficulty"),
+    ("algorithm.filter_groups.enable", False, "the pool must see every group, also those that are filtered out"),
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
-    ("algorithm.rollout_correction.rollout_is", None, "its weights travel where the marks of replayed tokens do"),
-    ("algorithm.rollout_correction.rollout_rs", None, "rejected tokens cannot be told from replayed ones"),
-    ("actor_rollout_ref.actor.policy_loss.loss_mode", "exgrpo", "another loss would take replayed tokens for fresh"),
+    ("algorithm.rollout_correction.rollout_is", None, "its weights use the channel of the replayed tokens' marks"),
+    ("algorithm.rollout_correction.rollout_rs", None, "rejected tokens cannot be distinguished from replayed ones"),
+    ("actor_rollout_ref.actor.policy_loss.loss_mode", "exgrpo", "another loss would treat replayed tokens as fresh"),
     ("actor_rollout_ref.rollout.multi_turn.enable", False, "a trajectory is one response"),
     ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
     ("distillation.enabled", False, "replayed rows have no teacher"),
-    ("skip.rollout_tq.enable", False, "rollouts of an earlier run would be filed under other questions"),
+    ("skip.rollout_tq.enable", False, "rollouts of an earlier run would be assigned to other questions"),
     ("data.gen_batch_size", 1, "fresh questions are fetched one by one, so that none is thrown away"),
 ]
 
 
 def verify(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first thing that cannot work; costs well under a second a file."""
+    """Raise ValueError or FileNotFoundError at the first error; takes well under a second per file."""
     rollout_n = config.actor_rollout_ref.rollout.n
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     TrainerKeys.from_mapping(config.trainer)
@@ -71,13 +71,13 @@ def verify(config: DictConfig) -> None:
 
 
 def resolve(config: DictConfig) -> None:
-    """Settings that follow from others: without replay the loss is verl's own; seeded rollouts are an agent loop.
+    """Set what follows from other settings: without replay the loss is verl's own; seeded rollouts use our agent loop.
 
     Paths become absolute, since verl's runner may be on another node.
     """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
-        actor.loss_scale_factor = actor.loss_scale_factor  # the other processes do not know that resolver
+        actor.loss_scale_factor = actor.loss_scale_factor  # resolved now: other processes lack our resolver
         make_absolute(config)
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent
@@ -87,17 +87,17 @@ def resolve(config: DictConfig) -> None:
 
 
 def _required(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
-    for key, wanted, why in table:
+    for key, required, why in table:
         value = OmegaConf.select(config, key)
-        if (value or None) != (wanted or None):
-            raise ValueError(f"{key}={value}: must be {'null' if wanted is None else wanted}; {why}")
+        if (value or None) != (required or None):
+            raise ValueError(f"{key}={value}: must be {'null' if required is None else required}; {why}")
 
 
 def _platform(config: DictConfig) -> None:
-    asked = os.environ.get("VERL_PLATFORM", "")
-    if (config.trainer.device == "cpu") != (asked == "cpu"):
+    platform = os.environ.get("VERL_PLATFORM", "")
+    if (config.trainer.device == "cpu") != (platform == "cpu"):
         raise ValueError(
-            f"trainer.device={config.trainer.device} with VERL_PLATFORM={asked or '(unset)'} in the environment: "
+            f"trainer.device={config.trainer.device} with VERL_PLATFORM={platform or '(unset)'} in the environment: "
             "stack=cpu and VERL_PLATFORM=cpu go together"
         )
 
@@ -108,34 +108,33 @@ def _engine(actor: DictConfig) -> None:
 
 
 def _packages(config: DictConfig) -> None:
-    """A reward that cannot be judged would be 0 for every answer, and the run would train on nothing."""
-    ours = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
-    if ours and importlib.util.find_spec("math_verify") is None:
+    """Without its grader the reward would be 0 for every answer, and the run would learn nothing."""
+    our_reward = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
+    if our_reward and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
     key = "reward.custom_reward_function.reward_kwargs.grader"
     grader = OmegaConf.select(config, key, default=GRADERS[0])
-    if ours and grader not in GRADERS:
+    if our_reward and grader not in GRADERS:
         raise ValueError(f"{key}={grader}: must be one of {', '.join(GRADERS)}")
 
 
 def _attention(config: DictConfig) -> None:
-    """flash-attn may be absent: the registry has its source only. verl divides a sequence over GPUs with it alone."""
-    key, actor = "actor_rollout_ref.model.override_config.attn_implementation", config.actor_rollout_ref.actor
+    """flash-attn may be missing: the registry has only its source. verl's sequence parallelism requires it."""
+    key = "actor_rollout_ref.model.override_config.attn_implementation"
+    actor = config.actor_rollout_ref.actor
     value = str(OmegaConf.select(config, key))
-    if (
-        value == "flash_attention_2"
-        and config.trainer.device != "cpu"
-        and importlib.util.find_spec("flash_attn") is None
-    ):
+    on_gpus = config.trainer.device != "cpu"
+    if value == "flash_attention_2" and on_gpus and importlib.util.find_spec("flash_attn") is None:
         raise ValueError(f"{key}={value}: the package flash-attn is not installed; sdpa works without it")
     for name in ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size"):
-        if (size := OmegaConf.select(actor, name)) > 1 and not value.startswith("flash_attention"):
+        size = OmegaConf.select(actor, name)
+        if size > 1 and not value.startswith("flash_attention"):
             raise ValueError(f"actor_rollout_ref.actor.{name}={size}: must be 1 with attn_implementation={value}")
 
 
 def _rotation(trainer: DictConfig) -> None:
-    """verl deletes the checkpoint before last as soon as the weights of the next are written, before it is marked."""
-    why = "verl would delete the last checkpoint before the new one is marked, and a kill in between loses both"
+    """verl deletes surplus checkpoints once the weights of the next one are written, before that one is marked."""
+    why = "verl would delete the last checkpoint before the new one is marked, and a kill in between would lose both"
     if trainer.get("max_actor_ckpt_to_keep") == 1:
         raise ValueError(f"trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null; {why}")
     if trainer.get("remove_previous_ckpt_in_save"):
@@ -157,7 +156,7 @@ def _files(config: DictConfig) -> None:
 
 
 def _ranks(config: DictConfig) -> None:
-    """verl's FSDP shards are files of one rank each, named by their number; where they are on this disk we look."""
+    """The number of GPUs must be that of the checkpoint; checked if its FSDP shards, one file per rank, are here."""
     trainer, folder = config.trainer, _resumed_folder(config)
     if folder is None:
         return
@@ -165,25 +164,25 @@ def _ranks(config: DictConfig) -> None:
     if saved and trainer.nnodes * trainer.n_gpus_per_node not in saved:
         raise ValueError(
             f"trainer.nnodes={trainer.nnodes} trainer.n_gpus_per_node={trainer.n_gpus_per_node}: {folder} was saved on "
-            f"{max(saved)} GPUs, and verl resumes on the same number only; on another, begin a new run with the "
-            f"weights that python -m verl.model_merger makes and trainer.experience_import={folder / POOL}"
+            f"{max(saved)} GPUs, and verl resumes on the same number only; for another number, start a new run with "
+            f"the weights that python -m verl.model_merger makes and trainer.experience_import={folder / POOL}"
         )
 
 
 def _text_alone(config: DictConfig) -> None:
-    """A replayed row has the token ids of a text, its mask is ones, its positions count from 0."""
+    """Replayed rows are text only: token ids, an attention mask of ones, positions counted from 0."""
     refused = {f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")}
     for path in filter(is_local, _paths(config.data.train_files)):
         names = column_names(path)
         for key, column in refused.items():
             if column in names:
-                raise ValueError(f"{key}={column}: {path} has that column; a replayed trajectory is text alone")
+                raise ValueError(f"{key}={column}: {path} has that column; a replayed trajectory is text only")
         if "agent_name" in names:
             raise ValueError(f"data.train_files: {path} has a column agent_name; all rows must use one agent loop")
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (model / name).is_file():
-            raise ValueError(f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is text alone")
+            raise ValueError(f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is text only")
 
 
 def _loss(actor: DictConfig) -> None:
@@ -192,7 +191,7 @@ def _loss(actor: DictConfig) -> None:
 
 
 def _data_and_checkpoint(config: DictConfig) -> None:
-    """Question ids of the training files: unique, enough of them, and those of the checkpoint to resume from."""
+    """Question ids of the training files must be unique, enough, and those of the checkpoint to resume from."""
     files = _paths(config.data.train_files)
     if not all(is_local(path) for path in files):
         return
@@ -204,7 +203,7 @@ def _data_and_checkpoint(config: DictConfig) -> None:
     experience = _experience_to_read(config)
     if experience is None:
         return
-    with contextlib.suppress(DamagedPool):  # the trainer looks for an older one
+    with contextlib.suppress(DamagedPool):  # the trainer then uses an older one
         recorded = str(read_manifest(experience)["identity"]["data_fingerprint"])
         if recorded != fingerprint(questions):
             raise ValueError(
@@ -215,7 +214,7 @@ def _data_and_checkpoint(config: DictConfig) -> None:
 
 
 def _resumed_folder(config: DictConfig) -> Path | None:
-    """The checkpoint this run would go on from, if this node's disk has it."""
+    """The checkpoint that this run would resume from, if it is on this node's disk."""
     trainer = config.trainer
     folder = None
     if trainer.resume_mode == "resume_path":
@@ -226,7 +225,7 @@ def _resumed_folder(config: DictConfig) -> Path | None:
 
 
 def _experience_to_read(config: DictConfig) -> Path | None:
-    """The saved pool this run would begin with; None where it begins without."""
+    """The saved pool that this run would start with; None if it starts without one."""
     trainer, folder = config.trainer, _resumed_folder(config)
     if folder is None:
         if trainer.experience_import is None:

@@ -1,8 +1,8 @@
-"""What a run would show its model, checked before Ray starts: the window, the chat template, the thought, the lengths.
+"""Check before Ray starts what the model would see: the window, the chat template, the opened thought, the lengths.
 
-Each of these would otherwise train on nothing without a word: verl cuts responses at the window and drops every
-question that the template fails on. The tokenizer is loaded as verl loads it; its libraries are verl's, so a run that
-starts pays nothing for them here.
+An error here would otherwise spoil a run silently: verl cuts responses at the window and drops every question on which
+the template fails. The tokenizer is loaded as verl loads it, with libraries that verl needs anyway, so the check costs
+a run nothing extra.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from exgrpo.preflight.train_files import is_local
 from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
 
-SAMPLE = 256  # prompts that are counted; beyond them the first that fits ends the search
+SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
 CONTEXT_KEYS = ("max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling")
 _COPY = "python -m exgrpo.thinking_copy {} OUTPUT"
 _logger = logging.getLogger(__name__)
 
 
 def verify_prompts(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first thing wrong; a model that cannot be had is left to verl."""
+    """Raise ValueError or FileNotFoundError at the first error; a model that is not available here is left to verl."""
     model = config.actor_rollout_ref.model
-    if (folder := small_files(str(model.path))) is None:
-        _logger.warning("exgrpo: %s cannot be looked at here: its window and its prompts are not checked", model.path)
+    folder = small_files(str(model.path))
+    if folder is None:
+        _logger.warning("exgrpo: %s is not available here: its window and its prompts are not checked", model.path)
         return
     _context_keys(model)
     _window(config, folder)
     key = "path" if model.tokenizer_path is None else "tokenizer_path"
-    if (folder := small_files(str(model[key]))) is None:
-        _logger.warning("exgrpo: %s cannot be looked at here: the prompts are not checked", model[key])
+    folder = small_files(str(model[key]))
+    if folder is None:
+        _logger.warning("exgrpo: %s is not available here: the prompts are not checked", model[key])
         return
     tokenizer = load_tokenizer(folder, model.trust_remote_code)
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template
     if tokenizer.chat_template is None:
         raise ValueError(
-            f"actor_rollout_ref.model.{key}={model[key]}: its tokenizer has no chat template, by which verl renders "
-            f"every question; {_COPY.format(model[key])} makes a copy with one"
+            f"actor_rollout_ref.model.{key}={model[key]}: its tokenizer has no chat template, which verl needs to "
+            f"render questions; {_COPY.format(model[key])} makes a copy with one"
         )
     for files in ("train_files", "val_files"):
         _prompts(config, files, tokenizer)
@@ -59,7 +61,7 @@ def _context_keys(model: DictConfig) -> None:
 
 def _window(config: DictConfig, folder: Path) -> None:
     """verl's server: max_model_len defaults to max_position_embeddings and may not exceed it, and max_tokens of each
-    response is clamped to what the prompt leaves of it (vllm_async_server.py, _validate_configs and generate).
+    response is clamped to max_model_len minus the prompt (vllm_async_server.py, _validate_configs and generate).
     """
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     if not (folder / "config.json").is_file():
@@ -67,7 +69,7 @@ def _window(config: DictConfig, folder: Path) -> None:
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     window = settings.get("max_position_embeddings", (settings.get("text_config") or {}).get("max_position_embeddings"))
     if window is None:
-        return  # verl says so
+        return  # verl reports it
     needed = config.data.max_prompt_length + config.data.max_response_length
     lengths = f"data.max_prompt_length={config.data.max_prompt_length} + {config.data.max_response_length} of response"
     limit = rollout.max_model_len
@@ -79,35 +81,37 @@ def _window(config: DictConfig, folder: Path) -> None:
     if limit is not None and limit < needed:
         raise ValueError(
             f"actor_rollout_ref.rollout.max_model_len={limit}: must be at least {needed} ({lengths}), or null; "
-            "verl would cut responses to what is left of it"
+            "verl would cut responses to the rest of the window"
         )
     if window < needed:
         raise ValueError(
             f"actor_rollout_ref.model.path={model.path}: its max_position_embeddings is {window}, below {needed} "
-            f"({lengths}), and verl would cut responses to what is left of it; {_COPY.format(model.path)} "
+            f"({lengths}), and verl would cut responses to the rest of the window; {_COPY.format(model.path)} "
             "makes a copy with a longer window (--help)"
         )
 
 
 def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
-    """A prompt must open a thought where the reward wants one closed, and some prompt must be short enough."""
-    names = config.data[files] if isinstance(config.data[files], list | ListConfig) else [config.data[files]]
-    if not all(is_local(str(name)) for name in names):
+    """Prompts must open a thought if the reward requires its end, and at least one must be short enough."""
+    value = config.data[files]
+    paths = [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
+    if not all(map(is_local, paths)):
         return
     limit, filtered = config.data.max_prompt_length, config.data.filter_overlong_prompts
     options = config.data.get("apply_chat_template_kwargs") or {}
     counts: list[int] = []
     failures: list[str] = []
-    for messages in _rows([str(name) for name in names], config.data.prompt_key):
+    for messages in _rows(paths, config.data.prompt_key):
         try:
             prompt = render(tokenizer, messages, **options)
-        except Exception as error:  # a template raises what it likes
+        except Exception as error:  # a template may raise any error
             failures.append(str(error))
             continue
         if not counts:
             _thought(config, prompt)
         counts.append(token_count(tokenizer, prompt))
-        if not filtered or (len(counts) + len(failures) >= SAMPLE and min(counts) <= limit):
+        sampled = len(counts) + len(failures) >= SAMPLE
+        if not filtered or (sampled and min(counts) <= limit):
             break
     if failures and not counts:
         raise ValueError(
@@ -124,29 +128,32 @@ def _lengths(files: str, limit: int, counts: list[int], failures: list[str]) -> 
             f"data.max_prompt_length={limit}: must be at least {min(counts)}, the tokens of the shortest prompt in "
             f"{files}; verl's length filter would drop all of its {len(counts)} questions"
         )
-    if dropped := len(failures) + sum(count > limit for count in counts):
-        among = len(counts) + len(failures)
+    dropped = len(failures) + sum(count > limit for count in counts)
+    if dropped:
         _logger.warning(
             "%s: %d of the first %d prompts are longer than data.max_prompt_length=%d (or cannot be rendered) and are "
             "dropped",
-            *(files, dropped, among, limit),
+            files,
+            dropped,
+            len(counts) + len(failures),
+            limit,
         )
 
 
 def _thought(config: DictConfig, prompt: str) -> None:
     reward = config.reward.custom_reward_function
     kwargs: Mapping[str, Any] = reward.get("reward_kwargs") or {}
-    wanted = reward.path == "pkg://exgrpo.math_verify_reward" and kwargs.get("require_think", True)
-    if wanted and not opens_thought(prompt):
+    required = reward.path == "pkg://exgrpo.math_verify_reward" and kwargs.get("require_think", True)
+    if required and not opens_thought(prompt):
         copy = _COPY.format(config.actor_rollout_ref.model.path)
         raise ValueError(
             "reward.custom_reward_function.reward_kwargs.require_think=True: the prompts end in "
-            f"{prompt[-40:]!r}, not in an opened <think>; train a copy that {copy} makes, or set it to False"
+            f"{prompt[-40:]!r}, not in an opened <think>; train a copy made by {copy}, or set it to False"
         )
 
 
 def _rows(paths: list[str], prompt_key: str) -> Iterator[Messages]:
-    """The prompts of the files, in their order, read as they are needed."""
+    """The prompts of the files in order, read lazily."""
     import pyarrow.json
     import pyarrow.parquet
 

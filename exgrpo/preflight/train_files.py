@@ -10,7 +10,7 @@ from exgrpo.experience.question_id import row_question_id
 
 
 def is_local(path: str) -> bool:
-    """Whether the path is one of this machine's; a remote one is verl's to fetch."""
+    """Whether the path is on this machine; verl fetches remote ones."""
     return "://" not in path
 
 
@@ -18,7 +18,7 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
     """The id of each row of the files, in their order.
 
     Raises:
-        ValueError: no rows, a missing column, or a question that stands twice: one id would then mean two rows.
+        ValueError: no rows, a missing column, or a duplicate question: one id would then mean two rows.
     """
     ids: list[str] = []
     for path in files:
@@ -27,10 +27,10 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
     if not ids:
         raise ValueError(f"data.train_files={list(files)}: no rows")
     if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        twice = next(i for i, question in enumerate(ids) if question in seen or seen.add(question))  # type: ignore
+        first_row = {question: row for row, question in reversed(list(enumerate(ids)))}
+        twice = next(row for row, question in enumerate(ids) if first_row[question] < row)
         raise ValueError(
-            f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions stand in it twice (the first: "
+            f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions occur twice (the first: "
             f"row {twice}); data/prepare_train.py removes them"
         )
     return ids
@@ -59,7 +59,8 @@ def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:
         names = table.column_names
     if prompt_key not in names:
         raise ValueError(f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}")
-    wanted = [name for name in (prompt_key, "extra_info") if name in names]
-    table = pyarrow.parquet.read_table(path, columns=wanted) if table is None else table
+    if table is None:
+        columns = [name for name in (prompt_key, "extra_info") if name in names]
+        table = pyarrow.parquet.read_table(path, columns=columns)
     extras = table["extra_info"].to_pylist() if "extra_info" in names else [None] * table.num_rows
     return table[prompt_key].to_pylist(), extras

@@ -1,1 +1,1 @@
-"""What of replay is on disk: pools, trajectories as files, and how a file is replaced as a whole."""
+"""Replay on disk: saved pools, trajectories as files, and the atomic replacement of files."""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their target, synced, then renamed; and one writer at a time."""
+"""Atomic writes: files are written beside their target, synced, then renamed; locks allow one writer at a time."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write a sibling folder, then put it in `folder`'s place: there is always one whole state to read.
+    """Let `fill` write a sibling folder, then replace `folder` with it: one complete state can always be read.
 
     Raises:
-        OSError: in one line; what stood there before is intact.
+        OSError: in one line; the previous folder is intact.
     """
     folder = folder.absolute()
     try:
@@ -54,7 +54,7 @@ def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
     try:
         fill(fresh)
     except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)  # a full disk is given its space back
+        shutil.rmtree(fresh, ignore_errors=True)  # free the space: the disk may be full
         raise
     for path in (fresh, *fresh.rglob("*")):
         sync(path)
@@ -78,7 +78,7 @@ def finish_replacement(folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard link, or a copy where the file system has no such thing or the two are on different ones."""
+    """Hard link, or a copy where the file system has no hard links or the two paths are on different ones."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -89,12 +89,12 @@ def link(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, patience_s: float = 0) -> Iterator[None]:
-    """Hold `folder` against every other writer on this host, until the block or the process ends, however that happens.
+    """Lock `folder` against every other writer on this host until the block or the process ends, even by a kill.
 
-    Leaves no file behind. Where the file system has no locks there is none.
+    Leaves no file behind. Does nothing on a file system without locks.
 
     Args:
-        patience_s: seconds to wait for the other writer, which may be about to end.
+        patience_s: seconds to wait for another writer that may be about to end.
 
     Raises:
         BlockingIOError: another process, or another part of this one, is writing there.
@@ -110,26 +110,26 @@ def exclusive(folder: Path, patience_s: float = 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive_on_all_hosts(folder: Path, patience_s: float = 0) -> Iterator[None]:
-    """As `exclusive`, and against other hosts that have `folder` on a shared disk too.
+    """As `exclusive`, and also against other hosts that share `folder` on a network disk.
 
-    The lock is on the file ``.exgrpo.lock`` in it, opened for writing: Linux's NFS client asks the server for such a
-    lock, while it keeps one on a folder to itself. The file names the holder; left behind, it holds nothing. A lock
-    ends with its process; with a host that crashed, when the server gives it up (NFSv4: its lease, 90 s by default;
-    NFSv3: when that host is back). Mounts with ``nolock`` or ``local_lock`` have no locks between hosts.
+    The lock is on the file ``.exgrpo.lock`` in the folder, opened for writing: Linux's NFS client requests such a lock
+    from the server, but keeps a lock on a folder local. The file names the holder; a leftover file locks nothing. A
+    lock ends with its process, or, if the host crashed, when the server drops it (NFSv4: after its lease, 90 s by
+    default; NFSv3: when that host is back). Mounts with ``nolock`` or ``local_lock`` have no locks between hosts.
 
     Raises:
-        BlockingIOError: another process holds it; names its host, process and start.
+        BlockingIOError: another process holds it; the message names its host, process and start.
     """
     path = folder / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         locked = _locked(descriptor, patience_s)
         if locked is False:
-            holder = path.read_text(errors="replace").strip() or "not known yet"  # opened anew: NFS looks again
+            holder = path.read_text(errors="replace").strip() or "not known yet"  # reopened: NFS then reads afresh
             raise BlockingIOError(errno.EAGAIN, f"another process is writing to {folder} ({holder})")
         if locked is None:
             logger.warning(
-                "%s is on a file system without locks: a second run that writes there is not noticed", folder
+                "%s is on a file system without locks: a second run that writes there is not detected", folder
             )
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         os.ftruncate(descriptor, 0)
@@ -141,7 +141,7 @@ def exclusive_on_all_hosts(folder: Path, patience_s: float = 0) -> Iterator[None
 
 
 def _locked(descriptor: int, patience_s: float) -> bool | None:
-    """Whether the lock was got in time; None where the file system has no locks."""
+    """Whether the lock was acquired in time; None if the file system has no locks."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -151,12 +151,12 @@ def _locked(descriptor: int, patience_s: float) -> bool | None:
             if time.monotonic() >= deadline:
                 return False
         except OSError:
-            return None  # NFS without a lock manager, and the like
+            return None  # for example NFS without a lock manager
         time.sleep(0.1)
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder reach the disk before what comes next."""
+    """Flush a file or folder to disk before anything else happens."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -165,7 +165,7 @@ def sync(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes, as hex."""
+    """SHA-256 of a file's bytes, as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

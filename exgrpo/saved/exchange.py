@@ -1,16 +1,16 @@
-"""Trajectories as one file, parquet or jsonl, that leaves a pool or enters one; a row each, the values to the bit.
+"""Trajectories exported from a pool or imported into one: a parquet or jsonl file, one row each, values bit-exact.
 
-question_id   of the question, as the pool knows it
-question      its text; null where nobody gave the data files
-successes     the bucket it is filed under
-step          global step that wrote the trajectory
+question_id   the question's id in the pool
+question      its text; null if the data files are not known
+successes     the question's bucket
+step          global step that generated the trajectory
 entropy       mean token entropy in nats; null if unknown
 tokens        the response as sampled
-log_probs     natural log, one a token; null if nobody recorded them
-loss_mask     true at the policy's own tokens; null where all are
+log_probs     natural log, one per token; null if they were not recorded
+loss_mask     true at the policy's own tokens; null if all are
 reward        0 to 1
-note          what its author noted; null for none
-response      the tokens decoded, for people: tokens are never made from it where there are tokens
+note          the trajectory's note; null if it has none
+response      the decoded tokens, for reading; an import uses it only for rows without tokens
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def to_row(question_id: str, successes: int, trajectory: Trajectory, question: s
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> int:
-    """Write the file its suffix names, in the place of what stood there once it is whole. Returns the number of rows.
+    """Write parquet or jsonl, by the suffix, replacing `path` only when complete. Returns the number of rows.
 
-    Rows are taken one batch at a time. OSError leaves what was there.
+    Rows are consumed in batches. After an OSError the previous file is unchanged.
     """
     with replaced(path) as temporary:
         return _write_parquet(temporary, rows) if path.suffix == ".parquet" else _write_jsonl(temporary, rows)
@@ -62,7 +62,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; what is there when the block ends well takes `path`'s place."""
+    """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -97,7 +97,7 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
     written = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            # tolist makes doubles, which hold a float32 exactly and which JSON writes so that they read back the same
+            # tolist gives doubles: they hold a float32 exactly, and JSON writes them so that they read back the same
             lists = {name: row[name].tolist() for name in _LISTS if row[name] is not None}
             file.write(json.dumps(row | lists, ensure_ascii=False, allow_nan=False) + "\n")
             written += 1
@@ -105,7 +105,7 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
-    """(number, row) of a parquet or jsonl file, numbered from 1 as its lines are; a text says why there is no row.
+    """(number, row) of a parquet or jsonl file, numbered from 1 like lines; a str instead of a row says what is wrong.
 
     Raises:
         ValueError, OSError: the file as a whole cannot be read.

@@ -1,9 +1,9 @@
-"""The saved form of a pool: a folder that is replaced as a whole, in which only what is new has been written.
+"""The saved form of a pool: a folder that is replaced atomically; only new trajectories are written, others linked.
 
 trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward, note: segments, most of
-                         them linked from the checkpoint before (pool_segments); log_probs is null where nobody
-                         recorded them, loss_mask where every token is the policy's
-live.parquet             serial: the trajectories that count, in the order of recording; segments may hold more
+                         them linked from the previous checkpoint (pool_segments); log_probs is null if they were not
+                         recorded, loss_mask if every token is the policy's
+live.parquet             serial: the trajectories in the pool, in the order of recording; segments may hold more
 questions.parquet        question, bucket, position, retired: in their order of entry, then the retired ones
 history.parquet          step and the metrics of each step
 manifest.json            format_version, step, rollout_n, identity, counts, counters, segments, replay_state, sha256
@@ -33,23 +33,23 @@ from exgrpo.saved import pool_segments
 from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 3
-READABLE = (2, FORMAT_VERSION)  # 2 had no loss_mask, reward and note: all actions, 1 and none
+READABLE = (2, FORMAT_VERSION)  # 2 had no loss_mask, reward or note: all tokens are actions, reward 1, no note
 MANIFEST = "manifest.json"
 TRAJECTORIES = "trajectories"
 LIVE = "live.parquet"
 QUESTIONS = "questions.parquet"
 HISTORY = "history.parquet"
 TABLES = (LIVE, QUESTIONS, HISTORY)
-_READERS = 4  # segments in memory at a time, at most, beside the pool
+_READERS = 4  # at most this many segments in memory at a time, besides the pool
 
 
 class DamagedPool(ValueError):
-    """A saved pool that is not what was written: a file is missing, cut off or changed."""
+    """A saved pool differs from what was written: a file is missing, truncated or changed."""
 
 
 @dataclass(frozen=True)
 class OnDisk:
-    """Where the segments of a pool's last save lie, to be linked from there."""
+    """Where the segments of a pool's last save are, so that the next save can link them."""
 
     folder: Path | None = None
     segments: Sequence[Segment] = ()
@@ -65,13 +65,13 @@ class OnDisk:
 
 @dataclass(frozen=True)
 class SavedPool:
-    """A pool on disk, its tables read and verified; the segments are read by `records`.
+    """A pool on disk, its tables read and verified; `records` reads the segments.
 
     Attributes:
-        folder: where it lies.
-        manifest: as the module says.
+        folder: of the saved pool.
+        manifest: see the module docstring.
         state: buckets and retired questions.
-        history: the metrics of each step, by the names of README's table without their prefix.
+        history: the metrics of each step, by their names in docs/metrics.md without the prefix.
     """
 
     folder: Path
@@ -86,34 +86,36 @@ class SavedPool:
 
     @property
     def on_disk(self) -> OnDisk:
-        """What a later save may link: nothing of an older format."""
-        return OnDisk(self.folder, self.segments) if self.manifest["format_version"] == FORMAT_VERSION else OnDisk()
+        """The segments that a later save may link; none from an older format."""
+        if self.manifest["format_version"] != FORMAT_VERSION:
+            return OnDisk()
+        return OnDisk(self.folder, self.segments)
 
     def records(self) -> Iterator[tuple[int, str, bytes]]:
-        """(serial, question, packed trajectory) of all that count, in the order of recording.
+        """(serial, question, packed trajectory) of all trajectories in the pool, in the order of recording.
 
-        DamagedPool at the first segment that is not what was written.
+        Raises DamagedPool at the first segment that differs from what was written.
         """
-        found = 0
-        names = {question: question for question in self.state.questions}  # one string a question, not a trajectory
+        count, expected = 0, len(self._alive)
+        interned = {question: question for question in self.state.questions}  # one string object per question
         for batch in self._batches():
             for serial, question, packed in pool_segments.packed_records(batch, self._alive):
-                found += 1
-                yield serial, names[question], packed
-        if found != len(self._alive):
-            raise DamagedPool(f"saved pool {self.folder}: its segments hold {found} of {len(self._alive)} trajectories")
+                count += 1
+                yield serial, interned[question], packed
+        if count != expected:
+            raise DamagedPool(f"saved pool {self.folder}: its segments hold {count} of {expected} trajectories")
 
     def _batches(self) -> Iterator[Any]:
-        """Of all segments, in order; some are verified and decoded ahead, in threads, which needs no interpreter."""
+        """Batches of all segments, in order; threads verify and decode some ahead (without the GIL)."""
         workers = min(_READERS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(workers) as pool:
-            begun: deque[Future[list[Any]]] = deque()
+            reading: deque[Future[list[Any]]] = deque()
             for segment in self.segments:
-                begun.append(pool.submit(self._read, segment))
-                if len(begun) > workers:
-                    yield from begun.popleft().result()
-            while begun:
-                yield from begun.popleft().result()
+                reading.append(pool.submit(self._read, segment))
+                if len(reading) > workers:
+                    yield from reading.popleft().result()
+            while reading:
+                yield from reading.popleft().result()
 
     def _read(self, segment: Segment) -> list[Any]:
         path = self.folder / TRAJECTORIES / segment.file
@@ -125,12 +127,12 @@ class SavedPool:
 
 
 def read_saved(folder: Path) -> SavedPool:
-    """The pool that was saved to `folder`, whatever it belongs to. Nothing there is touched.
+    """The pool saved in `folder`, whichever data set it belongs to. Read only.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedPool: naming the file that is missing or changed, or whose checksum differs.
-        ValueError: another format version; both are in the message.
+        FileNotFoundError: there is no saved pool.
+        DamagedPool: a file is missing or changed, or its checksum differs; the message names it.
+        ValueError: another format version; the message has both.
     """
     manifest = read_manifest(folder)
     contents = {name: _verified(folder / name, manifest["sha256"][name]) for name in TABLES}
@@ -164,7 +166,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    """Raises ValueError, with both sides, at the first of the `expected` facts that the saved pool has otherwise."""
+    """Raises ValueError, with both values, at the first `expected` fact that differs in the saved pool."""
     for name, value in expected.items():
         if saved.get(name) != value:
             raise ValueError(f"saved pool {folder}: {name} is {saved.get(name)!r}, expected {value!r}")
@@ -174,9 +176,9 @@ def _verified(path: Path, checksum: str) -> bytes:
     if not path.is_file():
         raise DamagedPool(f"saved pool {path.parent}: {path.name} is missing")
     content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != checksum:
-        raise DamagedPool(f"saved pool {path.parent}: sha256 of {path.name} is {found}, expected {checksum}")
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != checksum:
+        raise DamagedPool(f"saved pool {path.parent}: sha256 of {path.name} is {actual}, expected {checksum}")
     return content
 
 
@@ -184,7 +186,7 @@ def _table(content: bytes) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(pa.BufferReader(content)).read()  # pq.read_table imports a fifth of a second of data sets
+    return pq.ParquetFile(pa.BufferReader(content)).read()  # pq.read_table imports pyarrow.dataset, 0.2 s
 
 
 def checksum_of(manifest: Mapping[str, object]) -> str:

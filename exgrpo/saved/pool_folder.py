@@ -1,4 +1,4 @@
-"""A pool to a folder and back; exgrpo.saved.pool_files says what is in the folder."""
+"""Save a pool to a folder and load it; exgrpo.saved.pool_files describes the folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from exgrpo.saved import durable, pool_files, pool_writer
 
 
 class PoolFolder:
-    """Saves one pool, again and again; what its last save or load has on disk is linked, not written again.
+    """Saves one pool repeatedly; segments on disk from its last save or load are linked, not written again.
 
-    Owned by whoever owns the pool; it holds paths and checksums, no trajectories.
+    Owned by the pool's owner; holds paths and checksums, no trajectories.
     """
 
     def __init__(self) -> None:
@@ -28,15 +28,15 @@ class PoolFolder:
         identity: Mapping[str, object],
         replay_state: Mapping[str, object] | None = None,
     ) -> None:
-        """Write the pool to `folder`, replaced as a whole: a kill at any moment leaves the old state or the new one.
+        """Replace `folder` with the pool atomically: a kill at any moment leaves the old state or the new one.
 
         Args:
-            step: the global step it is the state after.
-            identity: what the pool belongs to, such as the data set's fingerprint; JSON values, which `load` asks for.
-            replay_state: what the caller must remember with it; JSON values, in the manifest.
+            step: the global step after which this is the state.
+            identity: what the pool belongs to, such as the data set's fingerprint; JSON values, checked by `load`.
+            replay_state: state of the caller to save with the pool; JSON values, in the manifest.
 
         Raises:
-            OSError: the disk is full, the folder read-only, another process is writing; what was there is intact.
+            OSError: the disk is full, the folder read-only, or another process is writing; the old folder is intact.
         """
         facts = {"rollout_n": pool.rollout_n, "step": step, "identity": identity, "replay_state": replay_state}
         self._on_disk = pool_writer.save(Path(folder), pool.snapshot(), self._on_disk, facts)
@@ -44,16 +44,16 @@ class PoolFolder:
     def load(
         self, folder: str | os.PathLike[str], config: ExperienceConfig, step: int, identity: Mapping[str, object]
     ) -> ExperiencePool:
-        """The pool that was saved to `folder`; it makes the same next draws. `config`'s bounds on size hold at once.
+        """The pool saved in `folder`; its next draws are the same. `config`'s bounds on size apply at once.
 
         Args:
-            step: the one it must be the state after.
-            identity: what it must belong to; facts that are not named here are not asked for.
+            step: the step that the pool must have been saved after.
+            identity: what the pool must belong to; only the facts named here are compared.
 
         Raises:
-            FileNotFoundError: there is none.
-            DamagedPool: naming the file.
-            ValueError: format, rollout_n, step or identity differ; both sides are in the message.
+            FileNotFoundError: there is no saved pool.
+            DamagedPool: a file is damaged; the message names it.
+            ValueError: format, rollout_n, step or identity differ; the message has both values.
         """
         durable.finish_replacement(Path(folder))
         saved = pool_files.read_saved(Path(folder).absolute())

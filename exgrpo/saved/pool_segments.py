@@ -1,7 +1,7 @@
-"""Trajectories on disk: immutable Parquet segments, each of a range of serials; new ones are added, old ones linked.
+"""Trajectories on disk: immutable Parquet segments, each for a range of serials; new ones are added, old ones linked.
 
-A segment may hold trajectories the pool has dropped since: which serials count is said beside it (pool_files). pyarrow
-is imported inside the functions: a pool that is neither saved nor loaded needs numpy alone.
+A segment may hold trajectories that the pool has dropped since; live.parquet lists the serials that are in the pool
+(pool_files). pyarrow is imported inside the functions: a pool that is neither saved nor loaded needs numpy alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Record = tuple[int, str, Trajectory]  # serial, question, trajectory
 
-SEGMENT_BYTES = 1 << 27  # of tokens and log-probs; bounds what saving and loading hold beside the pool
-MAX_SMALL = 8  # segments below half that size; more are merged
+SEGMENT_BYTES = 1 << 27  # of tokens and log-probs; bounds the memory of saving and loading besides the pool
+MAX_SMALL = 8  # at most this many segments below half that size; more are merged
 _BATCH = 1024  # trajectories in a row group
 
 
@@ -35,8 +35,8 @@ class Segment:
 
     Attributes:
         file: its name.
-        first, last: the serials it is in charge of, both included.
-        rows, bytes: trajectories in it; bytes of their tokens and log-probs.
+        first, last: the range of serials it covers, both included.
+        rows, bytes: number of trajectories in it; bytes of their tokens and log-probs.
         sha256: of the file.
     """
 
@@ -50,7 +50,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of serials, about how many bytes are alive in it, and the segment that has it; None: to be written."""
+    """A range of serials, roughly the live bytes in it, and the segment that holds it; None: to be written."""
 
     first: int
     last: int
@@ -61,17 +61,17 @@ class Piece:
 def plan(
     segments: Sequence[Segment], serials: npt.NDArray[np.int64], next_serial: int, mean_bytes: float
 ) -> list[Piece]:
-    """What the next save consists of, in ascending serials: segments that are linked and ranges that are written.
+    """The pieces of the next save, by ascending serials: segments to link and ranges to write.
 
-    A segment with nothing alive is left out, one that is more dead than alive is written anew, and while there are
-    more than MAX_SMALL small ones the smallest two neighbours become one. A trajectory is so rewritten about
-    log2(pool / checkpoint) times in its life, and at most half of what lies on the disk is dead.
+    A segment without live trajectories is left out, one that is more than half dead is rewritten, and while there are
+    more than MAX_SMALL small ones the two smallest neighbours are merged. So a trajectory is rewritten about
+    log2(pool / checkpoint) times in its life, and at most half of the trajectories on disk are dead.
 
     Args:
-        segments: those of the last save, ascending.
-        serials: [n], those alive, ascending.
-        next_serial: the first that is not given away yet.
-        mean_bytes: of a trajectory's tokens and log-probs.
+        segments: of the last save, ascending.
+        serials: [n], of the live trajectories, ascending.
+        next_serial: the next serial number to assign.
+        mean_bytes: mean bytes of a trajectory's tokens and log-probs.
     """
     start = segments[-1].last + 1 if segments else 0
     pieces = []
@@ -94,10 +94,10 @@ def _count(serials: npt.NDArray[np.int64], first: int, last: int) -> int:
 
 
 def _worth_merging(pieces: Sequence[Piece]) -> int | None:
-    """The position of the pair of small neighbours to merge next, None if there is no need or none."""
+    """The position of the pair of small neighbours to merge next; None if no merge is needed or possible."""
     small = [piece.bytes < SEGMENT_BYTES // 2 for piece in pieces]
     pairs = [i for i in range(len(pieces) - 1) if small[i] and small[i + 1]]
-    if sum(small) <= MAX_SMALL:  # two that must be written anyway are one file
+    if sum(small) <= MAX_SMALL:  # merge only pieces that both have to be written anyway
         pairs = [i for i in pairs if pieces[i].segment is None and pieces[i + 1].segment is None]
     return min(pairs, key=lambda i: pieces[i].bytes + pieces[i + 1].bytes, default=None)
 
@@ -118,7 +118,7 @@ def trajectory_columns() -> dict[str, pa.DataType]:
 
 
 def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment]:
-    """Write the records of a piece, to as many segments as their size asks for; none if there are no records."""
+    """Write the records of a piece to as many segments as their size requires; none if there are no records."""
     segments: list[Segment] = []
     source = iter(records)
     first = piece.first
@@ -131,7 +131,7 @@ def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment
 
 
 def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
-    """Rows, bytes and last serial of a file that ends with the source or with its share of it."""
+    """Write one file, up to SEGMENT_BYTES or the end of the source; returns its rows, bytes and last serial."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -154,7 +154,8 @@ def _columns(batch: Sequence[Record]) -> list[pa.Array]:
     views = [trajectory for _, _, trajectory in batch]
     ends = np.cumsum([0, *map(len, views)], dtype=np.int32)
     absent = pa.array([not view.has_log_probs for view in views])
-    tokens, log_probs = (np.concatenate([getattr(view, name) for view in views]) for name in ("tokens", "log_probs"))
+    tokens = np.concatenate([view.tokens for view in views])
+    log_probs = np.concatenate([view.log_probs for view in views])
     return [
         pa.array([serial for serial, _, _ in batch], pa.int64()),
         pa.array([question for _, question, _ in batch], pa.string()),
@@ -169,7 +170,7 @@ def _columns(batch: Sequence[Record]) -> list[pa.Array]:
 
 
 def batches(content: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment, a thousand at a time; `content` is the file's bytes."""
+    """The rows of a segment in batches of about a thousand; `content` is the file's bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -178,19 +179,19 @@ def batches(content: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Iterator[tuple[int, str, bytes]]:
-    """(serial, question, packed trajectory) of those of a batch whose serials are in `alive` ([n], ascending)."""
+    """(serial, question, packed trajectory) for the rows of a batch whose serials are in `alive` ([n], ascending)."""
     serials = batch.column("serial").to_numpy()
-    wanted = np.searchsorted(alive, serials, side="right") > np.searchsorted(alive, serials)
+    is_alive = np.searchsorted(alive, serials, side="right") > np.searchsorted(alive, serials)
     numbers, questions, steps, entropies = (
         batch.column(name).to_pylist() for name in ("serial", "question", "step", "entropy")
     )
     masks, rewards, notes = (_optional(batch, name) for name in ("loss_mask", "reward", "note"))
-    (tokens, starts, ends), (log_probs, firsts, lasts) = (
-        _values(batch.column(name)) for name in ("tokens", "log_probs")
-    )
-    for row in np.flatnonzero(wanted).tolist():
-        tokens_T, log_probs_T = tokens[starts[row] : ends[row]], log_probs[firsts[row] : lasts[row]]
-        if len(log_probs_T) == 0:
+    tokens, starts, ends = _values(batch.column("tokens"))
+    log_probs, firsts, lasts = _values(batch.column("log_probs"))
+    for row in np.flatnonzero(is_alive).tolist():
+        tokens_T = tokens[starts[row] : ends[row]]
+        log_probs_T = log_probs[firsts[row] : lasts[row]]
+        if len(log_probs_T) == 0:  # null: not recorded
             log_probs_T = np.full(len(tokens_T), np.nan, np.float32).data
         packed = join(
             numbers[row],
@@ -206,12 +207,13 @@ def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Itera
 
 
 def _optional(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """A column that segments of format 2 do not have."""
+    """A column that segments of format 2 lack; all None for them."""
     return batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(batch)
 
 
 def _values(column: pa.ListArray) -> tuple[memoryview, list[int], list[int]]:
-    """All values, and where each row's begin and end; a null row's end where they begin."""
-    ends = column.offsets.to_numpy()
-    empty = column.is_null().to_numpy(zero_copy_only=False)
-    return column.values.to_numpy().data, ends[:-1].tolist(), np.where(empty, ends[:-1], ends[1:]).tolist()
+    """All values, and where each row's values begin and end; a null row is empty."""
+    offsets = column.offsets.to_numpy()
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    ends = np.where(is_null, offsets[:-1], offsets[1:])
+    return column.values.to_numpy().data, offsets[:-1].tolist(), ends.tolist()

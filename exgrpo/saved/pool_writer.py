@@ -1,4 +1,4 @@
-"""Writes a pool to its folder, in the form that pool_files describes."""
+"""Write a pool to its folder, in the form that pool_files describes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from exgrpo.saved.pool_segments import Segment
 
 
 def save(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> OnDisk:
-    """Put a pool in `folder`'s place as a whole. OSError, in one line, leaves what was there.
+    """Replace `folder` with a pool atomically. On an OSError, of one line, the old folder is unchanged.
 
     Args:
-        previous: segments that need not be written again; if any of them is gone, all are written.
-        facts: rollout_n, step, identity and replay_state of the manifest.
+        previous: segments that need not be written again; if any of them is missing, all are written.
+        facts: rollout_n, step, identity and replay_state for the manifest.
     """
-    folder, written = folder.absolute(), list[Segment]()
+    folder = folder.absolute()
+    written: list[Segment] = []
     previous = previous if previous.whole else OnDisk()
     durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts)))
     return OnDisk(folder, written)
@@ -38,9 +39,8 @@ def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[st
             durable.link(previous.path(piece.segment), target / piece.segment.file)
             segments.append(piece.segment)
         else:
-            segments += pool_segments.write(
-                folder / pool_files.TRAJECTORIES, piece, snapshot.records(piece.first, piece.last)
-            )
+            records = snapshot.records(piece.first, piece.last)
+            segments += pool_segments.write(target, piece, records)
     _write_tables(folder, snapshot, int(str(facts["rollout_n"])))
     manifest = {
         "format_version": pool_files.FORMAT_VERSION,

@@ -1,4 +1,4 @@
-"""The chat template of a thinking copy: a model's own or one of two plain ones, with a thought opened at its end."""
+"""The chat template of a thinking copy: a model's own or one of two simple ones, with a thought opened at its end."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ _PROBE = [{"role": "system", "content": "Think first."}, {"role": "user", "conte
 
 
 def write_template(model: Path, folder: Path, kind: str) -> list[str]:
-    """Put the template into ``folder`` and render a question by it; what was done and what a model is shown."""
+    """Write the template to ``folder`` and render a question with it; returns lines on the template and the prompt."""
     before, own = load_tokenizer(model), _template(model)
-    if kind == "auto":
-        chatml = {"<|im_start|>", "<|im_end|>"} <= before.get_vocab().keys()
-        kind = "own" if own else "chatml" if chatml else "plain"
+    if kind == "auto" and own:
+        kind = "own"
+    elif kind == "auto":
+        has_chatml = {"<|im_start|>", "<|im_end|>"} <= before.get_vocab().keys()
+        kind = "chatml" if has_chatml else "plain"
     if kind == "own" and own is None:
         raise ValueError(f"--template=own: {model} has no chat template")
     if kind != "keep":
@@ -46,7 +48,8 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
         return []
     tokenizer = load_tokenizer(folder)
     prompt = _render(tokenizer, f"--template={kind}")
-    if kind != "keep" and not (opens_thought(prompt) and all(message["content"] in prompt for message in _PROBE)):
+    complete = opens_thought(prompt) and all(message["content"] in prompt for message in _PROBE)
+    if kind != "keep" and not complete:
         raise ValueError(
             f"--template={kind}: renders a system message, a question and <think> as {prompt!r}; "
             "--template=chatml or plain has a place for each"
@@ -58,7 +61,7 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
 
 
 def _template(model: Path) -> str | None:
-    """The chat template of a model folder; of several the default one."""
+    """The chat template of a model folder; the default one if there are several."""
     if (path := model / "chat_template.jinja").is_file():
         return path.read_text(encoding="utf-8")
     path = model / "tokenizer_config.json"
@@ -71,12 +74,12 @@ def _template(model: Path) -> str | None:
 def _render(tokenizer: Any, name: str) -> str:
     try:
         return render(tokenizer, _PROBE)
-    except Exception as error:  # templates raise what they like, for instance at a system message
-        raise ValueError(f"{name}: the template fails at a system message and a question ({error})") from error
+    except Exception as error:  # a template may raise any error, for instance at a system message
+        raise ValueError(f"{name}: the template fails on a system message and a question ({error})") from error
 
 
 def _stops(folder: Path, tokenizer: Any) -> str:
-    """The tokens at which vLLM ends a response: the tokenizer's end and those of generation_config.json."""
+    """The tokens at which vLLM ends a response: the tokenizer's EOS and those of generation_config.json."""
     path = folder / "generation_config.json"
     ids = read_json(path).get("eos_token_id") if path.is_file() else None
     ids = [ids] if isinstance(ids, int) else list(ids or [])
@@ -85,7 +88,7 @@ def _stops(folder: Path, tokenizer: Any) -> str:
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change a file's object in place; where there is no such file, nothing."""
+    """Change a file's JSON object in place; does nothing if there is no such file."""
     if path.is_file():
         settings = read_json(path)
         change(settings)
@@ -93,16 +96,16 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file's object; ValueError where it holds none."""
+    """A file's JSON object; ValueError if it has none."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: is no JSON ({error})") from error
+        raise ValueError(f"{path}: is not JSON ({error})") from error
     if not isinstance(settings, dict):
-        raise ValueError(f"{path}: is no JSON object")
+        raise ValueError(f"{path}: is not a JSON object")
     return settings
 
 
 def write_json(path: Path, settings: dict[str, Any]) -> None:
-    """Write an object as a new file."""
+    """Write an object as a JSON file."""
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -60,7 +60,7 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert checkpoints.marked_step(tmp_path) == 4  # verl takes the weights of the marked step
     assert "checkpoint of step 8 cannot be used: saved pool" in caplog.text
     assert "global_step_6 has no data.pt" in caplog.text
-    assert "going on from step 4 instead of step 8" in caplog.text
+    assert "resuming from step 4 instead of step 8" in caplog.text
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 

@@ -195,7 +195,7 @@ def test_log_probs_are_left_out_where_they_are_not_asked_for(train_file, mode):
         ({"tokens": None, "log_probs": None}, "no tokens and no response"),
         ({"tokens": None, "log_probs": None, "response": " "}, "response=' ': must be a text that is not empty"),
         ({"tokens": None, "log_probs": None, "response": 5}, "response='5': must be a text"),
-        ({"correct": False}, "correct=False: must be true or 1, a right answer"),
+        ({"correct": False}, "correct=False: must be true or 1, a correct answer"),
         ({"is_correct": 0}, "is_correct=0: must be"),
         ({"reward": 1.5}, "reward='1.5': must be above 0 and at most 1"),
         ({"score": float("nan")}, "score=nan: must be"),

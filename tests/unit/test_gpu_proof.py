@@ -79,7 +79,7 @@ def test_without_a_gpu_nothing_begins(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         gpu_proof.main()
     assert ended.value.code == 2 and not (tmp_path / "out").exists()
-    assert capsys.readouterr().err == "gpu_proof: torch sees no GPU; --cpu proves the CPU stack\n"
+    assert capsys.readouterr().err == "gpu_proof: torch finds no GPU; --cpu proves the CPU stack\n"
 
 
 def test_smollm2_is_pinned_alike_in_both_files():

@@ -64,7 +64,7 @@ def test_the_summary_says_what_the_pool_says(run, capsys):
     inspect.main([str(run), "--train_files", str(run / "train.parquet")])
     lines = capsys.readouterr().out.splitlines()
     assert "holds           2 questions, 3 trajectories, 14 tokens, 712 bytes" in lines  # 14 x 8 + 3 x 200
-    assert "log-probs       2 trajectories have theirs, 1 do not" in lines
+    assert "log-probs       2 trajectories with log-probs, 1 without" in lines
     assert "retired         1 questions, solved by every rollout" in lines
     assert "1 of 4                  1  " + "█" * 40 in lines and "2 of 4                  0" in lines
     assert f"        2  {question_id(TEXTS[0])}  {TEXTS[0]}" in lines
@@ -101,8 +101,8 @@ def test_what_is_kept_of_a_pass_is_a_copy(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--html", "{0}/page.html", "--tokenizer", "{0}/other"], "that of the pool's is"),
-        (["--train_files", "{0}/other.parquet"], "none of the pool's questions is in them"),
+        (["--html", "{0}/page.html", "--tokenizer", "{0}/other"], "the pool's is"),
+        (["--train_files", "{0}/other.parquet"], "has none of the pool's questions"),
         (["--train_files", "{0}/wrong.parquet"], "must have a column prompt; it has answer"),
         (["--train_files", "{0}/no.parquet"], "cannot be read"),
     ],
@@ -131,22 +131,22 @@ def test_a_damaged_pool_is_named_in_one_line(run, capsys):
 
 
 LOOKING = [
-    ([], "CHECKPOINT=: this or --import"),
-    (["{0}", "--import", "{0}/rows.jsonl"], "CHECKPOINT={0}: this or --import"),
+    ([], "CHECKPOINT=: this or --import is required"),
+    (["{0}", "--import", "{0}/rows.jsonl"], "CHECKPOINT={0}: this or --import is required"),
     (["{0}/none"], "CHECKPOINT={0}/none: no such folder"),
     (["{0}"], "CHECKPOINT={0}: no saved pool there"),
     (["{0}", "--sample", "0"], "--sample=0: must be 1 or more"),
     (["{0}", "--sample", "x"], "--sample: invalid int value: 'x'"),
     (["{0}", "--seed", "-1"], "--seed=-1: must be 0 or more"),
-    (["{0}", "--output", "{0}/pool"], "--output={0}/pool: goes with --import"),
-    (["{0}", "--log_probs", "none"], "--log_probs=none: goes with --import"),
+    (["{0}", "--output", "{0}/pool"], "--output={0}/pool: requires --import"),
+    (["{0}", "--log_probs", "none"], "--log_probs=none: requires --import"),
     (["{0}", "--export", "{0}/rows.csv"], "--export={0}/rows.csv: must end in .parquet or .jsonl"),
     (["{0}", "--export", "{0}/none/rows.jsonl"], "--export={0}/none/rows.jsonl: its folder does not exist"),
     (["{0}", "--html", "{0}"], "--html={0}: is a folder"),
     (["{0}", "--train_files", "{0}/none"], "--train_files={0}/none: no such file"),
     (["{0}", "--tokenizer", "{0}/none"], "--tokenizer={0}/none: no such folder"),
-    (["{0}", "--model", "{0}"], "--model={0}: goes with --html"),
-    (["{0}", "--model", "{0}", "--html", "{0}/a"], "--model={0}: goes with --train_files"),
+    (["{0}", "--model", "{0}"], "--model={0}: requires --html"),
+    (["{0}", "--model", "{0}", "--html", "{0}/a"], "--model={0}: requires --train_files"),
     (["{0}", "--htm", "{0}/a"], "unrecognized arguments: --htm"),
 ]
 IMPORT = ["--import", "{0}/rows.jsonl"]
@@ -154,16 +154,16 @@ WHOLE = [*IMPORT, "--output", "{0}/pool", "--train_files", "{0}/rows.jsonl", "--
 IMPORTING = [
     (["--import", "{0}/none.jsonl"], "--import={0}/none.jsonl: no such file"),
     (["--import", "{0}/rows.csv"], "--import={0}/rows.csv: must end in"),
-    (IMPORT, "--output=: must be given with --import"),
-    (WHOLE[:4], "--train_files=: must be given with --import"),
-    (WHOLE[:6], "--tokenizer=: must be given with --import"),
-    ([*IMPORT, "--html", "{0}/a"], "--html={0}/a: goes without --import"),
+    (IMPORT, "--output=: is required with --import"),
+    (WHOLE[:4], "--train_files=: is required with --import"),
+    (WHOLE[:6], "--tokenizer=: is required with --import"),
+    ([*IMPORT, "--html", "{0}/a"], "--html={0}/a: not allowed with --import"),
     ([*WHOLE[:2], "--output", "{0}", *WHOLE[4:]], "--output={0}: exists already"),
     ([*WHOLE, "--rollout_n", "1"], "--rollout_n=1: must be 2 or more"),
     ([*WHOLE, "--successes", "8"], "--successes=8: must be between 1 and 7"),
     ([*WHOLE, "--rollout_n", "4", "--successes", "0"], "--successes=0: must be between 1 and 3"),
-    ([*WHOLE, "--log_probs", "model"], "--log_probs=model: model goes with --model"),
-    ([*WHOLE, "--model", "{0}"], "--log_probs=recorded: model goes with --model"),
+    ([*WHOLE, "--log_probs", "model"], "--log_probs=model: model requires --model"),
+    ([*WHOLE, "--model", "{0}"], "--log_probs=recorded: model requires --model"),
     ([*WHOLE, "--log_probs", "some"], "argument --log_probs: invalid choice"),
 ]
 WITHOUT_FRAMEWORKS = """

@@ -96,7 +96,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monk
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("images", "data.image_key=images: {}/data.parquet has that column; a replayed trajectory is text alone"),
+        ("images", "data.image_key=images: {}/data.parquet has that column; a replayed trajectory is text only"),
         ("videos", "data.video_key=videos: "),
         ("audios", "data.audio_key=audios: "),
         ("agent_name", "data.train_files: {}/data.parquet has a column agent_name; all rows must use one agent loop"),

@@ -70,11 +70,11 @@ def test_the_same_process_is_refused_too_and_the_folder_is_free_afterwards(tmp_p
         assert socket.gethostname() in (tmp_path / durable.LOCK).read_text()
 
 
-def test_without_locks_a_warning_says_what_is_not_noticed(tmp_path, monkeypatch, caplog):
+def test_without_locks_a_warning_says_what_is_not_detected(tmp_path, monkeypatch, caplog):
     def flock(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with durable.exclusive_on_all_hosts(tmp_path), durable.exclusive_on_all_hosts(tmp_path):
         pass
-    assert "a file system without locks: a second run that writes there is not noticed" in caplog.text
+    assert "a file system without locks: a second run that writes there is not detected" in caplog.text

@@ -163,7 +163,7 @@ def test_weights_are_links_and_all_else_is_written_anew_even_from_a_hub_cache(tm
         ({}, {"window": 0}, "--window=0: must be at least 4096"),
         ({}, {"rope_theta": -1.0}, "--rope_theta=-1.0: must be a number above 0"),
         ({"max_position_embeddings": None}, {}, "no max_position_embeddings"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {"window": 32768}, "rope_scaling is of the kind yarn"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {"window": 32768}, "rope_scaling has the type yarn"),
         ({"rope_theta": 1e6}, {"template": "keep"}, "--template=keep: nothing to change"),
         ({}, {"template": "own"}, "has no chat template"),
     ],

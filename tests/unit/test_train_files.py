@@ -42,7 +42,7 @@ def test_a_fingerprint_is_of_the_set():
 
 def test_what_cannot_be_read_is_named(tmp_path):
     twice = write(tmp_path / "twice.parquet", [row("a", index=0), row("b", index=1), row(" a", index=2)])
-    with pytest.raises(ValueError, match=r"twice\.parquet.*1 questions stand in it twice \(the first: row 2\)"):
+    with pytest.raises(ValueError, match=r"twice\.parquet.*1 questions occur twice \(the first: row 2\)"):
         read_question_ids([twice])
     with pytest.raises(ValueError, match=r"no column 'question' \(data\.prompt_key\); it has prompt, extra_info"):
         read_question_ids([twice], "question")

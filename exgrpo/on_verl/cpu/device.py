@@ -19,12 +19,12 @@ manual_seed = manual_seed_all = torch.manual_seed
 
 
 def current_device() -> torch.device:
-    """``torch.device("cpu")``: a CPU has no index, and torch refuses ``cpu:0`` where verl would build it."""
+    """``torch.device("cpu")``: a CPU has no index, and torch rejects the ``cpu:0`` that verl would build."""
     return torch.device("cpu")
 
 
 def device_count() -> int:
-    """One logical device a process."""
+    """One logical device per process."""
     return 1
 
 
@@ -33,7 +33,7 @@ def set_device(device: object) -> None:
 
 
 def get_device_name(device: object = None) -> str:
-    """A name that verl's table of peak FLOPS does not know, so that it reports no utilisation."""
+    """A name that is not in verl's table of peak FLOPS, so that verl reports no utilisation."""
     return "cpu"
 
 

