@@ -98,7 +98,9 @@ def in_turn(works: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, list
     """name -> seconds of each of ``runs`` rounds, after a warm-up round; every other round in reverse order."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for run in range(-1, runs):
-        names = list(works) if run % 2 else list(reversed(works))
+        names = list(works)
+        if run % 2 == 0:
+            names.reverse()
         for name in names:
             took, _ = timed(works[name])
             if run >= 0:
