@@ -169,7 +169,8 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
 
 
 def test_after_clear_nothing_of_the_last_save_is_linked(tmp_path):
-    buffer = filled()
+    buffer = TrajectoryBuffer()
+    buffer.add(right("old", "serial 0"))
     buffer.save(tmp_path / "b")
     buffer.clear()
     buffer.add(right("new", "text"))
