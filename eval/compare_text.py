@@ -73,7 +73,9 @@ def _tests_table(first: Run, other: Run, found: Mapping[str, Mapping[str, Estima
 def verdict(found: Estimate, test: PairedTest) -> str:
     """In words: which is better, or that these questions and samples do not tell."""
     if found.low <= 0 <= found.high:
-        least = "" if test.resolvable is None else f": less than {100 * test.resolvable:.1f} points would be missed"
+        least = (
+            "" if test.resolvable is None else f" (these samples resolve {100 * test.resolvable:.1f} points or more)"
+        )
         return f"cannot be resolved{least}"
     better = "higher" if found.value > 0 else "lower"
     if test.p >= paired_tests.LEVEL:

@@ -78,7 +78,8 @@ def drawn_sign_flip(differences_C: Floats, rng: np.random.Generator, flips: int 
     for start in range(0, flips, chunk):
         signs = 2 * rng.integers(0, 2, size=(min(chunk, flips - start), len(differences_C)), dtype=np.int8) - 1
         sums = np.abs(signs @ differences_C)
-        as_large += float(((sums > observed - near) + (sums > observed + near)).sum()) / 2
+        larger, at_least = (sums > observed + near).sum(), (sums > observed - near).sum()
+        as_large += float(larger + at_least) / 2
     return (1 + as_large) / (1 + flips)
 
 

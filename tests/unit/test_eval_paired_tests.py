@@ -174,7 +174,11 @@ def test_unlike_numbers_of_samples_have_a_common_unit():
 @pytest.mark.parametrize(
     ("ends", "test", "words"),
     [
-        ((-0.01, 0.03), PairedTest(0.01, 0.2, None, 0.043), "cannot be resolved: less than 4.3 points would be missed"),
+        (
+            (-0.01, 0.03),
+            PairedTest(0.01, 0.2, None, 0.043),
+            "cannot be resolved (these samples resolve 4.3 points or more)",
+        ),
         ((0.0, 0.0), PairedTest(0.0, 1.0, None, None), "cannot be resolved"),
         ((0.01, 0.03), PairedTest(0.02, 0.01, 0.03, 0.02), "higher"),
         ((-0.03, -0.01), PairedTest(-0.02, 0.01, None, 0.02), "lower"),
