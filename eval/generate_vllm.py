@@ -11,7 +11,6 @@ Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the e
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
@@ -23,14 +22,13 @@ from typing import Any
 if not __package__:  # started by its path: this folder is on the import path, the root is not
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval import arguments, generation, model_files, question_files
-from eval.arguments import Settings
+from eval import arguments, generation, model_files, question_files, response_files
+from eval.finished import FinishedRun, finish, finished_run, make_writable, partial_path
 from eval.generation import Prompt, Request, Response
-from eval.partial_file import PartialFile, differences, write_whole
+from eval.partial_file import PartialFile
 from eval.question_files import Question
+from eval.settings import Settings
 from eval.templates import TEMPLATES
-
-THINK = "<think>\n"
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,6 @@ class Inputs:
     files: list[Path]
     model: Path
     questions: list[Question]
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """The lines of the output file, and the record of how they were made."""
-
-    rows: list[dict[str, Any]]
-    record: dict[str, Any]
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
@@ -68,6 +58,9 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
 def evaluate(settings: Settings) -> None:
     """Check everything, generate what is missing, judge and report."""
+    if settings.grade_only:
+        grade_file(settings, settings.grade_only)
+        return
     inputs = read_inputs(settings)
     print(describe(settings, inputs.questions), flush=True)
 
@@ -93,37 +86,32 @@ def evaluate(settings: Settings) -> None:
         partial.path.unlink()
 
 
+def grade_file(settings: Settings, file: Path) -> None:
+    """Grade the responses that another harness wrote, and report as on a run of our own."""
+    from eval import grading, run_facts
+
+    rows = response_files.read(file)
+    make_writable(settings.output_file)
+    counts = Counter(row["benchmark"] for row in rows)
+    print("\n".join(f"{name}: {count} responses of {file}" for name, count in counts.items()), flush=True)
+    grading.check(rows, oat=settings.add_oat_evaluate)
+    identity = {"grade_only": model_files.file_sha256(file)}
+    finished_run(settings, identity)  # another run's output is not overwritten
+    finish(settings, FinishedRun(rows, run_facts.graded_record(settings, file, identity, rows)))
+
+
 def read_inputs(settings: Settings) -> Inputs:
     """What the flags name; ValueError or OSError, naming the flag, where something is missing or wrong."""
     files = question_files.expand(settings.input_file)
+    assert settings.model_path
     model = model_files.find(settings.model_path)
-    _make_writable(settings.output_file)
+    make_writable(settings.output_file)
     questions = question_files.read(files, remove_system=settings.remove_system, limit=settings.question_limit)
     benchmarks = {question.benchmark for question in questions}
     for name, samples in settings.n.items():
         if name and name not in benchmarks:
             raise ValueError(f"--n={name}={samples}: no such benchmark in the input files")
     return Inputs(files, model, questions)
-
-
-def partial_path(settings: Settings) -> Path:
-    """Where the samples of an unfinished run are."""
-    return settings.output_file.with_name(settings.output_file.name + ".partial")
-
-
-def run_path(settings: Settings) -> Path:
-    """Where it is said how the output was made."""
-    return settings.output_file.with_suffix(".run.json")
-
-
-def _make_writable(output: Path) -> None:
-    """The folder of the output file, or ValueError."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--output_file={output}: {error.strerror}") from error
-    if output.is_dir() or not os.access(output.parent, os.W_OK):
-        raise ValueError(f"--output_file={output}: must be a file that can be written")
 
 
 def describe(settings: Settings, questions: Iterable[Question]) -> str:
@@ -176,46 +164,6 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
 
     nothing = Response(place=0, text="", tokens=0, finish_reason="stop")
     grading.check([generation.row(request, nothing) for request in requests], oat=settings.add_oat_evaluate)
-
-
-def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | None:
-    """The run whose output already exists; None if there is none.
-
-    Raises:
-        ValueError: it has other settings, and would be overwritten.
-    """
-    output = settings.output_file
-    if settings.restart or not output.exists():
-        return None
-    if not run_path(settings).is_file():
-        raise ValueError(f"--output_file={output}: exists, without {run_path(settings)}; --restart overwrites it")
-    record = json.loads(run_path(settings).read_text())
-    if other := differences(identity, record["identity"]):
-        raise ValueError(f"--output_file={output}: holds a run with other settings ({other}); --restart overwrites it")
-    with output.open(encoding="utf-8") as lines:
-        return FinishedRun([json.loads(line) for line in lines], record)
-
-
-def finish(settings: Settings, run: FinishedRun) -> None:
-    """Judge the rows, unless that is to be skipped, and write output, run record and report, each as a whole."""
-    output, rows = settings.output_file, run.rows
-    if not settings.skip_scoring:
-        from eval.grading import grade
-
-        think = settings.add_think_before_answer or rows[0]["prompt"].endswith(THINK)
-        rows = grade(
-            rows,
-            oat=settings.add_oat_evaluate,
-            any_true=settings.any_true,
-            require_think=think and not settings.no_split_think,
-        )
-    write_whole(run_path(settings), json.dumps(run.record, indent=2, ensure_ascii=False) + "\n")
-    write_whole(output, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    print(f"{output}: {len(rows)} samples", flush=True)
-    if not settings.skip_scoring:
-        from eval import report
-
-        report.write(rows, run.record, output)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ def grade(
     it is wrong for that, too; ``timed_out``, whether judging was given up. A
     response that was cut off is wrong and has no answer.
 
+    A row with ``grader`` "letter" is multiple choice, as are the benchmarks of CHOICE_BENCHMARKS.
+
     Args:
         oat: judge by the second grader too: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
         any_true: then ``correct`` is what either grader calls right.
@@ -81,7 +83,7 @@ def grade(
 
 
 def _is_choice(row: Mapping[str, Any]) -> bool:
-    return row["benchmark"] in CHOICE_BENCHMARKS
+    return row.get("grader") == "letter" or row["benchmark"] in CHOICE_BENCHMARKS
 
 
 def _job(row: Row, require_think: bool) -> Job:

@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 
 from eval import model_files
-from eval.arguments import Settings
+from eval.settings import Settings
 
+PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
 PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
 
 
@@ -46,7 +47,8 @@ def machine() -> dict[str, Any]:
 
 def settings_record(settings: Settings) -> dict[str, Any]:
     """Every flag, as JSON values."""
-    return {**asdict(settings), "output_file": str(settings.output_file), "n": settings.n_text}
+    paths = {name: None if path is None else str(path) for name, path in vars(settings).items() if name in PATHS}
+    return {**asdict(settings), **paths, "n": settings.n_text}
 
 
 def identity(settings: Settings, files: Sequence[Path], model_sha256: str, template_sha256: str) -> dict[str, Any]:
@@ -88,5 +90,20 @@ def record(settings: Settings, identity: Mapping[str, Any], generated: Generated
         "started": generated.started,
         "generated_tokens": generated.tokens,
         "seconds": generated.seconds,
+        "identity": dict(identity),
+    }
+
+
+def graded_record(
+    settings: Settings, file: Path, identity: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """As `record`, of responses that another harness generated; machine and versions are those that graded."""
+    return {
+        "model_path": settings.model_path or f"responses of {file.name}",
+        "settings": settings_record(settings),
+        "files": {str(file): identity["grade_only"]},
+        "versions": versions(),
+        "machine": machine(),
+        "generated_tokens": sum(row["tokens"] for row in rows),
         "identity": dict(identity),
     }

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eval import copies, generation, model_files, vllm_engine
-from eval.arguments import Settings
 from eval.copies import Gpus, Layout, ModelSize
 from eval.generation import Request
 from eval.partial_file import PartialFile
+from eval.settings import Settings
 from eval.vllm_engine import EngineSettings, Job, Sampling
 
 
