@@ -100,7 +100,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         type=samples_by_benchmark,
         default="auto",
         help="samples of each distinct question: a number, or by benchmark, aime=32,math=4, the others as auto. auto: "
-        "as often as the file repeats the question; where it does not, 32 for aime, aime25 and amc, else 1 (auto)",
+        "as often as the file repeats the question or asks for; where it does not, as eval/benchmarks/NAME.yaml says "
+        "(32 for aime, aime25, amc), else 1 (auto)",
     )
     add("--seed", type=int, default=0, help="a sample's own seed follows from it, the question and its number (0)")
 

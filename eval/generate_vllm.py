@@ -119,7 +119,7 @@ def describe(settings: Settings, questions: Iterable[Question]) -> str:
     lines, counts = [], Counter((question.benchmark, question.repeats) for question in questions)
     for (benchmark, repeats), count in counts.items():
         samples = settings.samples(benchmark, repeats)
-        held = f" (the file holds each {repeats} times: one question, not {repeats})" if repeats > 1 else ""
+        held = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
         lines.append(f"{benchmark}: {count} questions x {samples} sample{'s' * (samples > 1)}{held}")
     return "\n".join(lines)
 

@@ -18,11 +18,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from eval import benchmark_files
 from eval.extraction import DIGITS, LETTERS, boxed, choice
 from exgrpo.gold_answers import clean, latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
 
-CHOICE_BENCHMARKS = ("arc_c", "gpqa", "mmlu_pro")
+CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
 CPU_S = 2.0  # of computing for one answer; the slowest of 6,345 real ones took 0.5
 WALL_S = 60.0  # on the clock, for one that sleeps
 WORTH_A_START = 100  # answers that take Math-Verify as long as another process takes to start

@@ -19,7 +19,10 @@ from exgrpo.experience.question_id import question_id
 
 QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
 IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
-RESPONSE = ("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs")
+RESPONSE = (
+    *("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs"),
+    *("prediction", "pred"),  # with some the extracted answer, beside a response
+)
 GOLD = ("gold", "ground_truth", "gt", "target", "expected_answer", "reference", "reward_model", "answer")
 BENCHMARK = ("benchmark", "data_source", "dataset", "task", "task_name")
 TOKENS = ("tokens", "completion_tokens", "output_tokens")
@@ -97,8 +100,8 @@ def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str
     for (benchmark, index), count in samples.items():
         first = samples[(benchmark, 0)]
         if count != first:
-            place = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
-            raise ValueError(f"{place}, the first of {benchmark} has {first}: must be as many of each")
+            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
+            raise ValueError(f"{where}, the first of {benchmark} has {first}: must be as many of each")
     return rows
 
 

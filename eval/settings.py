@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from eval import benchmark_files
 from eval.templates import TEMPLATES
 
-MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples per question without --n; 1 elsewhere
+MANY = {name: benchmark.samples for name, benchmark in benchmark_files.known().items()}  # a question, without --n
 DEBUG_QUESTIONS = 10  # a benchmark, under --debug
 
 
