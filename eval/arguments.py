@@ -47,6 +47,7 @@ def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
     """The settings of a command line; what cannot work ends the process with one line and status 2."""
     parser = _Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     _add_what(parser)
+    _add_server(parser)
     _add_sampling(parser)
     _add_scoring(parser)
     _add_machine(parser)
@@ -87,6 +88,19 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="generate nothing: grade the responses in a jsonl or parquet file of another harness, and report "
         "(docs/evaluation.md lists the columns)",
+    )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("a server instead of an engine of our own").add_argument
+    add(
+        "--base_url",
+        metavar="URL",
+        help="of a server with OpenAI's interface, http://HOST:PORT/v1, which has the model",
+    )
+    add("--served_model", metavar="NAME", help="the model's name there (the only one that is served)")
+    add(
+        "--api_key_env", metavar="VAR", help="environment variable that holds the key (OPENAI_API_KEY, where it is set)"
     )
 
 
@@ -142,7 +156,8 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--max_num_seqs",
         type=int,
         metavar="N",
-        help="responses generated at a time (as vLLM has it). With 1 a response is the same to the bit on one machine, "
+        help="responses generated at a time (as vLLM has it; of a server 64). With 1 a response is the same to the bit "
+        "on one machine, "
         "whatever else is generated; in larger batches rounding depends on the batch, and a few responses may differ",
     )
     for name, meaning in (

@@ -6,7 +6,8 @@ OUT.jsonl has one line per sample, OUT.run.json says how it was made, and OUT.re
 results. While it runs, finished samples are in OUT.jsonl.partial: after a kill, the same command generates what is
 missing, and the result is that of an uninterrupted run. Each sample has its own seed, recorded with it.
 
-Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the environment.
+Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the environment. With --base_url a server
+generates, with --grade_only nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,21 +23,22 @@ from typing import Any
 if not __package__:  # started by its path: this folder is on the import path, the root is not
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval import arguments, generation, model_files, question_files, response_files
+from eval import arguments, generation, model_files, question_files, response_files, served
 from eval.finished import FinishedRun, finish, finished_run, make_writable, partial_path
 from eval.generation import Prompt, Request, Response
 from eval.partial_file import PartialFile
 from eval.question_files import Question
+from eval.served import Server
 from eval.settings import Settings
 from eval.templates import TEMPLATES
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the flags name, found and read: the question files, the model's folder, the distinct questions."""
+    """What the flags name, found and read: the question files, the model's folder or server, the distinct questions."""
 
     files: list[Path]
-    model: Path
+    model: Path | Server
     questions: list[Question]
 
 
@@ -66,11 +68,17 @@ def evaluate(settings: Settings) -> None:
 
     from eval import run_facts, sampler
 
-    tokenizer = load_tokenizer(inputs.model, settings.template)
-    requests = plan(settings, inputs.questions, tokenizer)
+    if isinstance(inputs.model, Server):
+        requests = plan_served(settings, inputs.questions)
+        template_sha256 = TEMPLATES[settings.template].sha256(None)
+        model = served.identity(inputs.model)
+    else:
+        tokenizer = load_tokenizer(inputs.model, settings.template)
+        requests = plan(settings, inputs.questions, tokenizer)
+        template_sha256 = TEMPLATES[settings.template].sha256(tokenizer)
+        model = run_facts.local_model(settings, model_files.sha256(inputs.model))
     check_scoring(settings, requests)
-    template_sha256 = TEMPLATES[settings.template].sha256(tokenizer)
-    identity = run_facts.identity(settings, inputs.files, model_files.sha256(inputs.model), template_sha256)
+    identity = run_facts.identity(settings, inputs.files, model, template_sha256)
     if settings.debug:
         print(f"the first prompt: {requests[0].prompt.text!r}", flush=True)
     previous = finished_run(settings, identity)
@@ -103,8 +111,7 @@ def grade_file(settings: Settings, file: Path) -> None:
 def read_inputs(settings: Settings) -> Inputs:
     """What the flags name; ValueError or OSError, naming the flag, where something is missing or wrong."""
     files = question_files.expand(settings.input_file)
-    assert settings.model_path
-    model = model_files.find(settings.model_path)
+    model = served.find(settings) if settings.base_url else model_files.find(str(settings.model_path))
     make_writable(settings.output_file)
     questions = question_files.read(files, remove_system=settings.remove_system, limit=settings.question_limit)
     benchmarks = {question.benchmark for question in questions}
@@ -146,14 +153,26 @@ def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> l
     template = TEMPLATES[settings.template]
 
     def encode(question: Question) -> Prompt:
+        text = template.render(question.messages, tokenizer)
+        return Prompt(text, tuple(tokenizer(text, add_special_tokens=not template.chat).input_ids))
+
+    return _plan(settings, questions, encode)
+
+
+def plan_served(settings: Settings, questions: Sequence[Question]) -> list[Request]:
+    """The requests, their prompts as a server takes them."""
+    return _plan(settings, questions, lambda question: served.encode(TEMPLATES[settings.template], question))
+
+
+def _plan(settings: Settings, questions: Sequence[Question], encode: Callable[[Question], Prompt]) -> list[Request]:
+    def placed(question: Question) -> Prompt:
         try:
-            text = template.render(question.messages, tokenizer)
+            return encode(question)
         except ValueError as error:
             place = f"{question.input_file}: question {question.index} of {question.benchmark}"
             raise ValueError(f"--template={settings.template}: {place}: {error}") from error
-        return Prompt(text, tuple(tokenizer(text, add_special_tokens=not template.chat).input_ids))
 
-    return generation.plan(questions, settings.samples, settings.seed, encode)
+    return generation.plan(questions, settings.samples, settings.seed, placed)
 
 
 def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:

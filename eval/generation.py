@@ -14,10 +14,11 @@ Key = tuple[str, int, int]  # benchmark, question, sample
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads of a question, as text and as tokens."""
+    """What the model reads of a question, as text and as tokens; or the messages for a server's chat template."""
 
     text: str
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] = ()
+    messages: tuple[dict[str, str], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -51,18 +51,29 @@ def settings_record(settings: Settings) -> dict[str, Any]:
     return {**asdict(settings), **paths, "n": settings.n_text}
 
 
-def identity(settings: Settings, files: Sequence[Path], model_sha256: str, template_sha256: str) -> dict[str, Any]:
-    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued."""
-    flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed", "dtype")
+def local_model(settings: Settings, model_sha256: str) -> dict[str, Any]:
+    """What tells a model that is run here from another."""
     installed = versions()
+    engine: dict[str, Any] = {name: installed[name] for name in ("torch", "vllm") if name in installed}
+    return {"dtype": settings.dtype, "model_sha256": model_sha256, **engine}
+
+
+def identity(
+    settings: Settings, files: Sequence[Path], model: Mapping[str, Any], template_sha256: str
+) -> dict[str, Any]:
+    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued.
+
+    Args:
+        model: of `local_model`, or of served.identity.
+    """
+    flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed")
     return {
         **{name: getattr(settings, name) for name in flags},
         "n": settings.n_text,
         "limit": settings.question_limit,
-        "model_sha256": model_sha256,
         "template_sha256": template_sha256,
         "files": {str(path): model_files.file_sha256(path) for path in files},
-        **{name: installed[name] for name in ("torch", "vllm") if name in installed},
+        **model,
     }
 
 
@@ -78,13 +89,13 @@ class Generated:
 def record(settings: Settings, identity: Mapping[str, Any], generated: Generated) -> dict[str, Any]:
     """The content of OUTPUT's run file, which the report shows."""
     return {
-        "model_path": settings.model_path,
+        "model_path": settings.model_path or identity["served_model"],
         "settings": settings_record(settings),
         "seed": settings.seed,
         "files": identity["files"],
         "template": settings.template,
         "template_sha256": identity["template_sha256"],
-        "model_sha256": identity["model_sha256"],
+        "model_sha256": identity.get("model_sha256"),
         "versions": versions(),
         "machine": machine(),
         "started": generated.started,

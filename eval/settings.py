@@ -42,6 +42,9 @@ class Settings:
     gpu_memory_utilization: float
     dtype: str
     grade_only: Path | None
+    base_url: str | None
+    served_model: str | None
+    api_key_env: str | None
 
     def __post_init__(self) -> None:
         """ValueError, naming the flag and its value, at the first that cannot work."""
@@ -64,14 +67,27 @@ class Settings:
 
     def _check_source(self) -> None:
         """Where responses come from: a model and question files, or a file of responses."""
+        for name in ("served_model", "api_key_env"):
+            need(self.base_url or not getattr(self, name), name, getattr(self, name), "needs --base_url")
         if self.grade_only:
             need(not self.input_file, "input_file", " ".join(self.input_file), "not with --grade_only")
+            need(not self.base_url, "base_url", self.base_url, "not with --grade_only, which generates nothing")
             need(not self.skip_scoring, "skip_scoring", True, "leaves nothing to do with --grade_only")
             need(self.limit is None, "limit", self.limit, "not with --grade_only, which grades the whole file")
             need(self.output_file != self.grade_only, "output_file", self.output_file, "is the file of --grade_only")
             return
-        need(self.model_path, "model_path", self.model_path, "must be given, or --grade_only FILE")
         need(self.input_file, "input_file", None, "must be given, or --grade_only FILE")
+        if self.base_url:
+            need(self.base_url.startswith(("http://", "https://")), "base_url", self.base_url, "must begin with http")
+            for name in ("model_path", "tensor_parallel_size", "data_parallel_size"):
+                need(
+                    not getattr(self, name),
+                    name,
+                    getattr(self, name),
+                    "not with --base_url, whose server has the model",
+                )
+            return
+        need(self.model_path, "model_path", self.model_path, "must be given, or --base_url URL, or --grade_only FILE")
 
     @property
     def question_limit(self) -> int | None:
