@@ -23,7 +23,8 @@ class Benchmark:
     """A benchmark's file, its fields checked.
 
     `choices` is the column of a question's choices; or a list of columns, the first of which holds the right choice.
-    `part` names the file that its questions are written to, valid.PART.parquet.
+    `part` names the file that its questions are written to, valid.PART.parquet. `hub_task` is the task's id in the data
+    set's eval.yaml on the hub, for exported results.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Benchmark:
     grader: str = "math"
     samples: int = 1
     part: str = ""
+    hub_task: str = "default"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -83,7 +85,7 @@ def _fault(content: Any) -> str | None:
         return "choices: must be a column, or a list of columns"
     if isinstance(choices, list) == ("answer" in content):
         return "answer: must be a column, and left out where choices is a list, whose first is right"
-    for name in ("name", "question", "answer", "part"):
+    for name in ("name", "question", "answer", "part", "hub_task"):
         if name in content and not _texts([content[name]]):
             return f"{name}={content[name]!r}: must be a text"
     return _setting_fault(content)
