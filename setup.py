@@ -61,6 +61,7 @@ setup(
         "save": ["pyarrow"],
         "inspect": ["pyarrow", "tqdm", "transformers"],
         "trl": ["trl==1.10.0", "torch"],
+        "inspect-log": ["inspect-ai"],
         "docs": ["mkdocs==1.6.1", "mkdocs-material==9.8.1"],
     },
     entry_points={

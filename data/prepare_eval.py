@@ -2,6 +2,10 @@ r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benc
 
     python data/prepare_eval.py --output_dir data
     python data/prepare_eval.py --output_dir data --benchmarks math arc_c --local math=math500.jsonl
+    python data/prepare_eval.py --output_dir data --benchmarks aime26 --benchmark mine.yaml
+
+Each benchmark is a YAML file, those of eval/benchmarks/ or --benchmark FILE; docs/evaluation.md explains its fields.
+Beyond the nine each has a file of its own, valid.NAME.parquet.
 
 By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json (a
 row a line) or .csv with the same columns instead. A parquet file in verl's schema, such as the released ones, goes
@@ -16,127 +20,60 @@ from __future__ import annotations
 
 import argparse
 import csv
-import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 if not __package__:  # started by its path: this folder is on the import path, the root is not
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data.sources import Row, Source, open_dataset, open_file
-from data.texts import answer_text, question_text
+from data import benchmark_rows
+from data.sources import Source, open_dataset, open_file
 from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
-from exgrpo.experience.question_id import question_id
-from exgrpo.gold_answers import clean
+from eval import benchmark_files
+from eval.benchmark_files import Benchmark
 
-LETTERS = "ABCDEFGHIJ"
 VERL_COLUMNS = ("data_source", "prompt", "reward_model")
-GPQA_COLUMNS = ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-GPQA_PROMPT = (
-    "Answer the following multiple choice question. Think step by step, and end with a line of the form "
-    "'ANSWER: $LETTER' (without quotes), where LETTER is one of ABCD."
-)
-
-Pair = tuple[str, str]  # question, answer
+NINE = ("aime", "aime25", "amc", "math", "minerva", "olympiad_bench", "arc_c", "gpqa", "mmlu_pro")
+BENCHMARKS = {name: benchmark_files.known()[name] for name in NINE}
+MORE = {name: benchmark for name, benchmark in benchmark_files.known().items() if name not in NINE}
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """Where a benchmark is, and how one of its rows becomes a question and an answer."""
-
-    hub: str
-    subset: str | None
-    split: str
-    columns: tuple[str, ...]
-    read: Callable[[Row], Pair]
-    file: str = "valid.id.parquet"
-
-
-def free_form(question: str, answer: str) -> Callable[[Row], Pair]:
-    """Reads a question with an answer in LaTeX; several answers are listed with commas."""
-
-    def read(row: Row) -> Pair:
-        answers = row[answer]
-        final = answer_text(", ".join(answers) if isinstance(answers, list) else answers)
-        return question_text(row[question]), clean(final)
-
-    return read
-
-
-def lettered(question: str, choices: Iterable[tuple[str, str]]) -> str:
-    """A question with its choices below, as "A) ..."."""
-    return question.strip() + "\n\n" + "\n".join(f"{label}) {text.strip()}" for label, text in choices)
-
-
-def read_arc(row: Row) -> Pair:
-    """ARC's choices have labels of their own; some are numbers."""
-    choices = list(zip(row["choices"]["label"], row["choices"]["text"], strict=True))
-    if row["answerKey"] not in row["choices"]["label"]:
-        return row["question"], ""
-    return lettered(row["question"], choices), row["answerKey"]
-
-
-def read_gpqa(row: Row) -> Pair:
-    """GPQA has its right choice first; the order is drawn from the question."""
-    question, *choices = (row[column].strip() for column in GPQA_COLUMNS)
-    order = random.Random(question_id(question)).sample(range(len(choices)), len(choices))
-    prompt = lettered(question, zip(LETTERS, (choices[place] for place in order), strict=False))
-    return f"{GPQA_PROMPT}\n\n{prompt}", LETTERS[order.index(0)]
-
-
-def read_mmlu_pro(row: Row) -> Pair:
-    """MMLU-Pro has up to ten choices."""
-    answer = row["answer"] if row["answer"] in LETTERS[: len(row["options"])] else ""
-    return lettered(row["question"], zip(LETTERS, row["options"], strict=False)), answer
-
-
-def _ood(hub: str, subset: str | None, split: str, columns: tuple[str, ...], read: Callable[[Row], Pair]) -> Benchmark:
-    return Benchmark(hub, subset, split, columns, read, file="valid.ood.parquet")
-
-
-PROBLEM, QUESTION, FINAL = ("problem", "answer"), ("question", "answer"), ("question", "final_answer")
-BENCHMARKS = {
-    "aime": Benchmark("HuggingFaceH4/aime_2024", None, "train", PROBLEM, free_form(*PROBLEM)),
-    "aime25": Benchmark("math-ai/aime25", None, "test", PROBLEM, free_form(*PROBLEM)),
-    "amc": Benchmark("AI-MO/aimo-validation-amc", None, "train", PROBLEM, free_form(*PROBLEM)),
-    "math": Benchmark("HuggingFaceH4/MATH-500", None, "test", PROBLEM, free_form(*PROBLEM)),
-    "minerva": Benchmark("math-ai/minervamath", None, "test", QUESTION, free_form(*QUESTION)),
-    "olympiad_bench": Benchmark("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train", FINAL, free_form(*FINAL)),
-    "arc_c": _ood("allenai/ai2_arc", "ARC-Challenge", "test", ("question", "choices", "answerKey"), read_arc),
-    "gpqa": _ood("Idavidrein/gpqa", "gpqa_diamond", "train", GPQA_COLUMNS, read_gpqa),
-    "mmlu_pro": _ood("TIGER-Lab/MMLU-Pro", None, "test", ("question", "options", "answer"), read_mmlu_pro),
-}
-
-
-def rows_of(name: str, source: Source, system: str | None) -> list[dict[str, Any]]:
+def rows_of(benchmark: Benchmark, source: Source, system: str | None) -> list[dict[str, Any]]:
     """A benchmark's rows in verl's schema; those of a source that is in it already, as they are.
 
     Raises:
         ValueError: the source lacks a column, or a row its question or answer.
     """
+    name = benchmark.name
     if all(column in source.columns for column in VERL_COLUMNS):
         taken = [dict(row) for row in source.rows(source.columns) if row["data_source"] == name]
         if not taken:
             raise ValueError(f"{source.name}: has no row with data_source {name}")
         return taken
-    benchmark = BENCHMARKS[name]
     if missing := [column for column in benchmark.columns if column not in source.columns]:
         raise ValueError(f"{source.name}: no column {missing[0]!r} ({name}); it has {', '.join(source.columns)}")
     rows = []
     for index, row in enumerate(source.rows(benchmark.columns)):
         try:
-            question, answer = benchmark.read(row)
+            question, answer = benchmark_rows.read(benchmark, row)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{source.name}: row {index} is not as {name} has them: {error!r}") from error
         if not question or not answer:
             raise ValueError(f"{source.name}: row {index} has no {'answer' if question else 'question'} ({name})")
         rows.append(make_row(question, answer, index, data_source=name, split="test", system=system))
+        rows[-1]["extra_info"] |= _told(benchmark)
     if not rows:
         raise ValueError(f"{source.name}: no rows")
     return rows
+
+
+def _told(benchmark: Benchmark) -> dict[str, Any]:
+    """What a row has to tell the evaluation, which knows the benchmarks of eval/benchmarks/ by their names."""
+    if benchmark_files.known().get(benchmark.name) == benchmark:
+        return {}
+    return {"samples": benchmark.samples, "grader": benchmark.grader}
 
 
 def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -155,36 +92,62 @@ def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def name_and_path(text: str) -> tuple[str, Path]:
     """``NAME=FILE``."""
     name, equals, path = text.partition("=")
-    if not equals or not path or name not in BENCHMARKS:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be NAME=FILE, NAME one of {', '.join(BENCHMARKS)}")
+    if not equals or not path or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be NAME=FILE, NAME one of {', '.join(BENCHMARKS | MORE)}")
     return name, Path(path)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     hub = "\n".join(
-        f"  {name:15} {b.hub}{f' ({b.subset})' if b.subset else ''}, {b.split}: {', '.join(b.columns)}"
-        for name, b in BENCHMARKS.items()
+        f"  {name:15} {' '.join(b.source.values())}: {', '.join(b.columns)}" for name, b in (BENCHMARKS | MORE).items()
     )
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog=f"benchmarks, their data sets on the hub and the columns that are read:\n{hub}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder for the two files")
-    parser.add_argument(
-        "--benchmarks", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="which (all nine)"
+    add = parser.add_argument
+    add("--output_dir", type=Path, required=True, help="folder for the files")
+    add(
+        "--benchmarks",
+        nargs="+",
+        choices=BENCHMARKS | MORE,
+        default=[],
+        metavar="NAME",
+        help="which (the nine, unless --benchmark names others)",
     )
-    parser.add_argument(
+    add("--benchmark", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="YAML files of others")
+    add(
         "--local", type=name_and_path, nargs="+", action="extend", default=[], metavar="NAME=FILE", help="files to read"
     )
-    parser.add_argument(
-        "--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message"
-    )
-    options = parser.parse_args(arguments)
-    if unused := [name for name, _ in options.local if name not in options.benchmarks]:
-        parser.error(f"--local {unused[0]}=...: must be among --benchmarks {' '.join(options.benchmarks)}")
-    return options
+    add("--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message")
+    return parser.parse_args(arguments)
+
+
+def chosen(options: argparse.Namespace) -> list[Benchmark]:
+    """The benchmarks of --benchmarks and --benchmark.
+
+    Raises:
+        ValueError: two of one name, or a --local for none of them.
+    """
+    names = options.benchmarks or ([] if options.benchmark else list(BENCHMARKS))
+    found = [(BENCHMARKS | MORE)[name] for name in names]
+    found += [benchmark_files.read(path) for path in options.benchmark]
+    names = [benchmark.name for benchmark in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--benchmark: {twice[0]} is there twice; a name must stand for one benchmark")
+    if unused := [name for name, _ in options.local if name not in names]:
+        raise ValueError(f"--local {unused[0]}=...: must be among --benchmarks {' '.join(names)}")
+    return found
+
+
+def open_source(benchmark: Benchmark, local: Path | None) -> Source:
+    """The benchmark's rows: of a local file, else of the hub."""
+    source = benchmark.source
+    if local or "file" in source:
+        return open_file(local or Path(source["file"]))
+    return open_dataset(source["hub"], source["split"], source.get("subset"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -193,15 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     files: dict[str, list[dict[str, Any]]] = {}
     try:
         system, local = read_system_prompt(options.system_prompt_file), dict(options.local)
-        for name in options.benchmarks:
-            benchmark = BENCHMARKS[name]
-            if name in local:
-                source = open_file(local[name])
-            else:
-                source = open_dataset(benchmark.hub, benchmark.split, benchmark.subset)
-            rows = rows_of(name, source, system)
-            print(f"{name}: {len(rows)} rows of {source.name}", flush=True)
-            files.setdefault(benchmark.file, []).extend(rows)
+        for benchmark in chosen(options):
+            source = open_source(benchmark, local.get(benchmark.name))
+            rows = rows_of(benchmark, source, system)
+            print(f"{benchmark.name}: {len(rows)} rows of {source.name}", flush=True)
+            files.setdefault(benchmark.file_name, []).extend(rows)
         for file, rows in files.items():
             write_parquet(in_one_schema(rows), options.output_dir / file)
             print(f"{options.output_dir / file}: {len(rows)} rows")

@@ -3,89 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from eval.settings import DEBUG_QUESTIONS, Settings
 from eval.templates import TEMPLATES
-
-MANY = {"aime": 32, "aime25": 32, "amc": 32}  # samples per question without --n; 1 elsewhere
-DEBUG_QUESTIONS = 10  # a benchmark, under --debug
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Every flag of one run. `n` maps a benchmark to its samples per question, "" standing for the others."""
-
-    model_path: str
-    input_file: list[str]
-    output_file: Path
-    template: str
-    remove_system: bool
-    temperature: float
-    top_p: float
-    max_tokens: int
-    n: dict[str, int]
-    add_oat_evaluate: bool
-    any_true: bool
-    force_generate: bool
-    add_think_before_answer: bool
-    no_split_think: bool
-    skip_scoring: bool
-    debug: bool
-    seed: int
-    limit: int | None
-    restart: bool
-    max_num_seqs: int | None
-    tensor_parallel_size: int | None
-    data_parallel_size: int | None
-    gpu_memory_utilization: float
-    dtype: str
-
-    def __post_init__(self) -> None:
-        """ValueError, naming the flag and its value, at the first that cannot work."""
-        need(self.template in TEMPLATES, "template", self.template, f"must be one of {', '.join(TEMPLATES)}")
-        need(0 <= self.temperature < math.inf, "temperature", self.temperature, "must be 0 (greedy) or more")
-        need(0 < self.top_p <= 1, "top_p", self.top_p, "must be above 0 and at most 1")
-        need(0 < self.gpu_memory_utilization <= 1, "gpu_memory_utilization", self.gpu_memory_utilization, "0 to 1")
-        for name in ("max_tokens", "limit", "max_num_seqs", "tensor_parallel_size", "data_parallel_size"):
-            value = getattr(self, name)
-            need(value is None or value >= 1, name, value, "must be 1 or more")
-        for benchmark, samples in self.n.items():
-            value = f"{benchmark}={samples}" if benchmark else str(samples)
-            need(samples >= 1, "n", value, "must be 1 or more samples a question")
-            need(samples == 1 or self.temperature > 0, "n", value, "must be 1 at --temperature 0: all would be alike")
-        need(not self.any_true or self.add_oat_evaluate, "any_true", True, "needs --add_oat_evaluate")
-        need(self.seed >= 0, "seed", self.seed, "must be 0 or more")
-        suffix = self.output_file.suffix
-        need(suffix == ".jsonl", "output_file", self.output_file, "must end in .jsonl")
-
-    @property
-    def question_limit(self) -> int | None:
-        """Questions to take of each benchmark; None for all."""
-        return self.limit or (DEBUG_QUESTIONS if self.debug else None)
-
-    @property
-    def n_text(self) -> str:
-        """--n as it is written on a command line."""
-        return ",".join(f"{name}={count}" if name else str(count) for name, count in self.n.items()) or "auto"
-
-    def samples(self, benchmark: str, repeats: int) -> int:
-        """Samples of each distinct question of a benchmark whose file holds it `repeats` times."""
-        chosen = self.n.get(benchmark, self.n.get(""))
-        if chosen is not None:
-            return chosen
-        if self.temperature == 0:
-            return 1
-        return repeats if repeats > 1 else MANY.get(benchmark, 1)
-
-
-def need(holds: bool, name: str, value: object, rule: str) -> None:
-    """ValueError ``--name=value: rule`` unless it holds."""
-    if not holds:
-        raise ValueError(f"--{name}={value}: {rule}")
 
 
 def boolean(text: str) -> bool:
@@ -124,6 +47,7 @@ def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
     """The settings of a command line; what cannot work ends the process with one line and status 2."""
     parser = _Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     _add_what(parser)
+    _add_server(parser)
     _add_sampling(parser)
     _add_scoring(parser)
     _add_machine(parser)
@@ -141,10 +65,14 @@ def _flag(group: Any, name: str, default: bool, text: str) -> None:
 def _add_what(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is asked")
     add = group.add_argument
-    add("--model_path", required=True, help="folder of the model in the Hugging Face format, or its name on the hub")
+    add(
+        "--model_path",
+        help="folder of the model in the Hugging Face format, or its name on the hub; with --grade_only the name "
+        "of the model in the report",
+    )
     add(
         "--input_file",
-        required=True,
+        default=[],
         nargs="+",
         help="parquet files in verl's schema, or globs of them in quotes; all are answered in one load of the model. "
         "A question that a file repeats is asked once, with as many samples (see --n)",
@@ -154,6 +82,26 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
     add("--template", default="own", help=names)
     _flag(group, "--remove_system", True, "drop a system message where a question has one (%(default)s)")
     add("--limit", type=int, metavar="N", help="the first N questions of each benchmark (all)")
+    add(
+        "--grade_only",
+        type=Path,
+        metavar="FILE",
+        help="generate nothing: grade the responses in a jsonl or parquet file of another harness, and report "
+        "(docs/evaluation.md lists the columns)",
+    )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("a server instead of an engine of our own").add_argument
+    add(
+        "--base_url",
+        metavar="URL",
+        help="of a server with OpenAI's interface, http://HOST:PORT/v1, which has the model",
+    )
+    add("--served_model", metavar="NAME", help="the model's name there (the only one that is served)")
+    add(
+        "--api_key_env", metavar="VAR", help="environment variable that holds the key (OPENAI_API_KEY, where it is set)"
+    )
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -166,7 +114,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         type=samples_by_benchmark,
         default="auto",
         help="samples of each distinct question: a number, or by benchmark, aime=32,math=4, the others as auto. auto: "
-        "as often as the file repeats the question; where it does not, 32 for aime, aime25 and amc, else 1 (auto)",
+        "as often as the file repeats the question or asks for; where it does not, as eval/benchmarks/NAME.yaml says "
+        "(32 for aime, aime25, amc), else 1 (auto)",
     )
     add("--seed", type=int, default=0, help="a sample's own seed follows from it, the question and its number (0)")
 
@@ -207,7 +156,8 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--max_num_seqs",
         type=int,
         metavar="N",
-        help="responses generated at a time (as vLLM has it). With 1 a response is the same to the bit on one machine, "
+        help="responses generated at a time (as vLLM has it; of a server 64). With 1 a response is the same to the bit "
+        "on one machine, "
         "whatever else is generated; in larger batches rounding depends on the batch, and a few responses may differ",
     )
     for name, meaning in (

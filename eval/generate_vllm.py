@@ -6,16 +6,16 @@ OUT.jsonl has one line per sample, OUT.run.json says how it was made, and OUT.re
 results. While it runs, finished samples are in OUT.jsonl.partial: after a kill, the same command generates what is
 missing, and the result is that of an uninterrupted run. Each sample has its own seed, recorded with it.
 
-Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the environment.
+Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the environment. With --base_url a server
+generates, with --grade_only nobody.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,31 +23,23 @@ from typing import Any
 if not __package__:  # started by its path: this folder is on the import path, the root is not
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval import arguments, generation, model_files, question_files
-from eval.arguments import Settings
+from eval import arguments, generation, model_files, question_files, response_files, served
+from eval.finished import FinishedRun, finish, finished_run, make_writable, partial_path
 from eval.generation import Prompt, Request, Response
-from eval.partial_file import PartialFile, differences, write_whole
+from eval.partial_file import PartialFile
 from eval.question_files import Question
+from eval.served import Server
+from eval.settings import Settings
 from eval.templates import TEMPLATES
-
-THINK = "<think>\n"
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the flags name, found and read: the question files, the model's folder, the distinct questions."""
+    """What the flags name, found and read: the question files, the model's folder or server, the distinct questions."""
 
     files: list[Path]
-    model: Path
+    model: Path | Server
     questions: list[Question]
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """The lines of the output file, and the record of how they were made."""
-
-    rows: list[dict[str, Any]]
-    record: dict[str, Any]
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
@@ -68,16 +60,25 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
 def evaluate(settings: Settings) -> None:
     """Check everything, generate what is missing, judge and report."""
+    if settings.grade_only:
+        grade_file(settings, settings.grade_only)
+        return
     inputs = read_inputs(settings)
     print(describe(settings, inputs.questions), flush=True)
 
     from eval import run_facts, sampler
 
-    tokenizer = load_tokenizer(inputs.model, settings.template)
-    requests = plan(settings, inputs.questions, tokenizer)
+    if isinstance(inputs.model, Server):
+        requests = plan_served(settings, inputs.questions)
+        template_sha256 = TEMPLATES[settings.template].sha256(None)
+        model = served.identity(inputs.model)
+    else:
+        tokenizer = load_tokenizer(inputs.model, settings.template)
+        requests = plan(settings, inputs.questions, tokenizer)
+        template_sha256 = TEMPLATES[settings.template].sha256(tokenizer)
+        model = run_facts.local_model(settings, model_files.sha256(inputs.model))
     check_scoring(settings, requests)
-    template_sha256 = TEMPLATES[settings.template].sha256(tokenizer)
-    identity = run_facts.identity(settings, inputs.files, model_files.sha256(inputs.model), template_sha256)
+    identity = run_facts.identity(settings, inputs.files, model, template_sha256)
     if settings.debug:
         print(f"the first prompt: {requests[0].prompt.text!r}", flush=True)
     previous = finished_run(settings, identity)
@@ -93,11 +94,25 @@ def evaluate(settings: Settings) -> None:
         partial.path.unlink()
 
 
+def grade_file(settings: Settings, file: Path) -> None:
+    """Grade the responses that another harness wrote, and report as on a run of our own."""
+    from eval import grading, run_facts
+
+    rows = response_files.read(file)
+    make_writable(settings.output_file)
+    counts = Counter(row["benchmark"] for row in rows)
+    print("\n".join(f"{name}: {count} responses of {file}" for name, count in counts.items()), flush=True)
+    grading.check(rows, oat=settings.add_oat_evaluate)
+    identity = {"grade_only": model_files.file_sha256(file)}
+    finished_run(settings, identity)  # another run's output is not overwritten
+    finish(settings, FinishedRun(rows, run_facts.graded_record(settings, file, identity, rows)))
+
+
 def read_inputs(settings: Settings) -> Inputs:
     """What the flags name; ValueError or OSError, naming the flag, where something is missing or wrong."""
     files = question_files.expand(settings.input_file)
-    model = model_files.find(settings.model_path)
-    _make_writable(settings.output_file)
+    model = served.find(settings) if settings.base_url else model_files.find(str(settings.model_path))
+    make_writable(settings.output_file)
     questions = question_files.read(files, remove_system=settings.remove_system, limit=settings.question_limit)
     benchmarks = {question.benchmark for question in questions}
     for name, samples in settings.n.items():
@@ -106,32 +121,12 @@ def read_inputs(settings: Settings) -> Inputs:
     return Inputs(files, model, questions)
 
 
-def partial_path(settings: Settings) -> Path:
-    """Where the samples of an unfinished run are."""
-    return settings.output_file.with_name(settings.output_file.name + ".partial")
-
-
-def run_path(settings: Settings) -> Path:
-    """Where it is said how the output was made."""
-    return settings.output_file.with_suffix(".run.json")
-
-
-def _make_writable(output: Path) -> None:
-    """The folder of the output file, or ValueError."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--output_file={output}: {error.strerror}") from error
-    if output.is_dir() or not os.access(output.parent, os.W_OK):
-        raise ValueError(f"--output_file={output}: must be a file that can be written")
-
-
 def describe(settings: Settings, questions: Iterable[Question]) -> str:
     """A line for each benchmark: questions, and how many samples of each."""
     lines, counts = [], Counter((question.benchmark, question.repeats) for question in questions)
     for (benchmark, repeats), count in counts.items():
         samples = settings.samples(benchmark, repeats)
-        held = f" (the file holds each {repeats} times: one question, not {repeats})" if repeats > 1 else ""
+        held = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
         lines.append(f"{benchmark}: {count} questions x {samples} sample{'s' * (samples > 1)}{held}")
     return "\n".join(lines)
 
@@ -158,14 +153,26 @@ def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> l
     template = TEMPLATES[settings.template]
 
     def encode(question: Question) -> Prompt:
+        text = template.render(question.messages, tokenizer)
+        return Prompt(text, tuple(tokenizer(text, add_special_tokens=not template.chat).input_ids))
+
+    return _plan(settings, questions, encode)
+
+
+def plan_served(settings: Settings, questions: Sequence[Question]) -> list[Request]:
+    """The requests, their prompts as a server takes them."""
+    return _plan(settings, questions, lambda question: served.encode(TEMPLATES[settings.template], question))
+
+
+def _plan(settings: Settings, questions: Sequence[Question], encode: Callable[[Question], Prompt]) -> list[Request]:
+    def placed(question: Question) -> Prompt:
         try:
-            text = template.render(question.messages, tokenizer)
+            return encode(question)
         except ValueError as error:
             place = f"{question.input_file}: question {question.index} of {question.benchmark}"
             raise ValueError(f"--template={settings.template}: {place}: {error}") from error
-        return Prompt(text, tuple(tokenizer(text, add_special_tokens=not template.chat).input_ids))
 
-    return generation.plan(questions, settings.samples, settings.seed, encode)
+    return generation.plan(questions, settings.samples, settings.seed, placed)
 
 
 def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
@@ -176,46 +183,6 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
 
     nothing = Response(place=0, text="", tokens=0, finish_reason="stop")
     grading.check([generation.row(request, nothing) for request in requests], oat=settings.add_oat_evaluate)
-
-
-def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | None:
-    """The run whose output already exists; None if there is none.
-
-    Raises:
-        ValueError: it has other settings, and would be overwritten.
-    """
-    output = settings.output_file
-    if settings.restart or not output.exists():
-        return None
-    if not run_path(settings).is_file():
-        raise ValueError(f"--output_file={output}: exists, without {run_path(settings)}; --restart overwrites it")
-    record = json.loads(run_path(settings).read_text())
-    if other := differences(identity, record["identity"]):
-        raise ValueError(f"--output_file={output}: holds a run with other settings ({other}); --restart overwrites it")
-    with output.open(encoding="utf-8") as lines:
-        return FinishedRun([json.loads(line) for line in lines], record)
-
-
-def finish(settings: Settings, run: FinishedRun) -> None:
-    """Judge the rows, unless that is to be skipped, and write output, run record and report, each as a whole."""
-    output, rows = settings.output_file, run.rows
-    if not settings.skip_scoring:
-        from eval.grading import grade
-
-        think = settings.add_think_before_answer or rows[0]["prompt"].endswith(THINK)
-        rows = grade(
-            rows,
-            oat=settings.add_oat_evaluate,
-            any_true=settings.any_true,
-            require_think=think and not settings.no_split_think,
-        )
-    write_whole(run_path(settings), json.dumps(run.record, indent=2, ensure_ascii=False) + "\n")
-    write_whole(output, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    print(f"{output}: {len(rows)} samples", flush=True)
-    if not settings.skip_scoring:
-        from eval import report
-
-        report.write(rows, run.record, output)
 
 
 if __name__ == "__main__":

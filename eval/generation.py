@@ -14,10 +14,11 @@ Key = tuple[str, int, int]  # benchmark, question, sample
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads of a question, as text and as tokens."""
+    """What the model reads of a question, as text and as tokens; or the messages for a server's chat template."""
 
     text: str
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] = ()
+    messages: tuple[dict[str, str], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def plan(
 def row(request: Request, response: Response) -> dict[str, Any]:
     """The line of the output file for a finished sample, before it is judged."""
     question = request.question
+    judged = {"grader": question.grader} if question.grader else {}
     return {
         "benchmark": question.benchmark,
         "question": question.index,
@@ -86,4 +88,5 @@ def row(request: Request, response: Response) -> dict[str, Any]:
         "finish_reason": response.finish_reason,
         "answer": question.answer,
         "input_file": question.input_file,
+        **judged,
     }

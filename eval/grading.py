@@ -18,11 +18,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from eval import benchmark_files
 from eval.extraction import DIGITS, LETTERS, boxed, choice
 from exgrpo.gold_answers import clean, latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
 
-CHOICE_BENCHMARKS = ("arc_c", "gpqa", "mmlu_pro")
+CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
 CPU_S = 2.0  # of computing for one answer; the slowest of 6,345 real ones took 0.5
 WALL_S = 60.0  # on the clock, for one that sleeps
 WORTH_A_START = 100  # answers that take Math-Verify as long as another process takes to start
@@ -50,6 +51,8 @@ def grade(
     answers share; ``rule``, what makes it right for the full grader ("math_verify", "intervals", "letter"), None where
     it is wrong for that, too; ``timed_out``, whether judging was given up. A
     response that was cut off is wrong and has no answer.
+
+    A row with ``grader`` "letter" is multiple choice, as are the benchmarks of CHOICE_BENCHMARKS.
 
     Args:
         oat: judge by the second grader too: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
@@ -81,7 +84,7 @@ def grade(
 
 
 def _is_choice(row: Mapping[str, Any]) -> bool:
-    return row["benchmark"] in CHOICE_BENCHMARKS
+    return row.get("grader") == "letter" or row["benchmark"] in CHOICE_BENCHMARKS
 
 
 def _job(row: Row, require_think: bool) -> Job:

@@ -20,7 +20,8 @@ COLUMNS = ("data_source", "prompt", "reward_model")
 class Question:
     """A distinct question of a benchmark: `index` is its number there, from 0, in the order of the files.
 
-    `repeats`: how often a file holds it; a file that asks for 32 samples by 32 equal rows has 32.
+    `repeats`: the samples a file asks for, by as many equal rows, or by extra_info.samples.
+    `grader`: "letter" for multiple choice, None where the benchmark's name tells.
     """
 
     benchmark: str
@@ -30,6 +31,7 @@ class Question:
     answer: str
     input_file: str
     repeats: int
+    grader: str | None = None
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -69,7 +71,7 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
         for row, key in zip(rows, keys, strict=True):
             questions = benchmarks.setdefault(row.benchmark, {})
             if key not in questions:
-                questions[key] = replace(row, index=len(questions), repeats=repeats[key])
+                questions[key] = replace(row, index=len(questions), repeats=max(row.repeats, repeats[key]))
     return [question for by_key in benchmarks.values() for question in _even(list(by_key.values()))[:limit]]
 
 
@@ -125,7 +127,8 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
     messages = [{"role": turn["role"], "content": turn["content"]} for turn in row["prompt"]]
     if remove_system and messages[0]["role"] == "system":
         messages = messages[1:]
-    written_id = (row.get("extra_info") or {}).get("question_id")
+    extra = row.get("extra_info") or {}
+    written_id, samples = extra.get("question_id"), extra.get("samples")
     ours = isinstance(written_id, str) and re.fullmatch("[0-9a-f]{32}", written_id)  # others number theirs by this name
     return Question(
         benchmark=row["data_source"],
@@ -134,5 +137,6 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
         messages=tuple(messages),
         answer=str(row["reward_model"]["ground_truth"]),
         input_file=str(file),
-        repeats=1,
+        repeats=samples if isinstance(samples, int) else 1,
+        grader="letter" if extra.get("grader") == "letter" else None,
     )

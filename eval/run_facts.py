@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 
 from eval import model_files
-from eval.arguments import Settings
+from eval.settings import Settings
 
+PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
 PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
 
 
@@ -46,21 +47,33 @@ def machine() -> dict[str, Any]:
 
 def settings_record(settings: Settings) -> dict[str, Any]:
     """Every flag, as JSON values."""
-    return {**asdict(settings), "output_file": str(settings.output_file), "n": settings.n_text}
+    paths = {name: None if path is None else str(path) for name, path in vars(settings).items() if name in PATHS}
+    return {**asdict(settings), **paths, "n": settings.n_text}
 
 
-def identity(settings: Settings, files: Sequence[Path], model_sha256: str, template_sha256: str) -> dict[str, Any]:
-    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued."""
-    flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed", "dtype")
+def local_model(settings: Settings, model_sha256: str) -> dict[str, Any]:
+    """What tells a model that is run here from another."""
     installed = versions()
+    engine: dict[str, Any] = {name: installed[name] for name in ("torch", "vllm") if name in installed}
+    return {"dtype": settings.dtype, "model_sha256": model_sha256, **engine}
+
+
+def identity(
+    settings: Settings, files: Sequence[Path], model: Mapping[str, Any], template_sha256: str
+) -> dict[str, Any]:
+    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued.
+
+    Args:
+        model: of `local_model`, or of served.identity.
+    """
+    flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed")
     return {
         **{name: getattr(settings, name) for name in flags},
         "n": settings.n_text,
         "limit": settings.question_limit,
-        "model_sha256": model_sha256,
         "template_sha256": template_sha256,
         "files": {str(path): model_files.file_sha256(path) for path in files},
-        **{name: installed[name] for name in ("torch", "vllm") if name in installed},
+        **model,
     }
 
 
@@ -76,17 +89,32 @@ class Generated:
 def record(settings: Settings, identity: Mapping[str, Any], generated: Generated) -> dict[str, Any]:
     """The content of OUTPUT's run file, which the report shows."""
     return {
-        "model_path": settings.model_path,
+        "model_path": settings.model_path or identity["served_model"],
         "settings": settings_record(settings),
         "seed": settings.seed,
         "files": identity["files"],
         "template": settings.template,
         "template_sha256": identity["template_sha256"],
-        "model_sha256": identity["model_sha256"],
+        "model_sha256": identity.get("model_sha256"),
         "versions": versions(),
         "machine": machine(),
         "started": generated.started,
         "generated_tokens": generated.tokens,
         "seconds": generated.seconds,
+        "identity": dict(identity),
+    }
+
+
+def graded_record(
+    settings: Settings, file: Path, identity: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """As `record`, of responses that another harness generated; machine and versions are those that graded."""
+    return {
+        "model_path": settings.model_path or f"responses of {file.name}",
+        "settings": settings_record(settings),
+        "files": {str(file): identity["grade_only"]},
+        "versions": versions(),
+        "machine": machine(),
+        "generated_tokens": sum(row["tokens"] for row in rows),
         "identity": dict(identity),
     }

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eval import copies, generation, model_files, vllm_engine
-from eval.arguments import Settings
+from eval import copies, generation, model_files, served, vllm_engine
 from eval.copies import Gpus, Layout, ModelSize
-from eval.generation import Request
+from eval.generation import Request, Response
 from eval.partial_file import PartialFile
+from eval.served import Server
+from eval.settings import Settings
 from eval.vllm_engine import EngineSettings, Job, Sampling
 
 
-def generate_missing(settings: Settings, folder: Path, requests: Sequence[Request], partial: PartialFile) -> None:
+def generate_missing(
+    settings: Settings, model: Path | Server, requests: Sequence[Request], partial: PartialFile
+) -> None:
     """Generate the requests that the partial file does not hold, each added to it as soon as it is finished.
 
     Raises:
         ValueError: a prompt is too long for the model, or the flags need more GPUs than there are.
+        RuntimeError: engine or server gave up on a request.
     """
     missing = [place for place, request in enumerate(requests) if request.key not in partial.rows]
     done = len(requests) - len(missing)
@@ -26,17 +30,13 @@ def generate_missing(settings: Settings, folder: Path, requests: Sequence[Reques
         print(f"continuing after {done} of {len(requests)} samples", flush=True)
     if not missing:
         return
-    import torch
     from tqdm import tqdm
 
-    gpus = torch.cuda.device_count()
-    vllm_engine.prepare(gpus, settings.data_parallel_size or 1, settings.debug)
-    layout = _layout(settings, folder, gpus)
-    engine = _engine_settings(settings, folder, requests, layout.tensor_parallel_size)
-    jobs = [Job(place, requests[place].prompt.token_ids, requests[place].seed) for place in missing]
-    device = f"{layout.tensor_parallel_size} GPU" if gpus else "CPU"
-    print(f"loading the model: {layout.copies} x {device}", flush=True)
-    batches = copies.generate(engine, jobs, layout.copies, gpus)
+    if isinstance(model, Server):
+        print(f"asking {model.model} at {model.base_url}", flush=True)
+        batches = served.generate(model, settings, {place: requests[place] for place in missing})
+    else:
+        batches = _local(settings, model, requests, missing)
     next(batches)  # the model is loaded: time counts from here
     partial.begin()
     tokens = 0
@@ -47,6 +47,22 @@ def generate_missing(settings: Settings, folder: Path, requests: Sequence[Reques
             tokens += sum(response.tokens for response in responses)
             bar.set_postfix_str(f"{tokens} tokens", refresh=False)
             bar.update(len(responses))
+
+
+def _local(
+    settings: Settings, folder: Path, requests: Sequence[Request], missing: Sequence[int]
+) -> Iterator[list[Response]]:
+    """Responses of copies of the model on this machine."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    vllm_engine.prepare(gpus, settings.data_parallel_size or 1, settings.debug)
+    layout = _layout(settings, folder, gpus)
+    engine = _engine_settings(settings, folder, requests, layout.tensor_parallel_size)
+    jobs = [Job(place, requests[place].prompt.token_ids, requests[place].seed) for place in missing]
+    device = f"{layout.tensor_parallel_size} GPU" if gpus else "CPU"
+    print(f"loading the model: {layout.copies} x {device}", flush=True)
+    return copies.generate(engine, jobs, layout.copies, gpus)
 
 
 def _layout(settings: Settings, folder: Path, gpus: int) -> Layout:

@@ -54,18 +54,22 @@ class Template:
         Raises:
             ValueError: there are turns that the wording has no place for.
         """
+        turns = self.turns(messages)
+        if not self.chat:
+            return turns[-1]["content"]
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def turns(self, messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+        """The turns with the wording around the last one's text; ValueError as for `render`."""
         if len(messages) > 1 and not self.keeps_system:
             roles = ", ".join(message["role"] for message in messages)
             raise ValueError(f"the prompt has the turns {roles}: only --template own has a place for them")
         text = self.text.replace(QUESTION, messages[-1]["content"])
-        if not self.chat:
-            return text
-        turns = [*messages[:-1], {"role": "user", "content": text}]
-        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        return [*messages[:-1], {"role": "user", "content": text}]
 
     def sha256(self, tokenizer: Any) -> str:
-        """Hash of the wording, and of the model's chat template where that is used."""
-        around = str(tokenizer.chat_template) if self.chat else ""
+        """Hash of the wording, and of the model's chat template where that is used; a server's is not known (None)."""
+        around = str(tokenizer.chat_template) if self.chat and tokenizer else ""
         return hashlib.sha256(f"{self.text}\0{around}".encode()).hexdigest()
 
 

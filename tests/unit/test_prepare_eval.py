@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data import prepare_eval
+from data import benchmark_rows, prepare_eval
 from data.prepare_eval import BENCHMARKS, main
 from eval.grading import grade
+from exgrpo.gold_answers import clean
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
 HERE = Path(prepare_eval.__file__)
-GPQA = dict(zip(prepare_eval.GPQA_COLUMNS, ("What?", " right ", "wrong 1", "wrong 2", "wrong 3"), strict=True))
+GPQA = dict(zip(BENCHMARKS["gpqa"].columns, ("What?", " right ", "wrong 1", "wrong 2", "wrong 3"), strict=True))
 HUB_ROWS = {
     "aime": {"problem": " Find $x$. ", "answer": "025", "solution": "long"},
     "aime25": {"problem": "Find $y$.", "answer": r"336^\circ"},
@@ -78,11 +79,11 @@ def test_all_nine_benchmarks_in_two_files(local, tmp_path):
 
 def test_gpqa_names_the_letter_of_the_right_choice():
     for number in range(20):
-        prompt, letter = prepare_eval.read_gpqa(GPQA | {"Question": f"What {number}?"})
+        prompt, letter = benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {number}?"})
         assert f"\n{letter}) right" in prompt and "ANSWER: $LETTER" in prompt
         assert sorted(line[3:] for line in prompt.splitlines()[-4:]) == ["right", "wrong 1", "wrong 2", "wrong 3"]
-        assert prepare_eval.read_gpqa(GPQA | {"Question": f"What {number}?"}) == (prompt, letter)
-    letters = [prepare_eval.read_gpqa(GPQA | {"Question": f"What {n}?"})[1] for n in range(400)]
+        assert benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {number}?"}) == (prompt, letter)
+    letters = [benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {n}?"})[1] for n in range(400)]
     assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")  # 100 expected, standard deviation 8.7
 
 
@@ -134,7 +135,8 @@ def test_wrong_rows_get_one_line_and_leave_no_file(name, row, complaint, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--local", "mth=x.jsonl"], "must be NAME=FILE"),
+        (["--local", "mth=x.jsonl"], "--local mth=...: must be among --benchmarks aime aime25"),
+        (["--local", "x.jsonl"], "must be NAME=FILE"),
         (["--benchmarks", "math", "--local", "amc=x.jsonl"], "--local amc=...: must be among --benchmarks math"),
         (["--benchmarks", "math", "--local", "math=missing.jsonl"], "missing.jsonl"),
         (["--benchmarks", "math", "--local", "math=x.txt"], "must end in .parquet"),
@@ -146,13 +148,13 @@ def test_wrong_arguments(arguments, complaint, tmp_path, capsys):
 
 def test_help_names_the_data_sets():
     done = subprocess.run([sys.executable, str(HERE), "--help"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and all(benchmark.hub in done.stdout for benchmark in BENCHMARKS.values())
+    assert done.returncode == 0 and all(benchmark.source["hub"] in done.stdout for benchmark in BENCHMARKS.values())
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the evaluation data is not beside the checkout")
 def test_the_released_file_goes_through_unchanged(tmp_path):
     path = SHARED / "test.id.parquet"
-    names = [name for name, benchmark in BENCHMARKS.items() if benchmark.file == "valid.id.parquet"]
+    names = [name for name, benchmark in BENCHMARKS.items() if benchmark.file_name == "valid.id.parquet"]
     main(["--output_dir", str(tmp_path), "--benchmarks", *names, "--local", *(f"{name}={path}" for name in names)])
     before, after = read(path), read(tmp_path / "valid.id.parquet")
     assert after == [row for name in names for row in before if row["data_source"] == name]
@@ -169,6 +171,6 @@ def test_released_answers_agree_with_themselves_and_with_their_clean_form():
     rows = [
         {"benchmark": name, "response": rf"So \boxed{{{form}}}", "answer": gold, "finish_reason": "stop"}
         for name, gold in pairs
-        for form in dict.fromkeys((gold.strip().strip("$."), prepare_eval.clean(gold)))
+        for form in dict.fromkeys((gold.strip().strip("$."), clean(gold)))
     ]
     assert [row for row, graded in zip(rows, grade(rows), strict=True) if not graded["correct"]] == []

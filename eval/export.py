@@ -1,0 +1,53 @@
+"""A graded run in the form that other tools read.
+
+    python -m eval.export OUT.jsonl --format inspect --output logs           # then: inspect view --log-dir logs
+    python -m eval.export OUT.jsonl --format lighteval --output details
+    python -m eval.export OUT.jsonl --format hf --output MODEL_FOLDER
+
+OUT.jsonl is that of generate_vllm.py, OUT.run.json beside it. inspect: a log for each benchmark (inspect_ai has to be
+installed). lighteval: a details file for each benchmark. hf: MODEL_FOLDER/.eval_results/BENCHMARK.yaml, to be uploaded
+with the model, for benchmarks that are data sets of the hub.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from eval import export_hf, export_inspect, export_lighteval, graded_file
+from eval.export_run import Run
+
+FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
+    "inspect": export_inspect.write,
+    "lighteval": export_lighteval.write,
+    "hf": export_hf.write,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the files; an error ends with one line on stderr and status 2."""
+    parser = argparse.ArgumentParser(
+        prog="eval.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("output_file", type=Path, help="OUT.jsonl of generate_vllm.py")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
+    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="folder to write into")
+    options = parser.parse_args(arguments)
+    try:
+        record = json.loads(options.output_file.with_suffix(".run.json").read_text(encoding="utf-8"))
+        run = Run(graded_file.read(options.output_file), record)
+        options.output.mkdir(parents=True, exist_ok=True)
+        for path in FORMATS[options.format](run, options.output):
+            print(path)
+    except ImportError as error:
+        parser.exit(2, f"eval.export: error: --format={options.format}: {error}: pip install 'exgrpo[inspect-log]'\n")
+    except (ValueError, OSError) as error:
+        print(f"eval.export: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

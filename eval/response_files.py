@@ -1,0 +1,236 @@
+"""Responses that another harness wrote: the rows of its file as rows of ours, ready to be graded.
+
+A row is read in one of three forms: plain columns (the names below), a sample of lm-eval's ``--log_samples``, or a row
+of lighteval's details. A row with a list of responses is as many samples of its question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.sources import Row, open_file
+from data.texts import answer_text, question_text
+from exgrpo.experience.question_id import question_id
+
+QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
+IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
+RESPONSE = (
+    *("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs"),
+    *("prediction", "pred"),  # with some the extracted answer, beside a response
+)
+GOLD = ("gold", "ground_truth", "gt", "target", "expected_answer", "reference", "reward_model", "answer")
+BENCHMARK = ("benchmark", "data_source", "dataset", "task", "task_name")
+TOKENS = ("tokens", "completion_tokens", "output_tokens")
+FINISH = ("finish_reason", "stop_reason")
+CUT_OFF = ("length", "max_tokens")  # as OpenAI's and other interfaces call it
+GRADERS = ("math", "letter")
+SHOWN_FAULTS = 5
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with its responses; `tokens` and `reasons` have an entry for each response."""
+
+    benchmark: str
+    question: str
+    question_id: str
+    gold: str
+    responses: list[str]
+    tokens: list[int]
+    reasons: list[str]
+    grader: str | None = None
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The file's responses as rows of an output file; tokens are 0 where the file does not tell them.
+
+    Raises:
+        ValueError: rows that cannot be graded, by number, counted from 0, and reason.
+        OSError: there is no such file.
+    """
+    source = open_file(file)
+    faults, answered = [], []
+    kept_filter: str | None = None
+    for number, row in enumerate(source.rows(source.columns)):
+        if _is_lm_eval(row):  # which has each response once for each of the task's filters
+            kept_filter = kept_filter or row.get("filter")
+            if row.get("filter") != kept_filter:
+                continue
+        try:
+            answered.append((number, _answered(row, file)))
+        except ValueError as error:
+            faults.append(f"row {number}: {error}")
+    if faults:
+        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
+        raise ValueError(f"--grade_only={file}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
+    return _rows(file, answered)
+
+
+def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str, Any]]:
+    """A line for each response; questions are numbered within their benchmark, samples within their question."""
+    questions: dict[str, dict[tuple[str, str], int]] = {}
+    first_row: dict[tuple[str, int], int] = {}
+    samples: Counter[tuple[str, int]] = Counter()
+    rows = []
+    for number, one in answered:
+        own = questions.setdefault(one.benchmark, {})
+        index = own.setdefault((one.question_id, one.gold), len(own))
+        place = (one.benchmark, index)
+        first_row.setdefault(place, number)
+        for response, tokens, reason in zip(one.responses, one.tokens, one.reasons, strict=True):
+            row = {
+                "benchmark": one.benchmark,
+                "question": index,
+                "question_id": one.question_id,
+                "sample": samples[place],
+                "prompt": one.question,
+                "response": response,
+                "tokens": tokens,
+                "finish_reason": reason,
+                "answer": one.gold,
+                "input_file": str(file),
+            }
+            rows.append(row | ({"grader": one.grader} if one.grader else {}))
+            samples[place] += 1
+    for (benchmark, index), count in samples.items():
+        first = samples[(benchmark, 0)]
+        if count != first:
+            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
+            raise ValueError(f"{where}, the first of {benchmark} has {first}: must be as many of each")
+    return rows
+
+
+def _answered(row: Row, file: Path) -> Answered:
+    """ValueError, saying what is wrong, for a row that cannot be graded."""
+    if _is_lm_eval(row):
+        return _lm_eval(row, file)
+    for document, response in (("__doc__", "__model_response__"), ("doc", "model_response")):
+        if isinstance(row.get(document), Mapping) and isinstance(row.get(response), Mapping):
+            return _lighteval(row[document], row[response], file)
+    return _plain(row, file)
+
+
+def _plain(row: Row, file: Path) -> Answered:
+    responses = _texts(_first(row, RESPONSE), RESPONSE)
+    question = next((text for name in QUESTION if (text := question_text(row.get(name)))), "")
+    written_id = _first(row, IDENTIFIER)
+    gold = _first(row, GOLD)
+    return _checked(
+        Answered(
+            benchmark=str(_first(row, BENCHMARK) or file.stem),
+            question=question,
+            question_id=_identity(question, written_id),
+            gold=answer_text(gold.get("ground_truth") if isinstance(gold, Mapping) else gold),
+            responses=responses,
+            tokens=_each(_first(row, TOKENS), 0, int, len(responses)),
+            reasons=[_reason(reason) for reason in _each(_first(row, FINISH), "stop", str, len(responses))],
+            grader=row.get("grader"),
+        )
+    )
+
+
+def _is_lm_eval(row: Row) -> bool:
+    return "resps" in row and "target" in row
+
+
+def _lm_eval(row: Row, file: Path) -> Answered:
+    """``resps`` has a list for each request; a generating task has one request a question."""
+    task = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?", file.stem)
+    requests = row["resps"]
+    if not isinstance(requests, list) or len(requests) != 1:
+        raise ValueError("resps: must hold one request's texts; a task that compares likelihoods cannot be graded")
+    responses = _texts(requests[0], ("resps",))
+    question = question_text(_lm_eval_prompt(row.get("arguments")))
+    return _checked(
+        Answered(
+            benchmark=task[1] if task else file.stem,
+            question=question,
+            question_id=_identity(question, row.get("doc_id")),
+            gold=answer_text(row["target"]),
+            responses=responses,
+            tokens=[0] * len(responses),
+            reasons=["stop"] * len(responses),
+        )
+    )
+
+
+def _lm_eval_prompt(arguments: Any) -> Any:
+    """``{"gen_args_0": {"arg_0": PROMPT, ...}}`` or, before version 0.4.3, ``[[PROMPT, ...]]``."""
+    if isinstance(arguments, Mapping):
+        return (arguments.get("gen_args_0") or {}).get("arg_0")
+    return arguments[0][0] if arguments and isinstance(arguments[0], list) and arguments[0] else None
+
+
+def _lighteval(document: Row, response: Row, file: Path) -> Answered:
+    """A generation as long as ``generation_size`` allows was cut off; the file has no other word of it."""
+    responses = _texts(response.get("text"), ("model_response.text",))
+    places = document.get("gold_index")
+    places = places if isinstance(places, list) else [places]
+    try:
+        golds = list(dict.fromkeys(document["choices"][place] for place in places))
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("doc: gold_index must say which of its choices are right") from error
+    if len(golds) > 1:
+        raise ValueError(f"doc: has {len(golds)} gold answers, must have one")
+    tokens = [len(ids) for ids in response.get("output_tokens") or [[]] * len(responses)]
+    limit = document.get("generation_size") or 0
+    question = question_text(document.get("query"))
+    name = [part for part in str(document.get("task_name") or file.stem).split("|") if not part.isdigit()]
+    return _checked(
+        Answered(
+            benchmark=name[-1],
+            question=question,
+            question_id=_identity(question, document.get("id")),
+            gold=answer_text(golds[0] if golds else None),
+            responses=responses,
+            tokens=_each(tokens, 0, int, len(responses)),
+            reasons=["length" if 0 < limit <= count else "stop" for count in tokens],
+        )
+    )
+
+
+def _checked(answered: Answered) -> Answered:
+    if not answered.question_id:
+        raise ValueError(f"no question: must have one of {', '.join(QUESTION)}, or {', '.join(IDENTIFIER)}")
+    if not answered.gold:
+        raise ValueError(f"no gold answer: must have one of {', '.join(GOLD)}")
+    if answered.grader not in (None, *GRADERS):
+        raise ValueError(f"grader={answered.grader!r}: must be {' or '.join(GRADERS)}")
+    return answered
+
+
+def _identity(question: str, written: Any) -> str:
+    """Ours where the row has it, else that of the question's text; where there is no text, the harness's own number."""
+    if isinstance(written, str) and re.fullmatch("[0-9a-f]{32}", written):
+        return written
+    if question:
+        return question_id(question)
+    return "" if written is None else str(written)
+
+
+def _first(row: Row, names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _texts(value: Any, names: Sequence[str]) -> list[str]:
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"no response: must have a text, or a list of texts, in {', '.join(names)}")
+    return texts
+
+
+def _each(value: Any, default: Any, kind: type, count: int) -> list[Any]:
+    """A value for each response: of a list its own, of a single value that one, else the default."""
+    values = value if isinstance(value, list) else [value] * count
+    if len(values) != count:
+        raise ValueError(f"{count} responses, but {len(values)} values beside them: must be as many")
+    return [found if isinstance(found, kind) else default for found in values]
+
+
+def _reason(written: str) -> str:
+    return "length" if written in CUT_OFF else "stop"

@@ -1,0 +1,201 @@
+"""--grade_only: responses of other harnesses, graded and reported as a run of our own."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from eval import compare, generate_vllm, response_files
+
+PROMPT = "What is half of one?"
+RIGHT, WRONG = r"It is \boxed{\frac{1}{2}}.", r"It is \boxed{2}."
+
+
+def jsonl(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def lm_eval(doc_id, responses, target="0.5", filter_name="none", arguments=None):
+    """As lm-eval 0.4.9 writes a sample of a generating task."""
+    prompt = f"Question: {PROMPT} ({doc_id})\nAnswer:"
+    return {
+        "doc_id": doc_id,
+        "doc": {"question": PROMPT, "answer": target},
+        "target": target,
+        "arguments": arguments or {"gen_args_0": {"arg_0": prompt, "arg_1": {"until": ["</s>"]}}},
+        "resps": [responses],
+        "filtered_resps": responses[:1],
+        "filter": filter_name,
+        "exact_match": 0.0,
+    }
+
+
+def lighteval(number, responses, prefix="", choices=("0.5",), gold=0):
+    """As lighteval 0.13 writes a row of its details."""
+    document = {"query": f"{PROMPT} ({number})", "choices": list(choices), "gold_index": gold, "generation_size": 5}
+    tokens = [list(range(5 if response == "..." else 3)) for response in responses]
+    return {
+        f"{prefix}doc{prefix}": document | {"id": str(number), "task_name": "aime24|0"},
+        f"{prefix}model_response{prefix}": {"text": responses, "output_tokens": tokens},
+        f"{prefix}metric{prefix}": {"pass@k": 0.0},
+    }
+
+
+def graded(file, tmp_path, *flags):
+    output = tmp_path / "out" / "graded.jsonl"
+    generate_vllm.main(["--grade_only", str(file), "--output_file", str(output), *flags])
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def test_it_gives_the_files_of_a_run(tmp_path):
+    file = jsonl(
+        tmp_path / "halves.jsonl",
+        {"question": PROMPT, "responses": [RIGHT, WRONG], "gold": "0.5", "completion_tokens": [7, 9]},
+        {"question": "And of two?", "responses": [WRONG, r"\boxed{1}"], "gold": 1, "finish_reason": ["stop", "length"]},
+    )
+    rows = graded(file, tmp_path, "--model_path", "someone/model")
+    assert [(row["question"], row["sample"], row["correct"]) for row in rows] == [
+        (0, 0, True),
+        (0, 1, False),
+        (1, 0, False),
+        (1, 1, False),  # right, but cut off
+    ]
+    assert [row["tokens"] for row in rows] == [7, 9, 0, 0] and {row["benchmark"] for row in rows} == {"halves"}
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {f"graded.{end}" for end in ("jsonl", "run.json", "report.json", "report.md", "report.html")}
+    assert (tmp_path / "out" / "graded.report.md").read_text().startswith("# someone/model\n")
+    report = json.loads((tmp_path / "out" / "graded.report.json").read_text())
+    assert report["benchmarks"]["halves"]["estimates"]["mean"]["value"] == 0.25
+    assert report["run"]["files"].keys() == {str(file)}
+
+
+def test_a_file_of_ours_comes_back_with_its_verdicts(tmp_path):
+    rows = graded(
+        jsonl(tmp_path / "a.jsonl", *({"problem": PROMPT, "output": r, "gt": "0.5"} for r in (RIGHT, WRONG))), tmp_path
+    )
+    kept = jsonl(tmp_path / "ours.jsonl", *rows)
+    again = graded(kept, tmp_path, "--restart")
+    assert [{**row, "input_file": ""} for row in again] == [{**row, "input_file": ""} for row in rows]
+
+
+def test_rows_of_one_question_are_its_samples_and_are_paired_across_harnesses(tmp_path):
+    one = response_files.read(
+        jsonl(tmp_path / "one.jsonl", *({"query": PROMPT, "output": r, "target": "1"} for r in "ab"))
+    )
+    (two,) = response_files.read(
+        jsonl(
+            tmp_path / "two.jsonl",
+            {"prompt": [{"role": "user", "content": PROMPT}], "response": "c", "reward_model": {"ground_truth": "1"}},
+        )
+    )
+    assert [(row["question"], row["sample"]) for row in one] == [(0, 0), (0, 1)]
+    assert one[0]["question_id"] == one[1]["question_id"] == two["question_id"]
+
+
+def test_without_a_text_the_harness_own_number_names_the_question(tmp_path):
+    rows = response_files.read(
+        jsonl(tmp_path / "a.jsonl", *({"id": n, "response": "a", "answer": "1"} for n in (4, 5)))
+    )
+    assert [(row["question"], row["question_id"], row["prompt"]) for row in rows] == [(0, "4", ""), (1, "5", "")]
+
+
+def test_letters_are_judged_as_letters(tmp_path):
+    file = jsonl(tmp_path / "quiz.jsonl", {"id": 1, "response": "ANSWER: B", "gold": "B", "grader": "letter"})
+    (row,) = graded(file, tmp_path)
+    assert row["correct"] and row["rule"] == "letter" and row["extracted"] == "B"
+
+
+def test_samples_of_lm_eval(tmp_path):
+    """Each filter has all responses again."""
+    old = lm_eval(1, [WRONG, WRONG], arguments=[["the prompt", {"until": []}]])
+    twice = [lm_eval(0, [RIGHT, WRONG], filter_name=name) for name in ("strict-match", "flexible-extract")]
+    file = jsonl(
+        tmp_path / "samples_gsm8k_cot_2026-03-01T10-00-00.123.jsonl", *twice, {**old, "filter": "strict-match"}
+    )
+    rows = graded(file, tmp_path)
+    assert [row["correct"] for row in rows] == [True, False, False, False]
+    assert {row["benchmark"] for row in rows} == {"gsm8k_cot"}
+    assert rows[0]["prompt"].startswith(f"Question: {PROMPT}") and rows[2]["prompt"] == "the prompt"
+
+
+@pytest.mark.parametrize("prefix", ["", "__"])
+def test_details_of_lighteval(prefix, tmp_path):
+    rows = [
+        lighteval(0, [RIGHT, WRONG], prefix, gold=[0]),
+        lighteval(1, ["...", RIGHT], prefix, choices=["a", "1/2"], gold=[1]),
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "details.parquet")
+    found = graded(tmp_path / "details.parquet", tmp_path)
+    assert [row["correct"] for row in found] == [True, False, False, True]
+    assert [row["finish_reason"] for row in found] == ["stop", "stop", "length", "stop"]
+    assert [row["tokens"] for row in found] == [3, 3, 5, 3] and found[0]["benchmark"] == "aime24"
+
+
+def test_compare_reads_two_of_them(tmp_path, capsys):
+    for name, response in (("a", RIGHT), ("b", WRONG)):
+        file = jsonl(
+            tmp_path / f"{name}-in.jsonl", {"dataset": "x", "question": PROMPT, "response": response, "gold": "0.5"}
+        )
+        generate_vllm.main(["--grade_only", str(file), "--output_file", str(tmp_path / f"{name}.jsonl")])
+    compare.main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+    assert "-1.000" in capsys.readouterr().out
+
+
+GOOD = {"question": PROMPT, "response": "a", "gold": "1"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        (
+            [GOOD, {**GOOD, "response": None}, {"question": "q", "response": "a"}],
+            "row 1: no response: must have a text",
+        ),
+        (
+            [GOOD, {**GOOD, "response": None}, {"question": "q", "response": "a"}],
+            "; row 2: no gold answer: must have one of",
+        ),
+        ([{"response": "a", "gold": "1"}], "row 0: no question: must have one of question, problem"),
+        ([{**GOOD, "response": ["a", 3]}], "row 0: no response"),
+        ([{**GOOD, "response": ["a"], "tokens": [1, 2]}], "row 0: 1 responses, but 2 values beside them"),
+        ([{**GOOD, "grader": "judge"}], "row 0: grader='judge': must be math or letter"),
+        ([GOOD, GOOD, {**GOOD, "question": "q"}], "row 2: its question has 1 responses, the first of in has 2"),
+        ([{"question": "q"}] * 9, "; and 4 more"),
+        (
+            [{**lm_eval(0, []), "resps": [[[-1.5, False]], [[-2.5, True]]]}],
+            "row 0: resps: must hold one request's texts",
+        ),
+        ([lighteval(0, ["a"], choices=["1", "2"], gold=[0, 1])], "row 0: doc: has 2 gold answers"),
+        ([lighteval(0, ["a"], gold=3)], "row 0: doc: gold_index must say"),
+    ],
+)
+def test_bad_rows_are_named_and_nothing_is_written(rows, complaint, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        graded(jsonl(tmp_path / "in.jsonl", *rows), tmp_path)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and complaint in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--input_file", "f"], "--input_file=f: not with --grade_only"),
+        (["--skip_scoring"], "--skip_scoring=True: leaves nothing to do"),
+        (["--limit", "3"], "--limit=3: not with --grade_only"),
+    ],
+)
+def test_flags_that_do_not_go_with_it(flags, complaint, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        graded(tmp_path / "in.jsonl", tmp_path, *flags)
+    assert complaint in capsys.readouterr().err
+
+
+def test_another_runs_output_is_not_overwritten(tmp_path, capsys):
+    graded(jsonl(tmp_path / "in.jsonl", GOOD), tmp_path)
+    graded(tmp_path / "in.jsonl", tmp_path)  # its own is
+    with pytest.raises(SystemExit):
+        graded(jsonl(tmp_path / "in.jsonl", {**GOOD, "gold": "2"}), tmp_path)
+    assert "--restart overwrites it" in capsys.readouterr().err
