@@ -3,13 +3,13 @@ r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benc
     python data/prepare_eval.py --output_dir data
     python data/prepare_eval.py --output_dir data --benchmarks math arc_c --local math=math500.jsonl
 
-By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json (a
-row a line) or .csv with the same columns instead. A parquet file in verl's schema, such as the released ones, goes
-through as it is: of its rows those whose data_source is NAME, prompts, answers and repetitions untouched.
+By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json
+(one row per line) or .csv file with the same columns instead. From a parquet file in verl's schema, such as the
+released ones, the rows whose data_source is NAME are copied, with prompts, answers and repetitions unchanged.
 
-Answers are made to mean what was meant: 142.0 becomes 142, 4.5e33 becomes 4.5\times10^{33}, np.arcsin(...) an \arcsin.
-Questions are written once each; how often to sample one is a matter of eval/generate_vllm.py --n. GPQA's choices are
-put in an order that follows from the question alone. GPQA asks not to be republished, and for consent on its page.
+Answers are normalised: 142.0 becomes 142, 4.5e33 becomes 4.5\times10^{33}, np.arcsin(...) an \arcsin. Each question is
+written once; eval/generate_vllm.py --n sets the number of samples. GPQA's choices are shuffled in an order that depends
+only on the question. GPQA's authors ask not to republish it, and require consent on its page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
+if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data.sources import Row, Source, open_dataset, open_file
@@ -45,7 +45,7 @@ Pair = tuple[str, str]  # question, answer
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where a benchmark is, and how one of its rows becomes a question and an answer."""
+    """Where a benchmark is, and how to read a question and an answer from one of its rows."""
 
     hub: str
     subset: str | None
@@ -56,7 +56,7 @@ class Benchmark:
 
 
 def free_form(question: str, answer: str) -> Callable[[Row], Pair]:
-    """Reads a question with an answer in LaTeX; several answers are listed with commas."""
+    """A reader for a question with a LaTeX answer; several answers are joined with commas."""
 
     def read(row: Row) -> Pair:
         answers = row[answer]
@@ -67,12 +67,12 @@ def free_form(question: str, answer: str) -> Callable[[Row], Pair]:
 
 
 def lettered(question: str, choices: Iterable[tuple[str, str]]) -> str:
-    """A question with its choices below, as "A) ..."."""
+    """A question followed by its choices, as "A) ..."."""
     return question.strip() + "\n\n" + "\n".join(f"{label}) {text.strip()}" for label, text in choices)
 
 
 def read_arc(row: Row) -> Pair:
-    """ARC's choices have labels of their own; some are numbers."""
+    """ARC's choices have their own labels; some are numbers."""
     choices = list(zip(row["choices"]["label"], row["choices"]["text"], strict=True))
     if row["answerKey"] not in row["choices"]["label"]:
         return row["question"], ""
@@ -80,7 +80,7 @@ def read_arc(row: Row) -> Pair:
 
 
 def read_gpqa(row: Row) -> Pair:
-    """GPQA has its right choice first; the order is drawn from the question."""
+    """GPQA lists the correct choice first; the order is shuffled with the question as seed."""
     question, *choices = (row[column].strip() for column in GPQA_COLUMNS)
     order = random.Random(question_id(question)).sample(range(len(choices)), len(choices))
     prompt = lettered(question, zip(LETTERS, (choices[place] for place in order), strict=False))
@@ -112,25 +112,26 @@ BENCHMARKS = {
 
 
 def rows_of(name: str, source: Source, system: str | None) -> list[dict[str, Any]]:
-    """A benchmark's rows in verl's schema; those of a source that is in it already, as they are.
+    """A benchmark's rows in verl's schema; rows of a source that is already in it are copied unchanged.
 
     Raises:
-        ValueError: the source lacks a column, or a row its question or answer.
+        ValueError: the source lacks a column, or a row lacks its question or answer.
     """
     if all(column in source.columns for column in VERL_COLUMNS):
-        taken = [dict(row) for row in source.rows(source.columns) if row["data_source"] == name]
-        if not taken:
+        own_rows = [dict(row) for row in source.rows(source.columns) if row["data_source"] == name]
+        if not own_rows:
             raise ValueError(f"{source.name}: has no row with data_source {name}")
-        return taken
+        return own_rows
     benchmark = BENCHMARKS[name]
-    if missing := [column for column in benchmark.columns if column not in source.columns]:
+    missing = [column for column in benchmark.columns if column not in source.columns]
+    if missing:
         raise ValueError(f"{source.name}: no column {missing[0]!r} ({name}); it has {', '.join(source.columns)}")
     rows = []
     for index, row in enumerate(source.rows(benchmark.columns)):
         try:
             question, answer = benchmark.read(row)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{source.name}: row {index} is not as {name} has them: {error!r}") from error
+            raise ValueError(f"{source.name}: row {index} is not in the format of {name}: {error!r}") from error
         if not question or not answer:
             raise ValueError(f"{source.name}: row {index} has no {'answer' if question else 'question'} ({name})")
         rows.append(make_row(question, answer, index, data_source=name, split="test", system=system))
@@ -140,15 +141,18 @@ def rows_of(name: str, source: Source, system: str | None) -> list[dict[str, Any
 
 
 def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, a field of extra_info that is a number in some and a text in others being a text in all."""
-    kinds: dict[str, set[type]] = {}
+    """The rows with consistent types: a field of extra_info that has several types becomes a string in all rows."""
+    types: dict[str, set[type]] = {}
     for row in rows:
         for key, value in (row.get("extra_info") or {}).items():
-            kinds.setdefault(key, set()).add(type(value))
-    mixed = [key for key, found in kinds.items() if len(found - {type(None)}) > 1]
-    for row in rows if mixed else []:
+            types.setdefault(key, set()).add(type(value))
+    mixed = [key for key, types_of_key in types.items() if len(types_of_key - {type(None)}) > 1]
+    if not mixed:
+        return rows
+    for row in rows:
         extra = row.get("extra_info") or {}
-        row["extra_info"] = {**extra, **{key: str(extra[key]) for key in mixed if extra.get(key) is not None}}
+        as_text = {key: str(extra[key]) for key in mixed if extra.get(key) is not None}
+        row["extra_info"] = {**extra, **as_text}
     return rows
 
 
@@ -161,19 +165,20 @@ def name_and_path(text: str) -> tuple[str, Path]:
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    hub = "\n".join(
-        f"  {name:15} {b.hub}{f' ({b.subset})' if b.subset else ''}, {b.split}: {', '.join(b.columns)}"
-        for name, b in BENCHMARKS.items()
-    )
+    """Parse the command line."""
+    lines = []
+    for name, benchmark in BENCHMARKS.items():
+        subset = f" ({benchmark.subset})" if benchmark.subset else ""
+        lines.append(f"  {name:15} {benchmark.hub}{subset}, {benchmark.split}: {', '.join(benchmark.columns)}")
+    hub = "\n".join(lines)
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog=f"benchmarks, their data sets on the hub and the columns that are read:\n{hub}",
+        epilog=f"benchmarks, their data sets on the hub and the columns used:\n{hub}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for the two files")
     parser.add_argument(
-        "--benchmarks", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="which (all nine)"
+        "--benchmarks", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="default: all nine"
     )
     parser.add_argument(
         "--local", type=name_and_path, nargs="+", action="extend", default=[], metavar="NAME=FILE", help="files to read"
@@ -182,13 +187,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message"
     )
     options = parser.parse_args(arguments)
-    if unused := [name for name, _ in options.local if name not in options.benchmarks]:
+    unused = [name for name, _ in options.local if name not in options.benchmarks]
+    if unused:
         parser.error(f"--local {unused[0]}=...: must be among --benchmarks {' '.join(options.benchmarks)}")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read all, then write."""
+    """Read all benchmarks, then write the files."""
     options = parse_arguments(arguments)
     files: dict[str, list[dict[str, Any]]] = {}
     try:
