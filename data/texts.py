@@ -1,4 +1,4 @@
-"""What a data set's values say: the text of a question, its system message, its final answer."""
+"""Parse a data set's values: the text of a question, its system message, its final answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 
 def question_text(value: Any) -> str:
     """The text of a question: the value, or the last user turn of a list of messages; empty if there is none."""
-    return _text((_turns(value, "user") or [None])[-1] if isinstance(value, list) else value)
+    if not isinstance(value, list):
+        return _text(value)
+    turns = _turns(value, "user")
+    return _text(turns[-1]) if turns else ""
 
 
 def system_text(value: Any) -> str:
     """The first system turn of a list of messages; empty if there is none."""
-    return _text((_turns(value, "system") or [None])[0])
+    turns = _turns(value, "system")
+    return _text(turns[0]) if turns else ""
 
 
 def _turns(messages: Any, role: str) -> list[Any]:
@@ -28,15 +32,16 @@ def _text(value: Any) -> str:
 
 
 def answer_text(value: Any) -> str:
-    """The final answer: what follows the last "####", or stands in the last \\boxed{}, or the whole; empty if none."""
+    """The final answer: the text after the last "####" or in the last \\boxed{}, or all of it; empty if none."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None or isinstance(value, (list, Mapping)) or (isinstance(value, float) and math.isnan(value)):
         return ""
     text = str(value).encode(errors="replace").decode()
     if "####" in text:
-        number = text.rpartition("####")[2].strip()
-        return number.replace(",", "") if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", number) else number
+        final = text.rpartition("####")[2].strip()
+        with_thousands = re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", final)
+        return final.replace(",", "") if with_thousands else final
     _, boxed, rest = text.rpartition("\\boxed{")
     depth, end = 1, 0
     while boxed and end < len(rest) and depth:

@@ -1,4 +1,4 @@
-"""Rows of verl's parquet schema, as the scripts of this folder write them."""
+"""Rows of verl's parquet schema, written by the scripts of this folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_system_prompt(file: str) -> str | None:
 
     Raises:
         OSError: no such file.
-        ValueError: an empty one.
+        ValueError: the file is empty.
     """
     if file == "none":
         return None
@@ -28,7 +28,7 @@ def read_system_prompt(file: str) -> str | None:
 
 
 def fail(script: str, error: Exception) -> int:
-    """Print an error as one line; 2, the exit status to leave with."""
+    """Print an error as one line; returns 2, the exit status."""
     print(f"{script}: error: {' '.join(str(error).split())}", file=sys.stderr)
     return 2
 
@@ -36,7 +36,7 @@ def fail(script: str, error: Exception) -> int:
 def make_row(
     question: str, answer: str, index: int, *, data_source: str, split: str, system: str | None
 ) -> dict[str, Any]:
-    """One row of verl's schema; ``extra_info.question_id`` is the same in every file that holds the question."""
+    """One row of verl's schema; ``extra_info.question_id`` is the same in every file that has the question."""
     messages = [{"role": "system", "content": system}] if system else []
     return {
         "data_source": data_source,
@@ -48,7 +48,7 @@ def make_row(
 
 
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the rows beside ``path`` and rename the file once it is on disk."""
+    """Write the rows to a temporary file beside ``path`` and rename it once it is on disk."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
+if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from eval import arguments, generation, model_files, question_files, response_files, served

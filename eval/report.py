@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
+if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from eval import bayes, graded_file, report_page

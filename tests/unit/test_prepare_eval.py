@@ -119,9 +119,9 @@ def test_rows_in_verls_schema_go_through_beside_built_ones(local, tmp_path):
         ("math", {"problem": "q", "answer": ""}, "row 0 has no answer (math)"),
         ("math", {"problem": " ", "answer": "1"}, "row 0 has no question (math)"),
         ("arc_c", HUB_ROWS["arc_c"] | {"answerKey": "E"}, "row 0 has no answer (arc_c)"),
-        ("arc_c", HUB_ROWS["arc_c"] | {"choices": "a, b"}, "row 0 is not as arc_c has them"),
+        ("arc_c", HUB_ROWS["arc_c"] | {"choices": "a, b"}, "row 0 is not in the format of arc_c"),
         ("mmlu_pro", HUB_ROWS["mmlu_pro"] | {"answer": "D"}, "row 0 has no answer (mmlu_pro)"),
-        ("gpqa", GPQA | {"Question": None}, "row 0 is not as gpqa has them"),
+        ("gpqa", GPQA | {"Question": None}, "row 0 is not in the format of gpqa"),
     ],
 )
 def test_wrong_rows_get_one_line_and_leave_no_file(name, row, complaint, tmp_path, capsys):

@@ -120,7 +120,7 @@ def test_what_is_dropped_is_said(tmp_path, capsys):
         "9 rows read, 2 questions kept",
         "dropped 2: no answer, such as row 5 'c'; row 7 'd'",
         "dropped 1: no question, such as row 6 '4'",
-        "dropped 1: a question that stands there already, such as row 1 'a  x'",
+        "dropped 1: a repeated question, such as row 1 'a  x'",
         "dropped 3: a question with conflicting answers, such as row 2 'b'; row 3 'b'; row 4 'b'",
     ]
 
