@@ -2,8 +2,8 @@
 # Makes the environment EXGRPO_VENV (default .venv) with the pinned CPU stack and this checkout in it; does nothing when
 # that has been done. Python 3.11 or 3.12, the older first: verl 0.9.1 does not allow 3.13.
 #   bash exp_scripts/setup_cpu.sh [--python 3.12] [--replace FILE] [requirements file ...]
-# --python: that version only. --replace: FILE's pins take the place of requirements-cpu.txt's, now and in later calls for
-# this environment. Requirements files come beside requirements-cpu.txt, such as requirements-smollm2.txt.
+# --python: that version only. --replace: FILE's pins replace those of requirements-cpu.txt, now and in later calls for this
+# environment. Requirements files come beside requirements-cpu.txt, such as requirements-cpu-tests.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
@@ -38,7 +38,11 @@ if [ ! -x "$python" ]; then
 fi
 [ -z "$replace" ] || cp "$replace" "$EXGRPO_VENV/replaced-pins.txt"
 
-pip() { "$python" -m pip --disable-pip-version-check -qq "$@"; }
+installer=""
+quiet=yes # on a terminal, uv and pip show a line that moves
+[ ! -t 2 ] || quiet=""
+pip() { "$python" -m pip --disable-pip-version-check ${quiet:+-qq} "$@"; }
+uv() { "$python" -m uv pip install ${quiet:+--quiet} --python "$python" --compile-bytecode "$@"; }
 
 # requirements-cpu.txt, with the replaced pins of this environment.
 pins() {
@@ -47,37 +51,75 @@ pins() {
         requirements-cpu.txt "$EXGRPO_VENV/replaced-pins.txt" | sort
 }
 
+# uv installs on all cores and takes a fraction of pip's time. It comes from the registry as well; pip_settings.py hands it
+# pip's configuration. Where it cannot be had or told, pip does the work. What uv installs is compiled to byte code here, so
+# that no process of a run does it.
+choose_installer() {
+    [ -z "$installer" ] || return 0
+    installer=pip
+    local settings
+    if pip install --no-deps "$(pins | grep '^uv==')" 2>/dev/null && settings=$("$python" exp_scripts/pip_settings.py); then
+        eval "$settings"
+        installer=uv
+    else
+        echo "set-up: uv cannot be used here; installing with pip"
+    fi
+}
+
+install() {
+    choose_installer
+    if [ "$installer" = uv ]; then
+        uv "$@" && return
+        echo "set-up: uv failed; trying pip" >&2
+        installer=pip
+    fi
+    pip install "$@"
+}
+
+# Installs if there is such a build, and says nothing if there is none.
+install_if_there() {
+    choose_installer
+    if [ "$installer" = uv ] && uv --dry-run "$@" 2>/dev/null; then
+        install "$@"
+    else
+        pip install "$@" 2>/dev/null
+    fi
+}
+
 # torch: the registry's plain Linux build is a CUDA build of several GB. First as pip is configured here, then with
 # PyTorch's own index of CPU builds; where neither has one for this Python, the plain build runs as well.
 plain_torch() {
-    echo "set-up: there is no $torch for this Python here; installing the CUDA build in its place (5 GB of disk)"
-    pip install "${torch%+cpu}" --constraint <(pins | grep -v '^torch==')
+    echo "set-up: there is no $torch for this Python here; installing the CUDA build instead (5 GB of disk)"
+    pins | grep -v '^torch==' >"$EXGRPO_VENV/constraints.txt"
+    install "${torch%+cpu}" --constraint "$EXGRPO_VENV/constraints.txt"
 }
 torch=$(pins | grep '^torch==')
 installed=$("$python" -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' 2>/dev/null || true)
 if [ "${installed%+*}" != "${torch%+*}" ]; then
     echo "set-up: installing $torch"
-    pip install --no-deps "$torch" 2>/dev/null ||
-        pip install --no-deps "$torch" --extra-index-url https://download.pytorch.org/whl/cpu 2>/dev/null ||
+    install_if_there --no-deps "$torch" ||
+        install_if_there --no-deps "$torch" --extra-index-url https://download.pytorch.org/whl/cpu ||
         plain_torch ||
         fail "$torch could not be installed"
 fi
 stamp=$EXGRPO_VENV/requirements-cpu.txt.installed
 if ! pins | cmp -s - "$stamp"; then
-    echo "set-up: installing $(pins | grep -c '==') packages of requirements-cpu.txt (a few minutes the first time)"
-    pip install --no-deps -r <(pins | grep -v '^torch==') || fail "requirements-cpu.txt could not be installed"
+    echo "set-up: installing $(pins | grep -c '==') packages of requirements-cpu.txt and compiling them to byte code"
+    pins | grep -v '^torch==' >"$EXGRPO_VENV/without-torch.txt"
+    install --no-deps -r "$EXGRPO_VENV/without-torch.txt" || fail "requirements-cpu.txt could not be installed"
     pins >"$stamp"
 fi
 for file in "$@"; do
     stamp=$EXGRPO_VENV/$(basename "$file").installed
     if ! cmp -s "$file" "$stamp"; then
         echo "set-up: installing $(grep -c '==' "$file") packages of $file"
-        pip install --no-deps -r "$file" || fail "$file could not be installed"
+        install --no-deps -r "$file" || fail "$file could not be installed"
         cp "$file" "$stamp"
     fi
 done
 if ! cmp -s setup.py "$EXGRPO_VENV/setup.py.installed"; then
     echo "set-up: installing exgrpo"
-    pip install --no-deps --no-build-isolation --editable . || fail "exgrpo could not be installed"
+    install --no-deps --no-build-isolation --editable . || fail "exgrpo could not be installed"
     cp setup.py "$EXGRPO_VENV/setup.py.installed"
 fi
+[ -z "$installer" ] || echo "set-up: done in $SECONDS s"

@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export EXGRPO_VENV=${EXGRPO_VENV:-.venv-gpu-versions} HF_HUB_OFFLINE=1
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh --python 3.12 --replace requirements-gpu-versions.txt || exit
+bash exp_scripts/setup_cpu.sh --python 3.12 --replace requirements-gpu-versions.txt requirements-cpu-tests.txt || exit
 versions=$("$python" -c '
 import importlib.metadata, platform
 print("Python", platform.python_version(), end="")

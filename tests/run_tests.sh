@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh
+bash exp_scripts/setup_cpu.sh requirements-cpu-tests.txt
 export HF_HUB_OFFLINE=1
 run() { "$python" -m pytest -n 2 --dist loadfile --durations=10 "$@"; }
 OMP_NUM_THREADS=1 run tests/unit # two processes of two threads each would hold each other up
