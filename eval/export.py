@@ -6,7 +6,7 @@
 
 OUT.jsonl is that of generate_vllm.py, OUT.run.json beside it. inspect: a log for each benchmark (inspect_ai has to be
 installed). lighteval: a details file for each benchmark. hf: MODEL_FOLDER/.eval_results/BENCHMARK.yaml, to be uploaded
-with the model, for benchmarks that are data sets of the hub.
+with the model, for benchmarks that are data sets of the hub. every_eval_ever: one JSON file of that schema.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eval import export_hf, export_inspect, export_lighteval, graded_file
+from eval import export_every_eval_ever, export_hf, export_inspect, export_lighteval, graded_file
 from eval.export_run import Run
 
 FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
     "inspect": export_inspect.write,
     "lighteval": export_lighteval.write,
     "hf": export_hf.write,
+    "every_eval_ever": export_every_eval_ever.write,
 }
 
 

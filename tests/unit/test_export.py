@@ -84,6 +84,17 @@ def test_results_for_the_hub_are_read_by_its_library(run, capsys):
     assert entry.notes.startswith("Mean@2") and "my own: left out" in capsys.readouterr().out
 
 
+def test_every_eval_ever_validates_its_schema(run):
+    [file] = run("every_eval_ever").iterdir()
+    log = json.loads(file.read_text())
+    first, second = log["evaluation_results"]
+    assert first["score_details"]["score"] == 0.5 and first["source_data"]["hf_repo"] == "MathArena/aime_2026"
+    assert second["source_data"] == {"dataset_name": "my own", "source_type": "other"}
+    assert log["model_info"]["id"] == "org/model" and "generation_config" not in first
+    types = pytest.importorskip("every_eval_ever.eval_types")  # needs Python 3.12
+    assert types.EvaluationLog(**log).evaluation_results[0].score_details.score == 0.5
+
+
 def test_no_run_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         export.main([str(tmp_path / "a.jsonl"), "--format", "hf", "--output", str(tmp_path)])
