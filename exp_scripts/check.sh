@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format and check everything: bash exp_scripts/check.sh (--check: change nothing, as CI does).
+# Format and check everything: bash exp_scripts/check.sh (--check: without changes, as in CI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh

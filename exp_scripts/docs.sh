@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation as a site in site/: bash exp_scripts/docs.sh. Links and anchors are checked; a broken one is an error.
-# Building asks for nothing from outside.
+# Build the documentation as a site in site/: bash exp_scripts/docs.sh. A broken link or anchor is an error. The build
+# makes no requests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh

@@ -1,5 +1,5 @@
-# Sourced. find_python 3.12 prints the first interpreter of that version that runs: PYTHON where it is set, otherwise one on
-# the PATH, pyenv's or uv's own. A command that does not run, such as a pyenv shim of an unselected version, is passed over.
+# Sourced. find_python 3.12 prints the first interpreter of that version that runs: PYTHON if it is set, otherwise one on
+# the PATH, pyenv's or uv's own. A command that does not run, such as a pyenv shim of an unselected version, is skipped.
 python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
 
 find_python() {

@@ -3,9 +3,9 @@
 #
 #   bash exp_scripts/quickstart.sh [--restart] [--seed N] [--output DIR] [key=value ...]
 #
-# The first call installs the pinned stack into .venv (EXGRPO_VENV: into another folder; a few minutes). A call goes on with
-# an unfinished run; --restart, or a call after a finished one, begins anew and keeps the old run's folder beside it. Every
-# Hydra override passes through: trainer.experience_ratio=0.25, trainer.experience=False, trainer.total_training_steps=80, ...
+# The first call installs the pinned stack into .venv (EXGRPO_VENV: another folder; a few minutes). An unfinished run is
+# continued; --restart, or a call after a finished run, starts over and keeps the old run's folder beside it. All Hydra
+# overrides are passed on: trainer.experience_ratio=0.25, trainer.experience=False, trainer.total_training_steps=80, ...
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 bash "$(dirname "$0")/setup_cpu.sh"

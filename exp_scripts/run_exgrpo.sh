@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# ExGRPO with the released settings (128 prompts a step, 8 rollouts each) on N_NODES x N_GPUS GPUs; docs/recipe.md has
-# each beside the release's. MODEL_PATH must be a model whose chat template opens <think> and whose window holds prompt
-# and response: the released Elliott/Qwen2.5-Math-7B-16k-think, or a copy of any model made by
+# ExGRPO with the released settings (128 prompts per step, 8 rollouts each) on N_NODES x N_GPUS GPUs; docs/recipe.md
+# compares each with the release. MODEL_PATH must be a model whose chat template opens <think> and whose window fits
+# prompt and response: the released Elliott/Qwen2.5-Math-7B-16k-think, or a copy of any model made by
 #
 #   python -m exgrpo.thinking_copy MODEL_FOLDER OUTPUT_FOLDER
 #
 #   MODEL_PATH=... DATA_DIR=... SAVE_PATH=... bash exp_scripts/run_exgrpo.sh [key=value ...]
-#   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration, needs no GPU and no model
+#   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration; needs no GPU and no model
 #
-# From the environment: MODEL_PATH (folder or hub name), DATA_DIR (with openr1.parquet and valid.parquet),
-# SAVE_PATH (checkpoints), N_GPUS (a node, default 8), N_NODES (default 1), PYTHON (default python3).
+# Environment variables: MODEL_PATH (folder or hub name), DATA_DIR (with openr1.parquet and valid.parquet),
+# SAVE_PATH (checkpoints), N_GPUS (per node, default 8), N_NODES (default 1), PYTHON (default python3).
 # Later arguments win: trainer.experience_ratio=0.25, trainer.experience=False, ...
 set -euo pipefail
 
-# Hydra takes its own options before the overrides only; here they may stand anywhere.
+# Hydra accepts its own options only before the overrides; here they may be anywhere.
 options=() overrides=() dry=""
 while [ $# -gt 0 ]; do
     case $1 in

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# A real language model on a CPU: ten steps of ExGRPO on SmolLM2-135M-Instruct; a call after a kill goes on from the last
+# A real language model on a CPU: ten steps of ExGRPO on SmolLM2-135M-Instruct; a call after a kill resumes from the last
 # checkpoint (every second step).
 #
 #   bash exp_scripts/run_smollm2_cpu.sh [key=value ...]                              one-digit sums from reasoning-gym
 #   TRAIN_FILE=gsm8k_train.parquet bash exp_scripts/run_smollm2_cpu.sh [...]         any file of verl's schema
 #
 # OUTPUT (default outputs/smollm2) is the folder of model, questions and checkpoints. On two cores a step takes a little
-# over a minute with the sums and five with GSM8K, of which this model solves next to nothing. Ten steps show that the
-# stack carries a real model; they are too few to teach it much.
+# over a minute with the sums and five with GSM8K, of which this model solves almost nothing. Ten steps show that the
+# stack works with a real model; they are too few to teach it much.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
 bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
 output=$(realpath -m "${OUTPUT:-outputs/smollm2}")
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1
-export VERL_FILE_LOGGER_PATH=$output/metrics-$(date +%s).jsonl # a line a step; each call has its own
+export VERL_FILE_LOGGER_PATH=$output/metrics-$(date +%s).jsonl # one line per step, one file per call
 mkdir -p "$output"
 
 [ -f "$output/model/config.json" ] || "$python" exp_scripts/smollm2/make_model.py --output_dir "$output/model"

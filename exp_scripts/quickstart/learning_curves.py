@@ -2,7 +2,7 @@
 
     python exp_scripts/quickstart/learning_curves.py DIR [DIR ...]
 
-One run: what it learned and replayed, and DIR/quickstart.png. Several: also mean and spread of each kind of run.
+For each run a table of learning and replay, and DIR/quickstart.png; for several also mean and range by kind of run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ACCURACY = "val-core/sum5/acc/mean@"
 
 
 def load(folder: Path) -> dict[int, dict[str, Any]]:
-    """step -> metrics of a run; of a step that was trained twice, after a kill, the last."""
+    """step -> metrics of a run; the last ones of a step that was trained twice, after a kill."""
     steps: dict[int, dict[str, Any]] = {}
     for file in sorted(folder.glob("metrics-*.jsonl"), key=lambda path: path.stat().st_mtime):
         for line in file.read_text().split("\n")[:-1]:
@@ -27,7 +27,7 @@ def load(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def test_accuracy(metrics: dict[str, Any]) -> float | None:
-    """Sampled accuracy on the test questions, where the step has one."""
+    """Sampled accuracy on the test questions; None for a step without a test."""
     return next((value for key, value in metrics.items() if key.startswith(ACCURACY)), None)
 
 
@@ -59,12 +59,13 @@ def progress(entry: dict[str, Any], steps: int) -> str:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """The numbers of a run."""
+    """A run's figures, name -> value."""
     steps = load(folder)
     tests = [(step, value) for step, metrics in steps.items() if (value := test_accuracy(metrics)) is not None]
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
     replaying = [m for m in trained.values() if m.get("experience/replayed_groups", 0) > 0]
     last = trained[max(trained)]
+    ages = [metrics["experience/replay_age"] for metrics in replaying]
     return {
         "run": folder.name,
         "kind": "ExGRPO" if "experience/mixing" in last else "on-policy",
@@ -74,16 +75,14 @@ def summary(folder: Path) -> dict[str, Any]:
         "steps that replay": len(replaying),
         "questions in pool": int(last.get("experience/pool_questions", 0)),
         "questions retired": int(last.get("experience/retired_questions", 0)),
-        "replay age (mean, steps)": round(statistics.mean(m["experience/replay_age"] for m in replaying), 1)
-        if replaying
-        else 0.0,
+        "replay age (mean, steps)": round(statistics.mean(ages), 1) if ages else 0.0,
         "generated tokens": int(sum(generated_tokens(m) for m in trained.values())),
         "seconds a step (median)": round(statistics.median(m["timing_s/step"] for m in trained.values()), 2),
     }
 
 
 def generated_tokens(metrics: dict[str, Any]) -> float:
-    """Response tokens this step generated: those of the batch but for the replayed ones."""
+    """Response tokens generated in this step: the batch's without the replayed ones."""
     rows = metrics["perf/total_num_tokens"] / (metrics["prompt_length/mean"] + metrics["response_length/mean"])
     groups = metrics.get("experience/replayed_groups", 0)
     return rows * metrics["response_length/mean"] - groups * metrics.get("experience/replayed_response_length", 0)
@@ -123,30 +122,31 @@ def picture(folder: Path) -> Path:
 
 
 def spread(values: list[float]) -> str:
-    """Mean and, of several, the range."""
+    """The mean, and the range if there are several values."""
     text = f"{statistics.mean(values):.3f}"
     return text if len(values) == 1 else f"{text} ({min(values):.3f} to {max(values):.3f})"
 
 
 def show(folders: list[Path]) -> None:
-    """Print the table of each run, draw its picture, and compare the kinds where there are several."""
+    """Print the table of each run, draw its picture, and compare the kinds of several runs."""
     summaries = []
     for folder in folders:
-        found = summary(folder)
-        summaries.append(found)
-        (folder / "summary.json").write_text(json.dumps(found, indent=1))
+        figures = summary(folder)
+        summaries.append(figures)
+        (folder / "summary.json").write_text(json.dumps(figures, indent=1))
         print(f"\n{folder}")
-        for key, value in found.items():
+        for key, value in figures.items():
             print(f"  {key:26} {value:.3f}" if isinstance(value, float) else f"  {key:26} {value}")
         print(f"  picture                    {picture(folder)}")
     if len(folders) > 1:
         print("\n| | runs | before | after | generated tokens |\n| --- | --- | --- | --- | --- |")
         for kind in ("ExGRPO", "on-policy"):
-            runs = [found for found in summaries if found["kind"] == kind]
+            runs = [figures for figures in summaries if figures["kind"] == kind]
             if runs:
-                cells = [spread([found[key] for found in runs]) for key in ("accuracy before", "accuracy after")]
-                tokens = statistics.mean(found["generated tokens"] for found in runs)
-                print(f"| {kind} | {len(runs)} | {' | '.join(cells)} | {tokens:,.0f} |")
+                before = spread([run["accuracy before"] for run in runs])
+                after = spread([run["accuracy after"] for run in runs])
+                tokens = statistics.mean(run["generated tokens"] for run in runs)
+                print(f"| {kind} | {len(runs)} | {before} | {after} | {tokens:,.0f} |")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Makes the quickstart's base model: a 1.1 M-parameter Qwen2 with two habits for reinforcement learning to choose from.
+"""Make the quickstart's base model: a 1.1 M-parameter Qwen2 with two habits for reinforcement learning to choose from.
 
     python exp_scripts/quickstart/make_base.py --output_dir exp_scripts/quickstart/base_model
 
-The careful habit writes each partial sum and is nearly always right, the careless one blurts out an answer. 35 % of the
-examples are careful; of the careless ones one in four is right, of which a model this small learns one in seventeen.
-Nothing here is a language model in earnest: it is the
-smallest thing on which verl, vLLM and FSDP2 do what they do with a real one.
+The careful habit writes each partial sum and is nearly always right; the careless one guesses an answer at once. 35 %
+of the examples are careful; of the careless ones one in four is right, of which a model this small learns one in
+seventeen. This is not a serious language model: it is the smallest one with which verl, vLLM and FSDP2 work as with a
+real one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 
 CAREFUL_SHARE, LUCK = 0.35, 0.25
 STEPS, BATCH, LEARNING_RATE = 800, 64, 2e-3
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # padding; unused; end of answer, by the name verl asks for
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # padding; unused; end of answer, by the name verl expects
 TEMPLATE = "{% for message in messages %}{{ message['content'] + '\\n' }}{% endfor %}"
 
 
 def build_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of all 256 bytes and the pieces of \\boxed; read back as everybody reads it."""
+    """A byte-level BPE tokenizer of all 256 bytes and the pieces of \\boxed, loaded through AutoTokenizer."""
     pieces = [("b", "o"), ("x", "e"), ("bo", "xe"), ("boxe", "d"), (";", "\\"), ("\\", "boxed")]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(SPECIAL + alphabet + ["".join(pair) for pair in pieces])}
@@ -38,7 +38,7 @@ def build_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=SPECIAL[2], pad_token=SPECIAL[0])
     fast.chat_template = TEMPLATE
     fast.save_pretrained(folder)
-    Qwen2Config(vocab_size=len(vocabulary)).save_pretrained(folder)  # by which AutoTokenizer knows the family
+    Qwen2Config(vocab_size=len(vocabulary)).save_pretrained(folder)  # tells AutoTokenizer the model family
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -60,7 +60,7 @@ def careless(question: str, rng: random.Random) -> str:
 
 
 def build_model(vocabulary: int, eos: int, pad: int, layers: int = 4, width: int = 128) -> Qwen2ForCausalLM:
-    """A small Qwen2; heads of 32, since vLLM's CPU attention refuses 16."""
+    """A small Qwen2; head size 32, since vLLM's CPU attention does not support 16."""
     config = Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=width,
@@ -111,15 +111,17 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int
 
 @torch.no_grad()
 def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str]) -> dict[str, float]:
-    """Sampled once a question at temperature 1: accuracy, share of careful answers, accuracy of either habit."""
+    """From one sample per question at temperature 1: accuracy, share of careful answers, accuracy of each habit."""
     prompts = [tokenizer.encode(question + "\n") for question in questions]
     output = model.generate(
         torch.tensor(prompts), do_sample=True, temperature=1.0, top_k=0, max_new_tokens=64, pad_token_id=0
     )
     replies = tokenizer.batch_decode(output[:, len(prompts[0]) :], skip_special_tokens=True)
-    found = [re.search(r"\\boxed\{(\d+)\}$", reply) for reply in replies]
-    right = [match is not None and int(match[1]) == answer(q) for match, q in zip(found, questions, strict=True)]
-    is_careful = ["=" in reply for reply in replies]
+    right, is_careful = [], []
+    for question, reply in zip(questions, replies, strict=True):
+        match = re.search(r"\\boxed\{(\d+)\}$", reply)
+        right.append(match is not None and int(match[1]) == answer(question))
+        is_careful.append("=" in reply)
 
     def mean(values: list[bool]) -> float:
         return round(sum(values) / max(len(values), 1), 3)
@@ -133,7 +135,7 @@ def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questio
 
 
 def main() -> None:
-    """Make it, measure it on the test questions, write both."""
+    """Make the model, write it, and print its figures on the test questions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)

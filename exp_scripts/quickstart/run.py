@@ -1,4 +1,4 @@
-"""Runs the quickstart: prepares the questions, starts the training, shows where it is, writes table and picture.
+"""Run the quickstart: prepare the questions, start the training, show its progress, write table and picture.
 
     python exp_scripts/quickstart/run.py [--restart] [--seed N] [--output DIR] [key=value ...]
 
@@ -46,7 +46,7 @@ SETTINGS = [
     "trainer.save_freq=10",
     "trainer.max_actor_ckpt_to_keep=2",
 ]
-# What of the log tells where the start-up is; each is shown once, with the time it came at.
+# Text in the log -> the start-up stage that it marks; each stage is shown once, with its time.
 STAGES = {
     "Started a local Ray instance": "Ray is up; loading verl",
     "create worker group": "loading the actor (FSDP2)",
@@ -56,16 +56,16 @@ STAGES = {
 
 
 def main() -> None:
-    """Prepare, train, report; exits with the training's exit code."""
+    """Prepare, train and report; exits with the training's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/quickstart"), help="folder of the run")
-    parser.add_argument("--restart", action="store_true", help="begin anew, keep the old run's folder beside it")
-    parser.add_argument("--seed", type=int, default=0, help="of data order, sampling and replay (default 0)")
+    parser.add_argument("--restart", action="store_true", help="start over, keep the old run's folder beside it")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data order, sampling and replay (default 0)")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, key=value")
     arguments = parser.parse_intermixed_args()
     bad = [override for override in arguments.overrides if "=" not in override]
     if bad:
-        parser.error(f"{bad[0]}: an override is key=value")
+        parser.error(f"{bad[0]}: must be key=value")
     output = arguments.output.resolve()
     steps = total_steps(arguments.overrides)
     done = marked_step(output / "checkpoints") or 0
@@ -73,7 +73,8 @@ def main() -> None:
         set_aside(output)
         done = 0
     tasks.write(output / "data")
-    print(f"quickstart: {f'going on after step {done}' if done else 'from the base model'}; log in {output}/train.log")
+    start = f"resuming after step {done}" if done else "from the base model"
+    print(f"quickstart: {start}; log in {output}/train.log")
     code = train(output, command(output, arguments.seed, done, arguments.overrides), steps, done)
     if code:
         print(failure(output / "train.log"), file=sys.stderr)
@@ -82,9 +83,9 @@ def main() -> None:
 
 
 def total_steps(overrides: list[str]) -> int:
-    """The number of steps this call trains to."""
-    found = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
-    return int(found[-1]) if found else STEPS
+    """The step that this call trains up to."""
+    values = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
+    return int(values[-1]) if values else STEPS
 
 
 def set_aside(output: Path) -> None:
@@ -99,7 +100,7 @@ def set_aside(output: Path) -> None:
 
 
 def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[str]:
-    """The training command; overrides stand last and win."""
+    """The training command; overrides come last and win."""
     return [
         *(sys.executable, "-m", "exgrpo.main_mix_ppo", "stack=cpu"),
         *SETTINGS,
@@ -115,7 +116,7 @@ def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[st
 
 
 def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
-    """Run the training and show its progress; the exit code. It ends with this process, however that ends."""
+    """Run the training and show its progress; returns the exit code. It ends with this process in any case."""
     metrics = output / f"metrics-{done:04d}.jsonl"
     environment = os.environ | {
         "VERL_PLATFORM": "cpu",
@@ -138,7 +139,7 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
                 return process.returncode
             time.sleep(0.5)
     except KeyboardInterrupt:
-        print("quickstart: stopped; the same command goes on from the last checkpoint")
+        print("quickstart: stopped; the same command resumes from the last checkpoint")
         return 130
     finally:
         if process.poll() is None:
@@ -147,11 +148,11 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no training is left behind
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: leaves no training behind
 
 
 def show_stages(log: Path, stages: dict[str, str], started: float) -> dict[str, str]:
-    """Print the start-up stages that the log has reached; those still to come."""
+    """Print the start-up stages that the log has reached; returns the remaining ones."""
     if not stages:
         return stages
     text = log.read_text(errors="replace")
@@ -162,7 +163,7 @@ def show_stages(log: Path, stages: dict[str, str], started: float) -> dict[str, 
 
 
 def show_steps(metrics: Path, shown: int, steps: int, started: float) -> int:
-    """Print the lines of the metrics file after the first ``shown``; how many have been shown."""
+    """Print the lines of the metrics file after the first ``shown``; returns how many have been shown."""
     lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
     for line in lines[shown:]:
         entry = json.loads(line)
@@ -171,10 +172,10 @@ def show_steps(metrics: Path, shown: int, steps: int, started: float) -> int:
 
 
 def failure(log: Path) -> str:
-    """What of the log a person wants to see first: the last lines that are not warnings."""
+    """The log's most informative part: its last lines that are not warnings."""
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in log.read_text(errors="replace").splitlines()]
-    telling = [line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line]
-    return "\n".join(telling[-12:] + [f"quickstart: the training failed; all of it in {log}"])
+    informative = [line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line]
+    return "\n".join(informative[-12:] + [f"quickstart: the training failed; the full log is {log}"])
 
 
 if __name__ == "__main__":

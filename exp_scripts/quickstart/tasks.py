@@ -2,7 +2,7 @@
 
     python exp_scripts/quickstart/tasks.py --output_dir DIR      writes train.parquet and test.parquet
 
-All 7,776 questions are shuffled once, with a fixed seed, and dealt out: a test set, a training set for reinforcement
+All 7,776 questions are shuffled once, with a fixed seed, and split into a test set, a training set for reinforcement
 learning, and the rest for the base model's supervised training. No question is in two of them.
 """
 
@@ -48,7 +48,7 @@ def row(question: str, index: int, split: str) -> dict[str, Any]:
 
 
 def write(folder: Path) -> None:
-    """Write ``train.parquet`` and ``test.parquet``, each renamed into place when it is whole."""
+    """Write ``train.parquet`` and ``test.parquet``, each renamed into place when it is complete."""
     import pandas as pd
 
     folder.mkdir(parents=True, exist_ok=True)

