@@ -44,7 +44,7 @@ def main() -> None:
     ours(options, output)  # writes the prompts for LLM.generate; not counted
     speeds: dict[str, list[float]] = {"generate_vllm.py": [], "LLM.generate": []}
     for run in range(options.runs):
-        names = list(reversed(speeds)) if run % 2 else list(speeds)
+        names = list(speeds)[::-1] if run % 2 else list(speeds)
         for name in names:
             measure = ours if name == "generate_vllm.py" else bare
             speeds[name].append(measure(options, output))

@@ -1,4 +1,4 @@
-"""What Math-Verify rejects, judged again by stated rules: see docs/grading.md.
+"""Judge answers that Math-Verify rejects again, by stated rules: see docs/grading.md.
 
 The order of the work: ``boxes`` finds the answer in a response, ``repair`` mends its LaTeX, ``reading`` makes a tree of
 it (lists, tuples, intervals, relations, expressions), ``rules`` compares two trees, ``cascade`` puts it together.

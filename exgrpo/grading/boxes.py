@@ -1,4 +1,4 @@
-r"""Where the final answer stands in a response: the last \boxed{...}, else what the last line states."""
+r"""Find the final answer of a response: the last \boxed{...}, or what the last line states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATED = re.compile(r"(?:\banswer\s*(?:is|:|=)|^A:)\s*:?\s*(.+)$", re.IGNORECAS
 
 
 def boxed(text: str) -> Iterator[str]:
-    r"""What stands in each closed \boxed{...} of a text, from the last to the first."""
+    r"""The content of each closed \boxed{...} of a text, from the last to the first."""
     opened: list[int] = []
     ends: dict[int, int] = {}
     for brace in _BRACE.finditer(text):
@@ -31,12 +31,12 @@ def has_box(response: str) -> bool:
 
 
 def boxes_differ(response: str) -> bool:
-    """Whether several boxes hold different things: candidates, of which one may be right, or steps."""
+    """Whether several boxes have different contents: candidates, of which one may be right, or steps."""
     return has_box(response) and len({content.replace(" ", "") for content in boxed(response)}) > 1
 
 
 def final_answer(response: str) -> str:
-    r"""The text of the answer; empty where a response settles on none.
+    r"""The text of the answer; empty if a response has no definite one.
 
     The last closed box counts and no other, so that a response cannot list candidates in boxes. Without a box it is
     what follows "answer is" or "A:" in the last line, else the whole of a response of one line.

@@ -1,4 +1,4 @@
-"""What becomes of an answer that Math-Verify rejected: guards first, then the rules; the same for the same texts."""
+"""Judge an answer that Math-Verify rejected: guards first, then the rules; deterministic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions, words
 
 MATH_VERIFY, REPAIRED, WORDS = "math_verify", "repaired_latex", "words"
-# of the names in a verdict; numeric identity is named only where it decided alone
+# order of the names in a verdict; numeric identity is named only if it decided alone
 ORDER = (
     REPAIRED, WORDS, "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians",
     "units_and_ordinals",
@@ -28,7 +28,7 @@ Verify = Callable[[Sequence[str], str], bool]  # Math-Verify: gold's forms, answ
 
 
 def decide(golds: Sequence[str], response: str, verify: Verify) -> str | None:
-    """The name of the rule by which a rejected response is right after all, several joined by "+"; None: it is wrong.
+    """The name of the rule by which a rejected response is correct, several joined by "+"; None: it is wrong.
 
     Args:
         golds: LaTeX of the right answer, in as many forms as there are (exgrpo.gold_answers.latex_forms).
@@ -51,7 +51,7 @@ def decide(golds: Sequence[str], response: str, verify: Verify) -> str | None:
 
 
 def is_readable(gold: str) -> bool:
-    """Whether the rules can read a gold; then they decide, and Math-Verify is not asked again."""
+    """Whether the rules can read a gold; if so they decide, without Math-Verify."""
     try:
         return read(conditions(repair(gold))[0]) is not None
     except Unreadable:
@@ -59,7 +59,7 @@ def is_readable(gold: str) -> bool:
 
 
 def compare(gold: str, answer: str) -> str | None:
-    """The same about two answers, without Math-Verify."""
+    """As above for two answers, without Math-Verify."""
     gold, answer = repair(gold), repair(answer)
     if not re.search(r"\w", gold) or not re.search(r"\w", answer) or is_too_much(gold, answer):
         return None
@@ -77,7 +77,7 @@ def compare(gold: str, answer: str) -> str | None:
 
 
 def is_too_much(gold: str, answer: str) -> bool:
-    """Whether an answer is far longer than the gold, as one is that lists whatever might be right."""
+    """Whether an answer is far longer than the gold, such as a list of everything that might be right."""
     return len(answer) > 4 * len(gold) + 150
 
 

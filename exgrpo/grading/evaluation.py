@@ -1,4 +1,4 @@
-"""The value of a tree at a point: exact where it is rational, else real with 50 digits; never complex, never endless.
+"""The value of a tree at a point: exact if it is rational, else real with 50 digits; never complex or unbounded.
 
 A value that is not real, not finite, too large to be exact, or lost between numbers of very different size is
 `Undefined`: the point is outside the domain, and a constant that has no value equals nothing.
@@ -20,7 +20,7 @@ DIGITS = 50
 TOLERANCE = mpmath.mpf(10) ** -35
 MAX_BITS = 20_000  # of a rational number
 MAX_FACTORIAL = 1_000
-SPREAD = 110  # powers of two between two numbers whose sum still knows both
+SPREAD = 110  # powers of two between two numbers whose sum still depends on both
 
 
 class Undefined(ValueError):
@@ -28,7 +28,7 @@ class Undefined(ValueError):
 
 
 def evaluate(tree: Tree, point: Mapping[str, Value]) -> Value:
-    """The value of `tree` with its variables at `point`. Raises: Undefined; KeyError at a variable without value."""
+    """The value of `tree` with its variables at `point`. Raises: Undefined; KeyError for a variable without value."""
     kind = tree[0]
     if kind == "num":
         return tree[1]
@@ -44,7 +44,7 @@ def evaluate(tree: Tree, point: Mapping[str, Value]) -> Value:
 
 
 def same(one: Value, other: Value) -> bool:
-    """Whether two values are equal, as exactly as they are known."""
+    """Whether two values are equal within their precision."""
     if isinstance(one, Fraction) and isinstance(other, Fraction):
         return one == other
     a, b = number(one), number(other)
@@ -95,7 +95,7 @@ def _sum(one: Value, other: Value) -> Value:
         if abs(mpmath.mag(one) - mpmath.mag(other)) > SPREAD:
             raise Undefined("one is lost beside the other")
         if mpmath.mag(total) < max(mpmath.mag(one), mpmath.mag(other)) - SPREAD:
-            return mpmath.mpf(0)  # what is left is rounding
+            return mpmath.mpf(0)  # the remainder is rounding error
     return total
 
 
@@ -117,7 +117,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _root(value: Value, degree: int) -> Value:
-    """The real root; exact where it is rational."""
+    """The real root; exact if it is rational."""
     if degree < 1 or degree > 100 or (value < 0 and degree % 2 == 0):
         raise Undefined("not real")
     if value < 0:
@@ -174,7 +174,7 @@ def _of_whole_numbers(name: str, values: list[Value]) -> Value:
 
 
 def _unknown(name: str, values: list[Value]) -> Value:
-    """A function nobody knows: one of no special property, so that f(x+1) is not f(x)+f(1)."""
+    """An unknown function, without special properties, so that f(x+1) is not f(x)+f(1)."""
     seed = sum(ord(letter) * 7 for letter in name)
     return mpmath.sin(sum(number(value) * (3 + n) for n, value in enumerate(values)) + seed) + mpmath.mpf(seed) / 50
 

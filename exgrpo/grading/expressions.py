@@ -1,4 +1,4 @@
-r"""LaTeX of one expression, repaired, into a tree (exgrpo.grading.trees); what is none is `Unreadable`."""
+r"""Parse repaired LaTeX of one expression into a tree (exgrpo.grading.trees); anything else is `Unreadable`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse(latex: str) -> Tree:
 
 
 class _Reader:
-    """Recursive descent over tokens; every method reads one grammatical form from where it stands."""
+    """Recursive descent over tokens; every method reads one grammatical form at the current position."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at, self._bars = tokens, 0, 0
@@ -81,7 +81,7 @@ class _Reader:
         return not (token == "|" and self._bars)
 
     def _beside(self, left: Tree, right: Tree) -> Tree:
-        """Two factors with nothing between: a mixed number, or a product; never two numbers."""
+        """Two adjacent factors: a mixed number, or a product; never two numbers."""
         if left[0] == "num" and left[1].denominator == 1:
             if right[0] == "num" and self.here == "/":  # 7 3/4
                 self._next()
@@ -176,12 +176,12 @@ class _Reader:
         return "_" + inside
 
     def _arguments(self, closing: str, depth: int) -> list[Tree]:
-        found = [self.sum(depth + 1)]
+        arguments = [self.sum(depth + 1)]
         while self.here == ",":
             self._next()
-            found.append(self.sum(depth + 1))
+            arguments.append(self.sum(depth + 1))
         self._expect(closing)
-        return found
+        return arguments
 
     def _command(self, name: str, depth: int) -> Tree:
         if name in ("pi", "infty"):

@@ -1,4 +1,4 @@
-"""Parameters: k pi and n pi, 2Cx and 2cx; and families over all whole numbers, as the sets they are."""
+"""Parameters: k pi and n pi, 2Cx and 2cx; and families over all integers, compared as sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Family = tuple[mpmath.mpf, mpmath.mpf]  # first value, step
 
 
 def renamings(gold: Node, answer: Node, integers: bool) -> Iterator[dict[str, str]]:
-    """Names for the answer's parameters under which it may be the gold.
+    """Names for the answer's parameters with which it may equal the gold.
 
     Only letters that the other side does not have are renamed, each to another: y = bx + a stays what it is. They are
     the same letter in the other case, or letters parameters have, where the gold names its left side or says that a
@@ -37,7 +37,7 @@ def renamings(gold: Node, answer: Node, integers: bool) -> Iterator[dict[str, st
 
 
 def same_family(gold: Node, answer: Node, integers: bool) -> bool:
-    r"""Whether both are arithmetic progressions over all whole numbers, and the same numbers: kπ and -nπ, not 2nπ.
+    r"""Whether both are arithmetic progressions over all integers with the same numbers: kπ and -nπ, not 2nπ.
 
     `integers`: the gold says what its letter stands for; else it must be an angle (with π) named by its left side.
     """
@@ -64,14 +64,16 @@ def _families(node: Node) -> list[Family] | None:
         plain = re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", node.left) and node.left not in letters(node.right)
         return _families(node.right) if plain else None
     if isinstance(node, Many) and node.left in ("", "{"):
-        found = [_families(item) for item in node.items]
-        return None if None in found else [family for each in found for family in each or []]
+        families_of_items = [_families(item) for item in node.items]
+        if None in families_of_items:
+            return None
+        return [family for families in families_of_items for family in families or []]
     family = _progression(node.tree) if isinstance(node, Expression) else None
     return None if family is None else [family]
 
 
 def _progression(tree: Tree) -> Family | None:
-    """First value and step, where an expression is linear in its one letter, a parameter's."""
+    """First value and step, if an expression is linear in its only letter, a parameter."""
     names = variables(tree)
     if len(names) != 1 or not names <= PARAMETERS:
         return None
@@ -86,7 +88,7 @@ def _progression(tree: Tree) -> Family | None:
 
 
 def _common(steps: list[mpmath.mpf]) -> mpmath.mpf | None:
-    """The smallest number that is a small multiple of every step."""
+    """The least common multiple of the steps; None if it is above MAX_PERIODS times the longest."""
     longest = max(steps)
     for times in range(1, MAX_PERIODS + 1):
         if all(_whole(longest * times / step) for step in steps):
@@ -100,9 +102,9 @@ def _whole(value: mpmath.mpf) -> bool:
 
 def _residues(families: list[Family], period: mpmath.mpf) -> set[str]:
     """Every value within one period, as text of twenty digits."""
-    found = set()
+    residues = set()
     for first, step in families:
         for n in range(int(mpmath.nint(period / step))):
             share = mpmath.frac((first + n * step) / period + mpmath.mpf(10) ** -30)
-            found.add(mpmath.nstr(mpmath.nint(share * mpmath.mpf(10) ** 20), 25))
-    return found
+            residues.add(mpmath.nstr(mpmath.nint(share * mpmath.mpf(10) ** 20), 25))
+    return residues

@@ -1,4 +1,4 @@
-"""What Math-Verify takes for right and the full grader does not: an answer that names the gold and does not say it.
+"""Answers that Math-Verify accepts and the full grader does not: they mention the gold without stating it.
 
 Each guard has a reason and a test; it speaks only where it is sure, and what it cannot read it lets pass.
 """
@@ -24,8 +24,8 @@ from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions
 
-ROUNDED = 0.005  # by which two sides of an equation may differ where one is a decimal
-FLOATS = 1e-12  # by which a decimal that a computer printed may be off
+ROUNDED = 0.005  # maximum difference of two sides of an equation if one is a decimal
+FLOATS = 1e-12  # maximum error of a decimal printed by a computer
 _OTHERWISE = re.compile(
     r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
     r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
@@ -63,7 +63,7 @@ MAX_MORE = 20  # characters that an answer has beyond the gold's
 
 
 def is_gaming(golds: Sequence[str], response: str) -> bool:
-    """Whether an answer that Math-Verify took for `golds`, forms of one, is none."""
+    """Whether an answer that Math-Verify accepted for `golds`, the forms of one gold, is not an answer."""
     answer, gold = repair(final_answer(response)), repair(golds[0])
     if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing", answer):
         return True  # an empty box, the answer somewhere before it
@@ -85,7 +85,7 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
 
 
 def unnamed(gold: str, answer: str) -> tuple[str, str]:
-    """The gold without its "x =", for an answer that does not begin with it: what follows may be steps."""
+    """The gold without its "x =", for an answer that does not begin with it: its later parts may be steps."""
     name = _NAMED.fullmatch(gold)
     steps = name is None or re.match(rf"{re.escape(name[1])}\s*=", answer)
     return (gold, answer) if name is None or steps else (name[2], answer)
@@ -110,7 +110,7 @@ def is_no_equation(gold: str, answer: str) -> bool:
 
 
 def is_a_list(gold: str, response: str) -> bool:
-    """One long line with more commas than words: Math-Verify reads the last of whatever it is."""
+    """One long line with more commas than words: Math-Verify reads only its last part."""
     commas = response.count(",") - gold.count(",") - gold.count(";")
     return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
 
@@ -123,7 +123,7 @@ def lists_candidates(gold: str, answer: str) -> bool:
 
 
 def says_something_else(gold: str, answer: str) -> bool:
-    """ "not 5", "5 thousand", "1 -> 5": a word or sign that makes another answer of it, and is not the gold's.
+    """ "not 5", "5 thousand", "1 -> 5": a word or sign that changes the answer and is not in the gold.
 
     Of a short answer to a plain gold: a sentence may say "not 10 but 5".
     """
@@ -142,7 +142,7 @@ def is_another_value(gold: str, answer: str) -> bool:
 
 
 def _differ(gold: str, answer: str) -> bool:
-    """Whether both can be read here, plain values or lists of them, and are not equal; names and words are no such."""
+    """Whether both can be read here as plain values or lists of them, not names or words, and are not equal."""
     gold, answer = (text.replace(" ", "") if _THOUSANDS.fullmatch(text) else text for text in (gold, answer))
     if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
         return False
@@ -172,7 +172,7 @@ def _is_plain(node: Node, nested: int = 0) -> bool:
 
 
 def names_another(gold: str, answer: str) -> bool:
-    """ "xn = 1, 2" for n = 1, 2: a value of something that the gold, which says of what it speaks, does not name."""
+    """ "xn = 1, 2" for n = 1, 2: a value of a name that is not the one that the gold gives."""
     try:
         mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
     except Unreadable:
@@ -192,9 +192,9 @@ def _names(node: Node) -> list[Equation]:
 
 
 def contradicts_itself(gold: str, answer: str) -> bool:
-    """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are numbers and not the same."""
-    sides, found = split(answer, "=")
-    if not found or len(sides) > 12 or "=" in gold:
+    """ "1 = 2 = 5" for 5, and "2 = x+1" for x+1: sides that are different numbers."""
+    sides, signs = split(answer, "=")
+    if not signs or len(sides) > 12 or "=" in gold:
         return False
     if len(set(sides)) == 1:
         return True  # 0 = 0
@@ -206,7 +206,7 @@ def contradicts_itself(gold: str, answer: str) -> bool:
 
 
 def is_not_that_decimal(gold: str, answer: str) -> bool:
-    """0.5000004 for 1/2: Math-Verify compares six digits, but a decimal that is written says which number it rounds."""
+    """0.5000004 for 1/2: Math-Verify compares six digits, but a decimal's digits tell which number it rounds."""
     digits = digits_behind_the_point(answer)
     if digits is None or digits_behind_the_point(gold) is not None:
         return False

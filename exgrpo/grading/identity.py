@@ -1,4 +1,4 @@
-"""Whether two expressions have the same value wherever both have one, seen at fixed random points."""
+"""Whether two expressions have the same value wherever both are defined, tested at fixed random points."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import mpmath
 from exgrpo.grading.evaluation import DIGITS, Undefined, Value, evaluate, same
 from exgrpo.grading.trees import Tree, variables
 
-POINTS = 24  # at which a difference would show
-ENOUGH = 6  # of them inside both domains
+POINTS = 24  # number of test points
+ENOUGH = 6  # required number of points inside both domains
 MAX_VARIABLES = 12
 _SEED = 20251002
 
 
 @lru_cache(maxsize=1024)
 def constant(tree: Tree) -> Value | None:
-    """The value of an expression without variables; None where it has none."""
+    """The value of an expression without variables; None if it is undefined."""
     if variables(tree):
         return None
     try:
@@ -66,7 +66,7 @@ def _point(names: tuple[str, ...], index: int, whole: bool) -> dict[str, Value]:
 
 
 def _counts(tree: Tree) -> bool:
-    """Whether there are factorials or binomials in a tree: of whole numbers alone."""
+    """Whether a tree has factorials or binomials, which are for integers only."""
     parts = [part for part in tree[1:] if isinstance(part, tuple)]
     return (tree[0] == "call" and tree[1] in ("factorial", "binom")) or any(map(_counts, parts))
 

@@ -1,4 +1,4 @@
-"""Items of two lists brought together, in order or in any."""
+"""Match the items of two lists, in order or in any order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Used = frozenset[str]
 
 
 def mixed(gold: Many, answer: Many) -> bool:
-    """Whether two lists of one length are of kinds that say different things.
+    """Whether two lists of equal length are of kinds with different meanings.
 
     Brackets must be the same, since (0, 9) is not [0, 9). A bare list may stand for a set in braces; for a tuple where
     no interval can be meant: of three items or more, or of names with their values.
@@ -32,24 +32,23 @@ def without_repeats(many: Many) -> Many:
 
 
 def matched(gold: Many, answer: Many, same: Callable[[Node, Node], Used | None]) -> Used | None:
-    """The rules by which each item of the gold has one of the answer's for itself; None where one has none."""
+    """The rules by which each item of the gold matches a different item of the answer; None if one has no match."""
     used: Used = frozenset()
     mine, theirs = list(gold.items), list(answer.items)
     if gold.ordered or answer.ordered:
-        mine, theirs = (
-            _by_name(items) if many.left == "" else items for many, items in ((gold, mine), (answer, theirs))
-        )
+        mine = _by_name(mine) if gold.left == "" else mine
+        theirs = _by_name(theirs) if answer.left == "" else theirs
         for one, other in zip(mine, theirs, strict=True):
-            found = same(one, other)
-            if found is None:
+            rules = same(one, other)
+            if rules is None:
                 return None
-            used |= found
+            used |= rules
         return used
     for one in mine:
         for n, other in enumerate(theirs):
-            found = same(one, other)
-            if found is not None:
-                used |= found
+            rules = same(one, other)
+            if rules is not None:
+                used |= rules
                 del theirs[n]
                 break
         else:

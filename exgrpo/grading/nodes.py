@@ -1,4 +1,4 @@
-"""What an answer is, as a tree: expressions, lists, relations, regions; see exgrpo.grading.reading."""
+"""An answer as a tree: expressions, lists, relations, regions; see exgrpo.grading.reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LESS, GREATER = ("<", "<="), (">", ">=")
 
 @dataclass(frozen=True)
 class Expression:
-    """A value; `text` is how it was written, since a decimal says by its digits how exact it is."""
+    """A value; `text` is the original spelling, since a decimal's digits give its precision."""
 
     tree: Tree
     text: str
@@ -20,7 +20,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Many:
-    """Several: a bare list (no brackets), a set in braces, a pair or tuple or interval in brackets, a matrix."""
+    """Several values: a bare list (no brackets), a set in braces, a pair or tuple or interval in brackets, a matrix."""
 
     items: tuple[Node, ...]
     left: str = ""
@@ -29,7 +29,7 @@ class Many:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order counts."""
+        """Whether the order matters."""
         return self.left not in ("", "{")
 
 
@@ -39,7 +39,7 @@ class Equation:
 
     left: str
     right: Node
-    left_tree: Tree | None  # where it is an expression
+    left_tree: Tree | None  # if it is an expression
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Region:
-    """Numbers named as a whole: ``x in S`` and ``{x | condition}`` (with `variable`), without some (`except_`)."""
+    """A set of numbers: ``x in S`` and ``{x | condition}`` (with `variable`), without some (`except_`)."""
 
     inside: Node | None  # None: all real numbers
     variable: str = ""
@@ -61,7 +61,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A value and the words with it, in lower case: a unit, an ordinal's, what is counted."""
+    """A value and the words with it, in lower case: a unit, an ordinal suffix, what is counted."""
 
     value: Node
     words: frozenset[str]
@@ -69,7 +69,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Cases:
-    """Another answer under each condition."""
+    """A different answer under each condition."""
 
     branches: tuple[tuple[Node, Node], ...]
 
@@ -78,7 +78,7 @@ Node = Expression | Many | Equation | Chain | Region | Quantity | Cases
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes right below one."""
+    """The child nodes."""
     if isinstance(node, Many):
         yield from node.items
     elif isinstance(node, Equation):

@@ -1,4 +1,4 @@
-"""A decimal against the number that it rounds, by the digits it is written with."""
+"""Compare a decimal with the number that it rounds, by its written digits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rounds(gold: Expression, answer: Expression) -> bool:
 
 
 def digits_behind_the_point(text: str) -> int | None:
-    """Digits behind the point of a plain decimal; None for everything else."""
+    """Digits after the point of a plain decimal; None for anything else."""
     match = _DECIMAL.fullmatch(text)
     return len(match[1]) if match else None
 
@@ -54,10 +54,10 @@ def _significant(text: str) -> int:
 
 
 def near(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
-    """Whether a decimal of so many digits is a number rounded."""
+    """Whether a decimal with this many digits is a rounded number."""
     return bool(abs(exact - decimal) <= mpmath.mpf(10) ** -digits / 2 * (1 + mpmath.mpf(10) ** -30))
 
 
 def cut_off(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
-    """Whether a decimal of so many digits is a number with the rest of its digits left out."""
+    """Whether a decimal with this many digits is a truncated number."""
     return bool(0 <= abs(exact) - abs(decimal) < mpmath.mpf(10) ** -digits * (1 - mpmath.mpf(10) ** -30))

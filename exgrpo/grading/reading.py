@@ -1,4 +1,4 @@
-r"""A repaired answer into its tree of nodes; what cannot be read is `Unreadable`."""
+r"""Parse a repaired answer into its tree of nodes; anything else is `Unreadable`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}(.*)\\end\s*\{\1\}")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\mathbf\s*\{?\s*R\s*\}?|\(?all (?:real numbers|reals)\)?")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z ]{0,40}?)\s*:\s*(.+)")
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "array")
-_ELSE = Many(())  # the condition of a last branch that has none
+_ELSE = Many(())  # the condition of a last branch without one
 
 
 @lru_cache(maxsize=1024)
@@ -79,11 +79,11 @@ def _branch(line: str, nesting: int) -> tuple[Node, Node]:
 def _listed(text: str, nesting: int) -> Node | None:
     """A bare list: with commas, semicolons, "and", "or"."""
     for separator, joined in ((r"\bor\b", "or"), (r",\s*and\b|;|,|\band\b|\\\\", ",")):
-        pieces, found = split(text, separator)
-        if found and sum(map(bool, pieces)) > 1:
+        pieces, separators = split(text, separator)
+        if separators and sum(map(bool, pieces)) > 1:
             if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", text):
                 return None
-            joined = "and" if found == ["and"] else joined
+            joined = "and" if separators == ["and"] else joined
             return Many(_items(pieces, nesting), joined=joined)
     return None
 
@@ -109,19 +109,19 @@ def _region(text: str, nesting: int) -> Node | None:
 
 
 def _related(text: str, nesting: int) -> Node | None:
-    """One equation, a chain of inequalities in one direction, a label and what it labels."""
-    pieces, found = split(text, _SIGN + "|=")
-    if found == ["="]:
+    """One equation, a chain of inequalities in one direction, or a label with its value."""
+    pieces, separators = split(text, _SIGN + "|=")
+    if separators == ["="]:
         if CHANGING & set(re.findall(r"(?<![\\\\a-z])[a-z]+", pieces[0].lower())):
-            raise Unreadable(text)  # "at least x" is no name
+            raise Unreadable(text)  # "at least x" is not a name
         return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), _tree(pieces[0]))
-    if found and "=" not in found:
-        signs = tuple(_SIGNS.get(sign, sign) for sign in found)
+    if separators and "=" not in separators:
+        signs = tuple(_SIGNS.get(sign, sign) for sign in separators)
         if len(signs) > 2 or not (set(signs) <= set(LESS) or set(signs) <= set(GREATER) or signs == ("!=",)):
             raise Unreadable(text)
         return _without_bars(Chain(tuple(map(parse, pieces)), signs))
-    if found:
-        raise Unreadable(text)  # 1 = 2 = 3 says nothing
+    if separators:
+        raise Unreadable(text)  # 1 = 2 = 3 is not an answer
     label = _LABEL.fullmatch(text)
     return Equation(label[1].replace(" ", ""), read(label[2], nesting), None) if label else None
 
@@ -146,24 +146,24 @@ def _tree(text: str) -> Tree | None:
 
 
 def _united(text: str, nesting: int) -> Node | None:
-    pieces, found = split(text, r"\\cup(?![a-z])")
-    return Many(_items(pieces, nesting), joined="union") if found else None
+    pieces, separators = split(text, r"\\cup(?![a-z])")
+    return Many(_items(pieces, nesting), joined="union") if separators else None
 
 
 def _bracketed(text: str, nesting: int) -> Node | None:
     for left, right in _BRACKETS:
         if enclosed(text, left, right):
-            pieces, found = split(text[len(left) : -len(right)], "[,;]")
-            if found or left == "\\{":
+            pieces, separators = split(text[len(left) : -len(right)], "[,;]")
+            if separators or left == "\\{":
                 return Many(_items(pieces, nesting), left[-1], right[-1])
             if re.search(r"[<>=]|\\(?:le|ge|ne)(?![a-z])", text):
                 return read(text[1:-1], nesting)
-    pieces, found = split(text, ":")
-    return Many(_items(pieces, nesting), ":", ":") if found and len(pieces) <= 3 else None
+    pieces, separators = split(text, ":")
+    return Many(_items(pieces, nesting), ":", ":") if separators and len(pieces) <= 3 else None
 
 
 def _signed(text: str, nesting: int) -> Node | None:
-    r"""What \pm stands for: two values."""
+    r"""The two values of \pm."""
     if text.count("\\pm") != 1:
         return None
     both = (("+", "-"), ("-", "+"))

@@ -1,4 +1,4 @@
-"""Sets of real numbers: intervals, inequalities and set-builders as the same thing, at a point of their parameters."""
+"""Sets of real numbers: a common form of intervals, inequalities and set-builders, at a point of their parameters."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Bound:
     beside: int
 
 
-Piece = tuple[Bound, Bound]  # from, to: both inclusive, since a Bound says on which side of its value it stands
+Piece = tuple[Bound, Bound]  # from, to: both inclusive, since a Bound includes its side of the value
 _LOWEST, _HIGHEST = Bound(-1, 0, 0), Bound(1, 0, 0)
 ALL = ((_LOWEST, _HIGHEST),)
 
 
 def pieces(node: Node, point: Point) -> tuple[Piece, ...]:
-    """The intervals a node stands for, in order, joined where they touch. Raises: Undefined."""
+    """The intervals of a node, in order, joined if they touch. Raises: Undefined."""
     if isinstance(node, Region):
         found = ALL if node.inside is None else pieces(node.inside, point)
         return found if node.except_ is None else _both(found, _complement(pieces(node.except_, point)))
@@ -87,7 +87,7 @@ def _branch(node: Cases, point: Point) -> Node:
 
 
 def _chain(node: Chain, point: Point) -> tuple[Piece, ...]:
-    """x > a, a < x, a < x < b, x != a: what stands alone is the unknown."""
+    """x > a, a < x, a < x < b, x != a: the part that is a single variable is the unknown."""
     unknown = lone(node)
     if unknown is None:
         raise Undefined("no unknown by itself")
@@ -114,7 +114,7 @@ def lone(node: Chain) -> Tree | None:
 
 
 def _unknown(call: Tree) -> bool:
-    """f(x); f(2) is a number that nobody knows."""
+    """f(x); f(2) is an unknown number."""
     return bool(call[1].startswith("?") and variables(call))
 
 
@@ -144,10 +144,10 @@ def _by_start(one: Piece, other: Piece) -> int:
     return _compare(one[0], other[0])
 
 
-def _joined(found: list[Piece]) -> tuple[Piece, ...]:
-    """In order, without empty ones, those that overlap or touch as one."""
+def _joined(unordered: list[Piece]) -> tuple[Piece, ...]:
+    """The intervals in order, without empty ones, and with overlapping or touching ones joined."""
     kept: list[Piece] = []
-    for low, high in sorted((piece for piece in found if _compare(*piece) <= 0), key=cmp_to_key(_by_start)):
+    for low, high in sorted((piece for piece in unordered if _compare(*piece) <= 0), key=cmp_to_key(_by_start)):
         if kept and _compare(low, _after(kept[-1][1])) <= 0:
             last = kept.pop()
             low, high = last[0], high if _compare(high, last[1]) > 0 else last[1]
@@ -164,19 +164,19 @@ def _before(bound: Bound) -> Bound:
 
 
 def _both(one: tuple[Piece, ...], other: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    found = []
+    overlaps = []
     for a in one:
         for b in other:
             low = a[0] if _compare(a[0], b[0]) >= 0 else b[0]
             high = a[1] if _compare(a[1], b[1]) <= 0 else b[1]
-            found.append((low, high))
-    return _joined(found)
+            overlaps.append((low, high))
+    return _joined(overlaps)
 
 
-def _complement(found: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def _complement(covered: tuple[Piece, ...]) -> tuple[Piece, ...]:
     rest: list[Piece] = []
     low = _LOWEST
-    for piece in found:
+    for piece in covered:
         if piece[0].infinite != -1:
             rest.append((low, _before(piece[0])))
         if piece[1].infinite == 1:
@@ -193,7 +193,7 @@ def equal(one: tuple[Piece, ...], other: tuple[Piece, ...]) -> bool:
 
 
 def parameter_points(names: frozenset[str]) -> list[dict[str, Any]]:
-    """Points of the parameters, of both signs and on both sides of small numbers; one where there are none."""
+    """Points of the parameters, of both signs and around small numbers; a single point without parameters."""
     if not names:
         return [{}]
     order = sorted(names)

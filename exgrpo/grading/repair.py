@@ -1,4 +1,4 @@
-r"""LaTeX as it was meant: doubled backslashes, HTML, Unicode, unclosed groups; and one spelling of what has several."""
+r"""Repair LaTeX: doubled backslashes, HTML, Unicode, unclosed groups; and one spelling for each notation."""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DELIMITERS = re.compile(r"(?<!\\)\$+|\\[\[\]()]")
 def repair(latex: str) -> str:
     r"""One answer in one spelling: no dollars, no \left, no \text (its words stay), entities and symbols as LaTeX."""
     text = html.unescape(latex) if "&" in latex and ";" in latex else latex
-    text = text.replace("\f", "\\f").replace("\b", "\\b")  # \frac, \begin that went through an unescaping
+    text = text.replace("\f", "\\f").replace("\b", "\\b")  # \frac, \begin whose backslash was unescaped
     text = single_backslashes(text)
     if "<" in text:
         for tag, instead in _TAGS:
@@ -73,7 +73,7 @@ def repair(latex: str) -> str:
 
 
 def _as_words(marked: re.Match[str]) -> str:
-    r"""What \text{} or \mathrm{} holds: a unit in quotation marks, so that "m" is no variable; all else as it is."""
+    r"""The content of \text{} or \mathrm{}: a unit is quoted, so that "m" is not a variable; else unchanged."""
     words = " ".join(marked[1].split())
     if re.fullmatch(r"[A-Za-z]+(?: ?/ ?[A-Za-z]+)+", words):  # m/s
         return ' "' + re.sub(r" ?/ ?", '"/"', words) + '" '
@@ -82,7 +82,7 @@ def _as_words(marked: re.Match[str]) -> str:
 
 
 def single_backslashes(text: str) -> str:
-    r"""Doubled backslashes halved where no single one is left, or where a command must be meant.
+    r"""Halve doubled backslashes if there is no single one, or where a command must be meant.
 
     A gold that went through JSON twice reads ``\\frac``. In a matrix or in cases, ``\\`` is a line's end and stays.
     """
@@ -93,7 +93,7 @@ def single_backslashes(text: str) -> str:
 
 
 def close_groups(text: str) -> str:
-    """Braces balanced: those never closed are closed at the end, those never opened are left out."""
+    """Balance braces: unclosed ones are closed at the end, unopened ones are removed."""
     depth, kept = 0, []
     for piece in re.split(r"(\\\\|\\?[{}])", text):
         depth += (piece == "{") - (piece == "}")

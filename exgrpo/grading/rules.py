@@ -35,7 +35,7 @@ Rule = Callable[[Node, Node], Used | None]
 
 
 def same(gold: Node, answer: Node) -> Used | None:
-    """The names of the rules by which two answers are equal; None where they are not."""
+    """The names of the rules by which two answers are equal; None if they are not."""
     for rule in RULES:
         used = rule(gold, answer)
         if used is not None:
@@ -44,14 +44,14 @@ def same(gold: Node, answer: Node) -> Used | None:
 
 
 def numeric_identity(gold: Node, answer: Node) -> Used | None:
-    """Two expressions with the same value at fixed random points: SymPy does not simplify all that is equal."""
+    """Two expressions with the same value at fixed random points: SymPy cannot simplify every equality."""
     if isinstance(gold, Expression) and isinstance(answer, Expression) and identical(gold.tree, answer.tree):
         return frozenset(("numeric_identity",))
     return None
 
 
 def degrees_radians(gold: Node, answer: Node) -> Used | None:
-    """135 degrees is 3 pi/4, and 45 degrees is 45 where the other side names no unit and no pi."""
+    """135 degrees is 3 pi/4, and 45 degrees is 45 if the other side has neither a unit nor pi."""
     if not (isinstance(gold, Expression) and isinstance(answer, Expression)):
         return None
     trees = (gold.tree, answer.tree)
@@ -63,14 +63,14 @@ def degrees_radians(gold: Node, answer: Node) -> Used | None:
 
 
 def decimals(gold: Node, answer: Node) -> Used | None:
-    """A decimal against the number it rounds: who was asked for 21.93 may write 21 13/14."""
+    """A decimal and the number that it rounds: if the gold is 21.93, an answer may be 21 13/14."""
     if isinstance(gold, Expression) and isinstance(answer, Expression) and rounds(gold, answer):
         return frozenset(("decimals",))
     return None
 
 
 def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
-    """ "84/13 days" for 84/13, "15th Day" for 15; two units must be one, or one a shorter word for the other."""
+    """ "84/13 days" for 84/13, "15th Day" for 15; two units must be equal, or one an abbreviation of the other."""
     if not (isinstance(gold, Quantity) or isinstance(answer, Quantity)):
         return None
     mine, theirs = (node.words if isinstance(node, Quantity) else frozenset[str]() for node in (gold, answer))
@@ -84,7 +84,7 @@ def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
 
 
 def dropped_left_side(gold: Node, answer: Node) -> Used | None:
-    """ "f(x) = 2x" for "2x": a name on the left says nothing, as long as the right side does not speak of it."""
+    """ "f(x) = 2x" for "2x": a name on the left adds nothing, unless the right side contains it."""
     sides = [node for node in (gold, answer) if isinstance(node, Equation)]
     if not sides or not all(_droppable(side) for side in sides):
         return None
@@ -113,7 +113,7 @@ def renamed_variables(gold: Node, answer: Node) -> Used | None:
 
 
 def _droppable(side: Equation) -> bool:
-    """Whether the left side is but a name: x, x_1, f(x), (x, y), AB, a word; not 2x+z, not 7."""
+    """Whether the left side is only a name: x, x_1, f(x), (x, y), AB, a word; not 2x+z, not 7."""
     tree = side.left_tree
     if tree is None:
         return not any(letter in side.left for letter in "+-*/^0123456789=<>") or "," in side.left
@@ -145,7 +145,7 @@ def one_name(one: Equation, other: Equation) -> bool:
 
 
 def equations(gold: Node, answer: Node) -> Used | None:
-    """x + y = 1 and y = 1 - x: the same difference of both sides, up to its sign; 0 = 0 is no equation."""
+    """x + y = 1 and y = 1 - x: the same difference of both sides, up to its sign; 0 = 0 does not count."""
     if not (isinstance(gold, Equation) and isinstance(answer, Equation)):
         return None
     differences: list[Tree] = []
@@ -194,7 +194,7 @@ def intervals(gold: Node, answer: Node) -> Used | None:
     if not any(isinstance(node, (Chain, Region, Cases)) or subjects.spoken(node) for node in (gold, answer)):
         return None
     if any(isinstance(node, Equation) or subjects.mixes(node) for node in (gold, answer)):
-        return None  # an equation's right side is the business of dropped_left_side
+        return None  # dropped_left_side handles an equation's right side
     unknowns = {name for node in (gold, answer) for name in subjects.unknowns(node)}
     named = [subjects.named(node) for node in (gold, answer)]
     if all(named) and named[0] != named[1]:
@@ -207,7 +207,7 @@ def intervals(gold: Node, answer: Node) -> Used | None:
             for point in regions.parameter_points(parameters):
                 mine, theirs = regions.pieces(gold, point), regions.pieces(answer, point)
                 if not regions.equal(mine, theirs) or not (mine or isinstance(gold, Region)):
-                    return None  # (4, 1) is no interval, and equal to no other that is none
+                    return None  # (4, 1) is not an interval, and not equal to another invalid one
     except (Undefined, KeyError):
         return None
     return frozenset(("piecewise",)) if any(map(subjects.has_cases, (gold, answer))) else frozenset(("intervals",))

@@ -1,4 +1,4 @@
-"""Cutting a text where a separator stands outside all brackets."""
+"""Split a text at separators outside all brackets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def _pattern(separator: str) -> re.Pattern[str]:
 
 def split(text: str, separator: str) -> tuple[list[str], list[str]]:
     """The pieces of `text` between top-level matches of a regular expression, and those matches."""
-    pieces, found, depth, start = [], [], 0, 0
+    pieces, separators, depth, start = [], [], 0, 0
     for match in _pattern(separator).finditer(text):
         if match["bracket"]:
             depth += 1 if match["bracket"] in _OPENING else -1
         elif depth == 0:
             pieces.append(text[start : match.start()].strip())
-            found.append(match["separator"].strip())
+            separators.append(match["separator"].strip())
             start = match.end()
-    return [*pieces, text[start:].strip()], found
+    return [*pieces, text[start:].strip()], separators
 
 
 def enclosed(text: str, left: str, right: str) -> bool:
-    """Whether the bracket that a text begins with is closed by its last one, of whatever shape."""
+    """Whether the text's first bracket is closed by its last one, of any shape."""
     if not (text.startswith(left) and text.endswith(right) and len(text) >= len(left) + len(right)):
         return False
     depth = 0

@@ -1,4 +1,4 @@
-"""What inequalities, intervals and set-builders are about: the letters they bind, the letters they name."""
+"""The unknowns of inequalities, intervals and set-builders: the letters they bind, the letters they name."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def mixes(node: Node) -> bool:
 def unknowns(node: Node) -> set[str]:
     """The letters that inequalities and set-builders below a node are about."""
     below = [value for value, _when in node.branches] if isinstance(node, Cases) else children(node)
-    found = {name for child in below for name in unknowns(child)}
+    names = {name for child in below for name in unknowns(child)}
     if isinstance(node, Chain) and (tree := lone(node)) is not None:
-        found |= variables(tree)
-    return found | ({node.variable} if isinstance(node, Region) and node.variable else set())
+        names |= variables(tree)
+    return names | ({node.variable} if isinstance(node, Region) and node.variable else set())
 
 
 def named(node: Node) -> set[str]:
-    """The letters an answer is said to be about; a set-builder's is bound, and none."""
+    """The letters that an answer names as unknowns; a set-builder's letter is bound and does not count."""
     if isinstance(node, Chain):
         return unknowns(node)
     if isinstance(node, Many) and node.left == "":

@@ -1,4 +1,4 @@
-r"""Trees of expressions, and the pieces of LaTeX they are read from.
+r"""Trees of expressions, and the LaTeX tokens from which they are parsed.
 
 Trees: ("num", Fraction), ("var", name), ("const", name), ("neg" or "deg" or "pct", a),
 ("+" or "*" or "/" or "^", a, b), ("call", function, arguments...). A letter is a variable, "i" too;
@@ -67,7 +67,7 @@ _TOKEN = re.compile(r"\s*(\\[a-zA-Z]+|\\[{}|%$]|\d+(?:\.\d+)?|\.\d+|[a-zA-Z]+|[-
 
 
 class Unreadable(ValueError):
-    """This is no expression that is known here."""
+    """Not an expression of a known form."""
 
 
 def variables(tree: Tree) -> frozenset[str]:
@@ -94,22 +94,22 @@ def renamed(tree: Tree, names: dict[str, str]) -> Tree:
 
 
 def tokens(latex: str) -> list[str]:
-    found: list[str] = []
+    tokens_read: list[str] = []
     at = 0
     text = latex.rstrip()
     while at < len(text):
         token = _TOKEN.match(text, at)
-        if token is None or len(found) > MAX_TOKENS or len(token[1]) > MAX_DIGITS:
+        if token is None or len(tokens_read) > MAX_TOKENS or len(token[1]) > MAX_DIGITS:
             raise Unreadable(latex)
-        found += _letters(token[1]) if token[1].isalpha() else [token[1]]
+        tokens_read += _letters(token[1]) if token[1].isalpha() else [token[1]]
         at = token.end()
-    if not found:
+    if not tokens_read:
         raise Unreadable(latex)
-    return found
+    return tokens_read
 
 
 def _letters(run: str) -> list[str]:
-    """A run of letters: the name of a function, else a product of at most three variables; a longer one is a word."""
+    """A run of letters: the name of a function, or a product of at most three variables; a longer one is a word."""
     if run in FUNCTIONS or run == "pi":
         return ["\\" + run]
     if len(run) > 3:

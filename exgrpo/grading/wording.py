@@ -1,4 +1,4 @@
-"""Words around a value: units, ordinals, what is counted, conditions behind an answer; and answers that are words."""
+"""Words around a value: units, ordinals, what is counted, conditions after an answer; and answers that are words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from exgrpo.grading.trees import FUNCTIONS, Unreadable
 
 _UNITS = "pct cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs"
 UNITS = frozenset(_UNITS.split())
-# words that make another answer of a number
+# words that change the meaning of a number
 CHANGING = frozenset(
     [
         "not",
@@ -128,7 +128,7 @@ _SPOKEN = re.compile(
 
 
 def conditions(text: str) -> tuple[str, frozenset[str]]:
-    r"""An answer without "for all x \in \mathbb{R}", "where C is a constant"; the sets that are named there."""
+    r"""An answer without "for all x \in \mathbb{R}", "where C is a constant"; and the sets named there."""
     named: set[str] = set()
     for pattern in (*_CONDITIONS, _SPOKEN):
         at = 0
@@ -141,7 +141,7 @@ def conditions(text: str) -> tuple[str, frozenset[str]]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there are words in a text; an ordinal and a unit look like products of letters, too."""
+    """Whether a text contains words; ordinals and units look like products of letters, too."""
     return bool(_ORDINAL.search(text)) or any(_is_word(match) for match in _WORD.finditer(text))
 
 
@@ -152,7 +152,7 @@ def _domain(match: re.Match[str]) -> str:
 
 
 def quantity(text: str) -> tuple[str, frozenset[str]]:
-    r"""The value in a text and the words that stand before or behind it. Raises: Unreadable.
+    r"""The value in a text and the words before or after it. Raises: Unreadable.
 
     It is unreadable, too, where a word changes the value: "5 thousand", "not 5".
     A run of letters is a word where it has four, is a known unit, or was marked as text; one in the midst of the value
@@ -177,9 +177,8 @@ def quantity(text: str) -> tuple[str, frozenset[str]]:
     found = frozenset(_unit(match) for match in words) | ({"$"} if dollars else set())
     if found & CHANGING:
         raise Unreadable(text)
-    return value, found - {"the", "a", "an", "is", "are", "of", "and", "number", "answer"} | (
-        {"#"} if ordinals else set()
-    )
+    said = found - {"the", "a", "an", "is", "are", "of", "and", "number", "answer"}
+    return value, said | ({"#"} if ordinals else set())
 
 
 def _is_word(match: re.Match[str]) -> bool:
@@ -204,7 +203,7 @@ def _unit(match: re.Match[str]) -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """An answer in nothing but words, without articles and punctuation, in lower case; empty where it is none."""
+    """An answer of only words, without articles and punctuation, in lower case; empty if it is not one."""
     plain = text.replace('"', " ").lower()
     if not re.fullmatch(r"[a-z0-9\s.,;:!?'()-]*", plain) or not re.search(r"[a-z]{3}", plain):
         return ()

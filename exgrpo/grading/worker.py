@@ -1,4 +1,4 @@
-"""The process of the full grader: Math-Verify's verdict, and the rule by which an answer counts."""
+"""The process of the full grader: Math-Verify's verdict, and the rule by which an answer is accepted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from exgrpo.grading.cascade import MATH_VERIFY, decide
 from exgrpo.grading.guards import is_gaming
 from exgrpo.math_verify_worker import Judge, load_math_verify, serve
 
-CASCADE_S = 1.0  # of computing, for what comes behind Math-Verify; the slowest of 6,525 real answers took a tenth
+CASCADE_S = 1.0  # CPU time for the rules after Math-Verify; the slowest of 6,525 real answers took 0.1 s
 
 
-class _TooLong(BaseException):  # not an Exception: nothing in between may swallow it
-    """The rules' time is up."""
+class _TooLong(BaseException):  # not an Exception, so that no handler in between catches it
+    """The rules exceeded their time limit."""
 
 
 def load_full() -> Judge:
-    """Import Math-Verify; both judgements: ``correct`` Math-Verify's, ``rule`` the full grader's or None."""
+    """Import Math-Verify; returns both verdicts: ``correct`` is Math-Verify's, ``rule`` the full grader's or None."""
     judge = load_math_verify()
     signal.signal(signal.SIGVTALRM, _stop)
 
@@ -33,7 +33,7 @@ def load_full() -> Judge:
             reply = judge(gold, answer)
         except (Exception, RecursionError):  # the rules may read what Math-Verify cannot
             reply = {"correct": False, "extracted": None, "vote": None}
-        signal.setitimer(signal.ITIMER_PROF, 2 * CASCADE_S)  # the caller's limit was Math-Verify's
+        signal.setitimer(signal.ITIMER_PROF, 2 * CASCADE_S)  # the caller's limit was for Math-Verify
         signal.setitimer(signal.ITIMER_VIRTUAL, CASCADE_S)
         try:
             if reply["correct"]:
