@@ -2,29 +2,32 @@
 
     python exp_scripts/quickstart/run.py [--restart] [--seed N] [--output DIR] [key=value ...]
 
-The training is ``python -m exgrpo.main_mix_ppo`` with the settings below; its own output goes to DIR/train.log.
+The training is ``python -m exgrpo.main_mix_ppo`` with the settings below; its own output goes to DIR/train.log. It runs
+under ``exgrpo.guarded``: however this program ends, all of the training ends with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import FrameType
 
 import learning_curves
+import progress
 import tasks
 
+from exgrpo import guarded
 from exgrpo.on_verl.checkpoints import marked_step
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SETTINGS = [
     "trainer.rollout_poll_interval=0.05",
     "data.train_batch_size=16",
@@ -46,13 +49,6 @@ SETTINGS = [
     "trainer.save_freq=10",
     "trainer.max_actor_ckpt_to_keep=2",
 ]
-# What of the log tells where the start-up is; each is shown once, with the time it came at.
-STAGES = {
-    "Started a local Ray instance": "Ray is up; loading verl",
-    "create worker group": "loading the actor (FSDP2)",
-    "reward loop manager initialized": "actor and rewards are up; starting the vLLM server",
-    "ready to fit": "everything is up",
-}
 
 
 def main() -> None:
@@ -66,7 +62,20 @@ def main() -> None:
     bad = [override for override in arguments.overrides if "=" not in override]
     if bad:
         parser.error(f"{bad[0]}: an override is key=value")
+    stop_at_signals()
+    try:
+        sys.exit(quickstart(arguments))
+    except Stopped as stopped:
+        print(f"quickstart: stopped; {how_to_go_on(arguments.restart)}")
+        sys.exit(stopped.code)
+    except guarded.StillRunning as error:
+        sys.exit(f"quickstart: {error}")
+
+
+def quickstart(arguments: argparse.Namespace) -> int:
+    """All of it; the training's exit code."""
     output = arguments.output.resolve()
+    guarded.clear(output)
     steps = total_steps(arguments.overrides)
     done = marked_step(output / "checkpoints") or 0
     if arguments.restart or done >= steps:
@@ -76,9 +85,23 @@ def main() -> None:
     print(f"quickstart: {f'going on after step {done}' if done else 'from the base model'}; log in {output}/train.log")
     code = train(output, command(output, arguments.seed, done, arguments.overrides), steps, done)
     if code:
-        print(failure(output / "train.log"), file=sys.stderr)
-        sys.exit(code)
-    learning_curves.show([output])
+        print(failure(output / "train.log", code, arguments.restart), file=sys.stderr)
+    else:
+        learning_curves.show([output])
+    return code
+
+
+class Stopped(Exception):
+    """A signal asked this program to end; ``code`` is the exit code that says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.code = 128 + number
+
+
+def how_to_go_on(restarted: bool) -> str:
+    """What a person does to continue this run."""
+    return f"the same command{' without --restart' if restarted else ''} goes on from the last checkpoint"
 
 
 def total_steps(overrides: list[str]) -> int:
@@ -123,55 +146,44 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "PYTHONUNBUFFERED": "1",
     }
+    shown = progress.view(output, steps, done)
     with open(output / "train.log", "w") as log:
         process = subprocess.Popen(
-            arguments, stdout=log, stderr=subprocess.STDOUT, env=environment, preexec_fn=_die_with_parent
+            [sys.executable, "-m", "exgrpo.guarded", str(output), *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            preexec_fn=_die_with_parent,
         )
-    started = time.monotonic()
-    stages, shown = dict(STAGES), 0
     try:
-        while True:
-            ended = process.poll() is not None
-            stages = show_stages(output / "train.log", stages, started)
-            shown = show_steps(metrics, shown, steps, started)
-            if ended:
-                return process.returncode
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        print("quickstart: stopped; the same command goes on from the last checkpoint")
-        return 130
+        with shown:
+            return progress.follow(process, output / "train.log", metrics, shown)
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(timeout=60)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # the end takes a second; it is not to be cut short
+        process.terminate()
+        process.wait()
+
+
+def stop_at_signals() -> None:
+    """Let Ctrl-C, SIGTERM and a closed terminal raise Stopped, but for those that the caller had ignored."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no training is left behind
 
 
-def show_stages(log: Path, stages: dict[str, str], started: float) -> dict[str, str]:
-    """Print the start-up stages that the log has reached; those still to come."""
-    if not stages:
-        return stages
-    text = log.read_text(errors="replace")
-    reached = [mark for mark in stages if mark in text]
-    for mark in reached:
-        print(f"[{time.monotonic() - started:5.0f} s] {stages[mark]}", flush=True)
-    return {mark: words for mark, words in stages.items() if mark not in reached}
-
-
-def show_steps(metrics: Path, shown: int, steps: int, started: float) -> int:
-    """Print the lines of the metrics file after the first ``shown``; how many have been shown."""
-    lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
-    for line in lines[shown:]:
-        entry = json.loads(line)
-        print(f"[{time.monotonic() - started:5.0f} s] {learning_curves.progress(entry, steps)}", flush=True)
-    return len(lines)
-
-
-def failure(log: Path) -> str:
+def failure(log: Path, code: int, restarted: bool) -> str:
     """What of the log a person wants to see first: the last lines that are not warnings."""
+    if code == 128 + signal.SIGKILL:
+        return f"quickstart: the training was killed, by hand or for want of memory; {how_to_go_on(restarted)}"
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in log.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line]
     return "\n".join(telling[-12:] + [f"quickstart: the training failed; all of it in {log}"])
