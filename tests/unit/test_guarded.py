@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from exgrpo import guarded, process_tree
-from exgrpo.run_record import RunRecord
+from exgrpo import guarded
+from exgrpo.guarded import process_tree
+from exgrpo.guarded.run_record import RunRecord
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -83,6 +84,15 @@ def start(tmp_path):
         guarded.clear(guard.folder)
 
 
+@pytest.fixture
+def stranger():
+    """A process in a session of its own that no guard has started."""
+    process = subprocess.Popen(SLEEP, start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all_of_it(start, number, capfd):
     guard = start()
@@ -114,8 +124,7 @@ def test_a_killed_command_takes_the_rest_with_it(start):
     assert guard.left() == ([], [])
 
 
-def test_after_a_killed_guard_the_next_start_clears_up(start, capfd):
-    stranger = subprocess.Popen(SLEEP, start_new_session=True)
+def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
     guard = start()
     until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
     guard.process.kill()
@@ -126,8 +135,6 @@ def test_after_a_killed_guard_the_next_start_clears_up(start, capfd):
     assert guard.left() == ([], [])
     assert "processes that a killed run" in capfd.readouterr().out
     assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
 
 
 def test_a_semaphore_is_removed_though_no_process_is_left(start):
@@ -157,24 +164,18 @@ def test_an_ignored_hangup_stays_ignored(start):
     assert guard.process.wait() == 128 + signal.SIGTERM
 
 
-def test_a_number_that_belongs_to_somebody_else_by_now_is_left_alone():
-    process = subprocess.Popen(SLEEP, start_new_session=True)
-    started = process_tree.look(process.pid).started
-    assert process_tree.in_session(process.pid, started) == [process.pid]
-    assert process_tree.in_session(process.pid, started - 1) == []
-    process.kill()
-    process.wait()
+def test_a_number_that_belongs_to_somebody_else_by_now_is_left_alone(stranger):
+    started = process_tree.look(stranger.pid).started
+    assert process_tree.in_session(stranger.pid, started) == [stranger.pid]
+    assert process_tree.in_session(stranger.pid, started - 1) == []
 
 
-def test_a_record_of_another_start_of_the_machine_names_no_process(tmp_path):
-    process = subprocess.Popen(SLEEP, start_new_session=True)
+def test_a_record_of_another_start_of_the_machine_names_no_process(stranger, tmp_path):
     record = RunRecord.of_this_process(tmp_path / "temporary")
-    record.began(process.pid)
-    assert record.guard_lives() and record.survivors() == [process.pid]
+    record.began(stranger.pid)
+    assert record.guard_lives() and record.survivors() == [stranger.pid]
     record.machine = "before the reboot"
     assert not record.guard_lives() and record.survivors() == []
-    process.kill()
-    process.wait()
 
 
 def test_shared_memory_that_others_use_is_left(tmp_path):

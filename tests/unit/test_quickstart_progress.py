@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from exgrpo import process_tree
+from exgrpo.guarded import process_tree
 
 QUICKSTART = Path(__file__).parents[2] / "exp_scripts" / "quickstart"
 LOG = """\

@@ -4,7 +4,7 @@ For a training that starts its own Ray: most of Ray's processes are not children
 killed leaves sockets, semaphores, a session folder and, for a while, processes. This process adopts whatever the
 command starts (PR_SET_CHILD_SUBREAPER) and gives it a temporary folder of its own. When the command ends, or at SIGINT,
 SIGTERM or SIGHUP, all of it is ended and removed; should this process itself be killed, by the next one for the same
-DIR, which reads DIR/running.json. A Ray cluster that runs already is never touched.
+DIR, which reads DIR/running.json. A Ray cluster that runs already is not touched; RAY_ADDRESS makes the command join it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from exgrpo import process_tree
-from exgrpo.run_record import RunRecord
+from exgrpo.guarded import process_tree
+from exgrpo.guarded.run_record import RunRecord
 
 LOOK_S = 2.0  # between two looks at shared memory
 LONGEST_TEMPORARY = 35  # characters of a path below which Ray's sockets fit into the 107 bytes that Linux allows
@@ -32,16 +32,6 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 class StillRunning(RuntimeError):
     """A guarded command of the same folder is alive."""
-
-
-def main() -> None:
-    """Run the command line's command; exits with its code, or with 128 + the signal that stopped it."""
-    if len(sys.argv) < 3:
-        sys.exit("exgrpo: usage: python -m exgrpo.guarded DIR command ...")
-    try:
-        sys.exit(run(Path(sys.argv[1]), sys.argv[2:]))
-    except StillRunning as error:
-        sys.exit(f"exgrpo: {error}")
 
 
 def run(folder: Path, command: list[str]) -> int:
@@ -139,7 +129,3 @@ def _keep_logs(temporary: Path, kept: Path) -> None:
     """Ray's logs of a run that failed, beside the run."""
     for logs in glob.glob(f"{temporary}/ray/session_[0-9]*/logs"):
         shutil.copytree(logs, kept, dirs_exist_ok=True, ignore_dangling_symlinks=True)
-
-
-if __name__ == "__main__":
-    main()

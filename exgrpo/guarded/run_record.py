@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from exgrpo import process_tree
+from exgrpo.guarded import process_tree
 
 
 @dataclass
