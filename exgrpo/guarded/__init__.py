@@ -4,7 +4,7 @@ For a training that starts its own Ray: most of Ray's processes are not children
 killed leaves sockets, semaphores, a session folder and, for a while, processes. This process adopts whatever the
 command starts (PR_SET_CHILD_SUBREAPER) and gives it a temporary folder of its own. When the command ends, or at SIGINT,
 SIGTERM or SIGHUP, all of it is ended and removed; should this process itself be killed, by the next one for the same
-DIR, which reads DIR/running.json. A Ray cluster that runs already is not touched; RAY_ADDRESS makes the command join it.
+DIR, which reads DIR/running.json. A Ray cluster that runs already is not touched; RAY_ADDRESS lets it be joined.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(folder: Path, command: list[str]) -> int:
     record.began(child.pid)
     record.write(folder)
     code = _wait(child.pid, record, folder, stopping)
-    record.shared |= process_tree.end(partial(process_tree.descendants, os.getpid()))
+    record.shared |= process_tree.end(lambda: [*process_tree.descendants(os.getpid()), *record.survivors()])
     stopped = code > 128 and code - 128 in stopping
     if code and not stopped:
         _keep_logs(temporary, folder / "ray-logs")

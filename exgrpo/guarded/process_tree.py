@@ -19,33 +19,41 @@ MAPPED = re.compile(rb"(\d+) +/dev/shm/")  # inode and path of a line of /proc/<
 
 
 class Process(NamedTuple):
-    """A line of /proc/<pid>/stat. ``started``: clock ticks since the machine's start."""
+    """A line of /proc/<pid>/stat. ``started``: clock ticks since the machine's start; ``ended``: waits to be reaped."""
 
     pid: int
     parent: int
     session: int
     started: int
+    ended: bool
 
 
 def look(pid: int) -> Process | None:
-    """A living process; None for one that has ended, reaped or not."""
+    """A process; None where there is none of this number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+    threads = int(fields[17])  # the first thread of a process is a zombie while others of it still end
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX" and threads <= 1)
 
 
-def living() -> list[Process]:
+def lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    found = look(pid)
+    return found is not None and not found.ended
+
+
+def everything() -> list[Process]:
     """All processes of this machine."""
     found = [look(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     return [process for process in found if process]
 
 
 def descendants(root: int) -> list[int]:
-    """Process ids of the living below a process."""
+    """Process ids of those below a process, with the ended that nobody has reaped: others may still be below them."""
     children: dict[int, list[int]] = {}
-    for process in living():
+    for process in everything():
         children.setdefault(process.parent, []).append(process.pid)
     found, open_ones = [], [root]
     while open_ones:
@@ -60,7 +68,7 @@ def in_session(session: int, started: int) -> list[int]:
     leader = look(session)
     if leader and leader.started != started:
         return []  # the number belongs to somebody else by now
-    return [process.pid for process in living() if process.session == session and process.started >= started]
+    return [p.pid for p in everything() if p.session == session and p.started >= started and not p.ended]
 
 
 def shared_files(pids: Iterable[int]) -> set[str]:

@@ -56,7 +56,7 @@ class RunRecord:
     def guard_lives(self) -> bool:
         """Whether the process that wrote this is alive."""
         found = process_tree.look(self.guard) if self.machine == _machine() else None
-        return found is not None and found.started == self.started
+        return found is not None and not found.ended and found.started == self.started
 
     def survivors(self) -> list[int]:
         """Process ids of the command's session."""
@@ -66,7 +66,7 @@ class RunRecord:
 
     def remove(self, folder: Path) -> None:
         """Remove the temporary folder and the files in shared memory, then this record."""
-        in_use = process_tree.shared_files(process.pid for process in process_tree.living())
+        in_use = process_tree.shared_files(process.pid for process in process_tree.everything())
         for name in self.shared - in_use:
             with contextlib.suppress(OSError):
                 os.unlink(name)

@@ -61,7 +61,7 @@ class Guarded:
 
     def left(self):
         """What is there of it."""
-        processes = [pid for pid in self.pids if process_tree.look(pid)]
+        processes = [pid for pid in self.pids if process_tree.lives(pid)]
         files = (self.temporary, self.semaphore, self.folder / RunRecord.NAME)
         return processes, [path for path in files if path.exists()]
 
@@ -78,7 +78,7 @@ def start(tmp_path):
     yield start
     for guard in started:
         for pid in [guard.process.pid, *guard.left()[0]]:
-            if process_tree.look(pid):
+            if process_tree.lives(pid):
                 os.kill(pid, signal.SIGKILL)
         guard.process.wait()
         guarded.clear(guard.folder)
@@ -129,7 +129,7 @@ def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
     until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
     guard.process.kill()
     guard.process.wait()
-    until(lambda: not process_tree.look(guard.pids[0]))  # the command itself ends with its guard
+    until(lambda: not process_tree.lives(guard.pids[0]))  # the command itself ends with its guard
     assert guard.left()[0] == guard.pids[1:]
     guarded.clear(guard.folder)
     assert guard.left() == ([], [])
@@ -201,3 +201,28 @@ def test_a_long_path_for_temporary_files_is_not_taken(start, tmp_path):
 def test_no_command_is_a_line():
     done = subprocess.run([sys.executable, "-m", "exgrpo.guarded", "run"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr == "exgrpo: usage: python -m exgrpo.guarded DIR command ...\n"
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, subprocess, sys, threading, time
+def wait():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(child.pid, flush=True)
+    time.sleep(600)
+threading.Thread(target=wait).start()
+ctypes.CDLL(None).syscall(60, 0)  # exit of this thread alone, on x86-64
+"""
+
+
+def test_what_is_below_a_process_that_is_ending_is_found():
+    """One whose first thread is a zombie: a kill makes this of every process of many threads, for a moment."""
+    process = subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE, text=True)
+    below = int(process.stdout.readline())
+    until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    assert process_tree.lives(process.pid)
+    assert {process.pid, below} <= set(process_tree.descendants(os.getpid()))
+    assert process_tree.descendants(process.pid) == [below]
+    for pid in (below, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    until(lambda: not process_tree.lives(below))

@@ -181,7 +181,7 @@ def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
     process.send_signal(number)
     said = process.communicate()[0]
     wait_until(lambda: not (tmp_path / "running.json").exists())
-    assert not any(process_tree.look(pid) for pid in pids)
+    assert not any(process_tree.lives(pid) for pid in pids)
     if number != signal.SIGKILL:
         without = " without --restart" if restart else ""
         assert process.returncode == 128 + number
