@@ -50,16 +50,15 @@ def run(folder: Path, command: list[str]) -> int:
     record.write(folder)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder / "ray-logs")
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary)},
-        start_new_session=True,
-        preexec_fn=partial(_before_exec, stopping | {signal.SIGCHLD}),
-    )
-    record.began(child.pid)
+    try:
+        child = _start(command, temporary, stopping | {signal.SIGCHLD})
+    except OSError as error:
+        record.remove(folder)
+        print(f"exgrpo: {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    record.began(child)
     record.write(folder)
-    code = _wait(child.pid, record, folder, stopping)
+    code = _wait(child, record, folder, stopping)
     record.shared |= process_tree.end(lambda: [*process_tree.descendants(os.getpid()), *record.survivors()])
     stopped = code > 128 and code - 128 in stopping
     if code and not stopped:
@@ -108,6 +107,17 @@ def _wait(child: int, record: RunRecord, folder: Path, stopping: set[signal.Sign
             if not found <= record.shared:
                 record.shared |= found
                 record.write(folder)
+
+
+def _start(command: list[str], temporary: Path, blocked: set[signal.Signals]) -> int:
+    """Start the command in a session of its own; its process id. It ends with this process, even with a killed one."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary)},
+        start_new_session=True,
+        preexec_fn=partial(_before_exec, blocked),
+    ).pid
 
 
 def _before_exec(blocked: set[signal.Signals]) -> None:

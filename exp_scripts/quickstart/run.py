@@ -157,12 +157,14 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
         )
     try:
         with shown:
-            return progress.follow(process, output / "train.log", metrics, shown)
+            code = progress.follow(process, output / "train.log", metrics, shown)
+        return code if code >= 0 else 128 - code
     finally:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the end takes a second; it is not to be cut short
         process.terminate()
         process.wait()
+        guarded.clear(output)  # does nothing, unless the guard itself was killed
 
 
 def stop_at_signals() -> None:

@@ -226,3 +226,10 @@ def test_what_is_below_a_process_that_is_ending_is_found():
         os.kill(pid, signal.SIGKILL)
     process.communicate()
     until(lambda: not process_tree.lives(below))
+
+
+def test_a_command_that_is_not_there_is_a_line(tmp_path):
+    command = [sys.executable, "-m", "exgrpo.guarded", str(tmp_path), "no-such-command"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (127, "exgrpo: no-such-command: No such file or directory\n")
+    assert list(tmp_path.iterdir()) == []

@@ -162,22 +162,27 @@ run.main()
 """
 
 
+def start_quickstart(folder, restart=False):
+    """The quickstart with a training that sleeps; the process, and the process ids of the training."""
+    arguments = ["--output", str(folder), *(["--restart"] if restart else [])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", QUICKSTART_OF_A_SLEEPER, *arguments],
+        env=os.environ | {"PYTHONPATH": f"{QUICKSTART}:{QUICKSTART.parents[1]}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    log = folder / "train.log"
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+    return process, [int(word) for word in log.read_text().split()[1:]]
+
+
 @pytest.mark.parametrize(
     ("number", "restart"),
     [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)],
 )
 def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
-    arguments = ["--output", str(tmp_path), *(["--restart"] if restart else [])]
-    paths = f"{QUICKSTART}:{QUICKSTART.parents[1]}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", QUICKSTART_OF_A_SLEEPER, *arguments],
-        env=os.environ | {"PYTHONPATH": paths},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    log = tmp_path / "train.log"
-    wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
-    pids = [int(word) for word in log.read_text().split()[1:]]
+    process, pids = start_quickstart(tmp_path, restart)
     process.send_signal(number)
     said = process.communicate()[0]
     wait_until(lambda: not (tmp_path / "running.json").exists())
@@ -186,6 +191,14 @@ def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
         without = " without --restart" if restart else ""
         assert process.returncode == 128 + number
         assert said == f"quickstart: stopped; the same command{without} goes on from the last checkpoint\n"
+
+
+def test_a_killed_guard_leaves_nothing_either(tmp_path):
+    process, pids = start_quickstart(tmp_path)
+    os.kill(json.loads((tmp_path / "running.json").read_text())["guard"], signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "running.json").exists() and not any(process_tree.lives(pid) for pid in pids)
+    assert process.returncode == 128 + signal.SIGKILL
 
 
 def wait_until(condition):
