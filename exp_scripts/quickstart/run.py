@@ -1,30 +1,33 @@
-"""Run the quickstart: prepare the questions, start the training, show its progress, write table and picture.
+"""Runs the quickstart: prepares the questions, starts the training, shows where it is, writes table and picture.
 
     python exp_scripts/quickstart/run.py [--restart] [--seed N] [--output DIR] [key=value ...]
 
-The training is ``python -m exgrpo.main_mix_ppo`` with the settings below; its own output goes to DIR/train.log.
+The training is ``python -m exgrpo.main_mix_ppo`` with the settings below; its own output goes to DIR/train.log. It runs
+under ``exgrpo.guarded``: however this program ends, all of the training ends with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import FrameType
 
 import learning_curves
+import progress
 import tasks
 
+from exgrpo import guarded
 from exgrpo.on_verl.checkpoints import marked_step
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SETTINGS = [
     "trainer.rollout_poll_interval=0.05",
     "data.train_batch_size=16",
@@ -46,27 +49,33 @@ SETTINGS = [
     "trainer.save_freq=10",
     "trainer.max_actor_ckpt_to_keep=2",
 ]
-# Text in the log -> the start-up stage that it marks; each stage is shown once, with its time.
-STAGES = {
-    "Started a local Ray instance": "Ray is up; loading verl",
-    "create worker group": "loading the actor (FSDP2)",
-    "reward loop manager initialized": "actor and rewards are up; starting the vLLM server",
-    "ready to fit": "everything is up",
-}
 
 
 def main() -> None:
-    """Prepare, train and report; exits with the training's exit code."""
+    """Prepare, train, report; exits with the training's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/quickstart"), help="folder of the run")
-    parser.add_argument("--restart", action="store_true", help="start over, keep the old run's folder beside it")
-    parser.add_argument("--seed", type=int, default=0, help="seed of data order, sampling and replay (default 0)")
+    parser.add_argument("--restart", action="store_true", help="begin anew, keep the old run's folder beside it")
+    parser.add_argument("--seed", type=int, default=0, help="of data order, sampling and replay (default 0)")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, key=value")
     arguments = parser.parse_intermixed_args()
     bad = [override for override in arguments.overrides if "=" not in override]
     if bad:
         parser.error(f"{bad[0]}: must be key=value")
+    stop_at_signals()
+    try:
+        sys.exit(quickstart(arguments))
+    except Stopped as stopped:
+        print(f"quickstart: stopped; {how_to_go_on(arguments.restart)}")
+        sys.exit(stopped.code)
+    except guarded.StillRunning as error:
+        sys.exit(f"quickstart: {error}")
+
+
+def quickstart(arguments: argparse.Namespace) -> int:
+    """All of it; the training's exit code."""
     output = arguments.output.resolve()
+    guarded.clear(output)
     steps = total_steps(arguments.overrides)
     done = marked_step(output / "checkpoints") or 0
     if arguments.restart or done >= steps:
@@ -77,15 +86,29 @@ def main() -> None:
     print(f"quickstart: {start}; log in {output}/train.log")
     code = train(output, command(output, arguments.seed, done, arguments.overrides), steps, done)
     if code:
-        print(failure(output / "train.log"), file=sys.stderr)
-        sys.exit(code)
-    learning_curves.show([output])
+        print(failure(output / "train.log", code, arguments.restart), file=sys.stderr)
+    else:
+        learning_curves.show([output])
+    return code
+
+
+class Stopped(Exception):
+    """A signal asked this program to end; ``code`` is the exit code that says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.code = 128 + number
+
+
+def how_to_go_on(restarted: bool) -> str:
+    """What a person does to continue this run."""
+    return f"the same command{' without --restart' if restarted else ''} resumes from the last checkpoint"
 
 
 def total_steps(overrides: list[str]) -> int:
-    """The step that this call trains up to."""
-    values = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
-    return int(values[-1]) if values else STEPS
+    """The number of steps this call trains to."""
+    found = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
+    return int(found[-1]) if found else STEPS
 
 
 def set_aside(output: Path) -> None:
@@ -100,7 +123,7 @@ def set_aside(output: Path) -> None:
 
 
 def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[str]:
-    """The training command; overrides come last and win."""
+    """The training command; overrides stand last and win."""
     return [
         *(sys.executable, "-m", "exgrpo.main_mix_ppo", "stack=cpu"),
         *SETTINGS,
@@ -116,7 +139,7 @@ def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[st
 
 
 def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
-    """Run the training and show its progress; returns the exit code. It ends with this process in any case."""
+    """Run the training and show its progress; the exit code. It ends with this process, however that ends."""
     metrics = output / f"metrics-{done:04d}.jsonl"
     environment = os.environ | {
         "VERL_PLATFORM": "cpu",
@@ -124,58 +147,49 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "PYTHONUNBUFFERED": "1",
     }
+    shown = progress.view(output, steps, done)
     with open(output / "train.log", "w") as log:
         process = subprocess.Popen(
-            arguments, stdout=log, stderr=subprocess.STDOUT, env=environment, preexec_fn=_die_with_parent
+            [sys.executable, "-m", "exgrpo.guarded", str(output), *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            preexec_fn=_die_with_parent,
         )
-    started = time.monotonic()
-    stages, shown = dict(STAGES), 0
     try:
-        while True:
-            ended = process.poll() is not None
-            stages = show_stages(output / "train.log", stages, started)
-            shown = show_steps(metrics, shown, steps, started)
-            if ended:
-                return process.returncode
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        print("quickstart: stopped; the same command resumes from the last checkpoint")
-        return 130
+        with shown:
+            code = progress.follow(process, output / "train.log", metrics, shown)
+        return code if code >= 0 else 128 - code
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(timeout=60)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # the end takes a second; it is not to be cut short
+        process.terminate()
+        process.wait()
+        guarded.clear(output)  # does nothing, unless the guard itself was killed
+
+
+def stop_at_signals() -> None:
+    """Let Ctrl-C, SIGTERM and a closed terminal raise Stopped, but for those that the caller had ignored."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: leaves no training behind
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no training is left behind
 
 
-def show_stages(log: Path, stages: dict[str, str], started: float) -> dict[str, str]:
-    """Print the start-up stages that the log has reached; returns the remaining ones."""
-    if not stages:
-        return stages
-    text = log.read_text(errors="replace")
-    reached = [mark for mark in stages if mark in text]
-    for mark in reached:
-        print(f"[{time.monotonic() - started:5.0f} s] {stages[mark]}", flush=True)
-    return {mark: words for mark, words in stages.items() if mark not in reached}
-
-
-def show_steps(metrics: Path, shown: int, steps: int, started: float) -> int:
-    """Print the lines of the metrics file after the first ``shown``; returns how many have been shown."""
-    lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
-    for line in lines[shown:]:
-        entry = json.loads(line)
-        print(f"[{time.monotonic() - started:5.0f} s] {learning_curves.progress(entry, steps)}", flush=True)
-    return len(lines)
-
-
-def failure(log: Path) -> str:
-    """The log's most informative part: its last lines that are not warnings."""
+def failure(log: Path, code: int, restarted: bool) -> str:
+    """What of the log a person wants to see first: the last lines that are not warnings."""
+    if code == 128 + signal.SIGKILL:
+        return f"quickstart: the training was killed, by hand or for want of memory; {how_to_go_on(restarted)}"
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in log.read_text(errors="replace").splitlines()]
-    informative = [line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line]
-    return "\n".join(informative[-12:] + [f"quickstart: the training failed; the full log is {log}"])
+    telling = [line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line]
+    return "\n".join(telling[-12:] + [f"quickstart: the training failed; all of it in {log}"])
 
 
 if __name__ == "__main__":
