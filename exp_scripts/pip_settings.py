@@ -1,7 +1,7 @@
 """Print uv's settings that say what pip's configuration says on this machine, as exports for a shell.
 
-uv reads no pip.conf and none of pip's variables, so it would ask another index than pip. A setting of uv that the caller has
-made stays. Exit status 3: pip is configured in a way that uv cannot be told.
+uv reads no pip.conf and none of pip's variables, so it would ask another index than pip. Settings of uv that the caller
+has made stay. Exit status 3: pip is configured in a way that uv cannot be told.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
     if number != signal.SIGKILL:
         without = " without --restart" if restart else ""
         assert process.returncode == 128 + number
-        assert said == f"quickstart: stopped; the same command{without} goes on from the last checkpoint\n"
+        assert said == f"quickstart: stopped; the same command{without} resumes from the last checkpoint\n"
 
 
 def test_a_killed_guard_leaves_nothing_either(tmp_path):
