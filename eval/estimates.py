@@ -4,7 +4,10 @@ Every one of them is a mean over questions of a number of the question alone, so
 drawn with replacement, and the interval lies between the 2.5 and 97.5 percentiles of the means. It tells how far
 another draw of questions of this kind could be off; where all questions score alike it has no width.
 
-Array axes: Q questions, M metrics, B bootstrap draws.
+Questions that say little beyond each other are drawn together, as a cluster: equal texts with different gold answers,
+those that several benchmarks hold (in the mean over benchmarks), and what a row's `cluster` names.
+
+Array axes: Q questions, C clusters, M metrics, B bootstrap draws.
 """
 
 from __future__ import annotations
@@ -38,9 +41,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Scores:
-    """A benchmark's questions with their numbers; `values_QM` has a column for each of `metrics`."""
+    """A benchmark's questions with their numbers; `values_QM` has a column for each of `metrics`.
+
+    `clusters`: the name of each question's cluster.
+    """
 
     questions: tuple[QuestionKey, ...]
+    clusters: tuple[str, ...]
     samples: int
     metrics: tuple[str, ...]
     values_QM: Floats
@@ -48,6 +55,10 @@ class Scores:
     def column(self, metric: str) -> Floats:
         """Each question's value of a metric."""
         return self.values_QM[:, self.metrics.index(metric)]
+
+    def correct(self) -> NDArray[np.int64]:
+        """Each question's number of right samples."""
+        return np.rint(self.column("mean") * self.samples).astype(np.int64)
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
@@ -80,7 +91,8 @@ def powers_of_two(samples: int) -> list[int]:
 def score(rows: Sequence[Mapping[str, Any]]) -> dict[str, Scores]:
     """Graded rows -> each benchmark's scores, in the order of the rows.
 
-    Metrics are ``mean``, ``best``, ``majority`` and ``pass@k`` for the powers of two up to the number of samples.
+    Metrics are ``mean``, ``best``, ``majority`` and ``pass@k`` for the powers of two up to the number of samples. A
+    row's ``cluster`` is its question_id if it names none.
 
     Raises:
         ValueError: questions of one benchmark differ in their number of samples.
@@ -97,25 +109,59 @@ def _score(name: str, questions: Mapping[QuestionKey, Sequence[Mapping[str, Any]
     if len(counts) > 1:
         raise ValueError(f"benchmark={name}: {counts[0]} to {counts[-1]} samples a question: must be as many of each")
     samples, ks = counts[0], powers_of_two(counts[0])
+    clusters = tuple(str(rows[0].get("cluster", rows[0]["question_id"])) for rows in questions.values())
     values = []
     for rows in questions.values():
         correct = sum(row["correct"] for row in rows)
         votes = majority((row["vote"], row["correct"]) for row in rows)
         values.append([correct / samples, float(correct > 0), votes, *(pass_at_k(samples, correct, k) for k in ks)])
     metrics = ("mean", "best", "majority", *(f"pass@{k}" for k in ks))
-    return Scores(tuple(questions), samples, metrics, np.array(values))
+    return Scores(tuple(questions), clusters, samples, metrics, np.array(values))
 
 
-def bootstrap(values_QM: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """Means over questions drawn with replacement, B x M; the columns share their draws."""
-    questions = len(values_QM)
-    chunk = max(1, CHUNK // questions)
-    means = []
+def numbered(clusters: Sequence[str]) -> NDArray[np.int64]:
+    """Each question's cluster as a number, from 0 in the order in which they appear."""
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    return np.array([numbers[cluster] for cluster in clusters])
+
+
+def cluster_sums(values_QM: Floats, numbers_Q: NDArray[np.int64], clusters: int) -> tuple[Floats, Floats]:
+    """Sums of the values over each cluster's questions, C x M, and the number of its questions."""
+    sums_CM = np.zeros((clusters, values_QM.shape[1]))
+    np.add.at(sums_CM, numbers_Q, values_QM)
+    return sums_CM, np.bincount(numbers_Q, minlength=clusters).astype(np.float64)
+
+
+def bootstrap(
+    values_QM: Floats, rng: np.random.Generator, resamples: int = RESAMPLES, clusters: Sequence[str] | None = None
+) -> Floats:
+    """Means over clusters of questions drawn with replacement, B x M; the columns share their draws.
+
+    Args:
+        clusters: the name of each question's cluster; without it each question is drawn alone.
+    """
+    numbers_Q = np.arange(len(values_QM)) if clusters is None else numbered(clusters)
+    [means_BM] = _bootstrap([values_QM], [numbers_Q], rng, resamples)
+    return means_BM
+
+
+def _bootstrap(
+    values: Sequence[Floats], numbers: Sequence[NDArray[np.int64]], rng: np.random.Generator, resamples: int
+) -> list[Floats]:
+    """Of each benchmark its means, B x M, over the same draws of clusters."""
+    clusters = 1 + max(int(numbers_Q.max()) for numbers_Q in numbers)
+    sums = [cluster_sums(*each, clusters) for each in zip(values, numbers, strict=True)]
+    chunk = max(1, CHUNK // clusters)
+    means: list[list[Floats]] = [[] for _ in values]
     for start in range(0, resamples, chunk):
         size = min(chunk, resamples - start)
-        drawn_BQ = rng.multinomial(questions, np.full(questions, 1 / questions), size=size)
-        means.append(drawn_BQ @ values_QM / questions)
-    return np.concatenate(means)
+        drawn_BC = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=size)
+        for (sums_CM, sizes_C), own in zip(sums, means, strict=True):
+            questions_B1 = (drawn_BC @ sizes_C)[:, None]
+            # a draw that holds nothing of a small benchmark tells nothing of it: its mean stands in
+            missed_M = sums_CM.sum(axis=0) / sizes_C.sum()
+            own.append(np.where(questions_B1 > 0, drawn_BC @ sums_CM / np.maximum(questions_B1, 1), missed_M))
+    return [np.concatenate(own) for own in means]
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
@@ -141,10 +187,35 @@ def estimate(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, dict[str,
     ]
     estimates: dict[str, dict[str, Estimate]] = {}
     overall_M, overall_BM = np.zeros(len(shared)), np.zeros((RESAMPLES, len(shared)))
+    draws: dict[str, Floats] = {}
     for name, own in scores.items():
-        values_M, means_BM = own.values_QM.mean(axis=0), bootstrap(own.values_QM, generator(seed, name))
-        estimates[name] = dict(zip(own.metrics, intervals(values_M, means_BM), strict=True))
-        columns = [own.metrics.index(metric) for metric in shared]
-        overall_M += values_M[columns] / len(scores)
-        overall_BM += means_BM[:, columns] / len(scores)
+        values_M = own.values_QM.mean(axis=0)
+        draws[name] = bootstrap(own.values_QM, generator(seed, name), clusters=own.clusters)
+        estimates[name] = dict(zip(own.metrics, intervals(values_M, draws[name]), strict=True))
+        overall_M += values_M[[own.metrics.index(metric) for metric in shared]] / len(scores)
+    for name, means_BM in (draws | _drawn_together(scores, seed)).items():
+        overall_BM += means_BM[:, [scores[name].metrics.index(metric) for metric in shared]] / len(scores)
     return estimates | {OVERALL: dict(zip(shared, intervals(overall_M, overall_BM), strict=True))}
+
+
+def _drawn_together(scores: Mapping[str, Scores], seed: int) -> dict[str, Floats]:
+    """Bootstrap means, B x M, of the benchmarks that share clusters with another; their draws are shared, too."""
+    means: dict[str, Floats] = {}
+    for group in sharing(scores):
+        joint = numbered([cluster for name in group for cluster in scores[name].clusters])
+        ends = np.cumsum([len(scores[name].clusters) for name in group])[:-1]
+        values = [scores[name].values_QM for name in group]
+        found = _bootstrap(values, np.split(joint, ends), generator(seed, "\n".join(group)), RESAMPLES)
+        means |= dict(zip(group, found, strict=True))
+    return means
+
+
+def sharing(scores: Mapping[str, Scores]) -> list[list[str]]:
+    """Groups of benchmarks that are linked by common clusters; those that share none are left out."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for name, own in scores.items():
+        linked = [group for group in groups if group[1] & set(own.clusters)]
+        names = [member for group in linked for member in group[0]] + [name]
+        clusters = set(own.clusters).union(*(group[1] for group in linked))
+        groups = [group for group in groups if group not in linked] + [(names, clusters)]
+    return [names for names, _ in groups if len(names) > 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,6 +98,17 @@ def _disagreements(summary: Mapping[str, Any]) -> str:
         place = f"{plain(row['benchmark'])} | {row['question']} | {row['sample']}"
         lines.append(f"| {place} | {_code(row['answer'])} | {_code(row['extracted'])} | {verdicts} |")
     return head + "\n\n" + "\n".join(lines)
+
+
+def hardware(run: Mapping[str, Any]) -> str | None:
+    """The GPUs of a run, or its CPU where it had none; None where its facts do not tell."""
+    machine = run.get("machine") or {}
+    gpus = Counter(machine.get("gpus") or [])
+    if gpus:
+        return ", ".join(f"{count} x {name}" for name, count in gpus.items())
+    if not machine.get("cpu"):
+        return None
+    return machine["cpu"] + (f", {machine['cores']} cores" if machine.get("cores") else "")
 
 
 def plain(text: str) -> str:

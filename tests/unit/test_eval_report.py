@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from browser import ask, needs_browser
 
-from eval import compare, graded_file, report, report_page
+from eval import compare, graded_file, paired_runs, report, report_page
 from eval.estimates import Estimate
 from eval.report_text import markdown, number
 from exgrpo import charts
@@ -211,8 +211,8 @@ def test_a_run_compared_with_itself_differs_in_nothing(rows, tmp_path):
     path = save(tmp_path / "a.jsonl", rows)
     first, other = compare.align([compare.load(path), compare.load(path)], shared_only=False)
     zero = Estimate(0.0, 0.0, 0.0)
-    assert all(found == zero for own in compare.differences(first, other).values() for found in own.values())
-    assert compare.flips(first, other, "aime") == compare.Flips([], [])
+    assert all(found == zero for own in paired_runs.differences(first, other).values() for found in own.values())
+    assert paired_runs.flips(first, other, "aime") == paired_runs.Flips([], [])
 
 
 def test_differences_are_paired(tmp_path):
@@ -220,7 +220,7 @@ def test_differences_are_paired(tmp_path):
     a = [row("math", q, s, s < q % 8) for q in range(64) for s in range(8)]
     b = [row("math", q, s, s < q % 8 + 1) for q in range(64) for s in range(8)]
     runs = [compare.load(save(tmp_path / f"{name}.jsonl", rows)) for name, rows in (("a", a), ("b", b))]
-    found = compare.differences(*compare.align(runs, shared_only=False))["math"]["mean"]
+    found = paired_runs.differences(*compare.align(runs, shared_only=False))["math"]["mean"]
     assert (found.value, found.low, found.high) == pytest.approx((1 / 8, 1 / 8, 1 / 8))
 
 
@@ -229,7 +229,7 @@ def test_flips_and_their_list(tmp_path):
     b = [row("math", q, 0, q in (1, 2, 5)) for q in reversed(range(6))]  # another order of the same questions
     runs = [compare.load(save(tmp_path / f"{name}.jsonl", rows)) for name, rows in (("a", a), ("b", b))]
     first, other = compare.align(runs, shared_only=False)
-    assert compare.flips(first, other, "math") == compare.Flips([5], [0])
+    assert paired_runs.flips(first, other, "math") == paired_runs.Flips([5], [0])
     text = compare.markdown([first, other])
     assert f"math, became right (1):\n\n- {5:032x} (Mean@n .000 to 1.000)" in text
     assert f"math, became wrong (1):\n\n- {0:032x} (Mean@n 1.000 to .000)" in text
@@ -255,7 +255,7 @@ def test_other_questions_are_refused_unless_the_shared_are_asked_for(tmp_path, c
 def test_runs_with_other_numbers_of_samples_share_what_can_be_compared(tmp_path):
     a = save(tmp_path / "a.jsonl", [row("math", q, s, s == 0) for q in range(6) for s in range(4)])
     b = save(tmp_path / "b.jsonl", [row("math", q, s, s == 0) for q in range(6) for s in range(2)])
-    found = compare.differences(*compare.align([compare.load(a), compare.load(b)], shared_only=False))
+    found = paired_runs.differences(*compare.align([compare.load(a), compare.load(b)], shared_only=False))
     assert set(found["math"]) == {"mean", "pass@1", "pass@2"} == set(found["overall"])
     assert found["math"]["mean"].value == 0.25 and found["math"]["pass@2"].value == 0.5
 
