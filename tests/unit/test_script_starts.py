@@ -12,6 +12,7 @@ SCRIPTS = [
     "eval.generate_vllm",
     "eval.compare",
     "eval.report",
+    "eval.sample_size",
     "data.make_tasks",
     "data.prepare_train",
     "data.prepare_eval",
