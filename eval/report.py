@@ -22,10 +22,11 @@ import numpy as np
 if not __package__:  # started by its path: this folder is on the import path, the root is not
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval import graded_file, report_page
+from eval import bayes, graded_file, report_page
 from eval.estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
 from eval.partial_file import write_whole
-from eval.report_text import SIDES, markdown, markdown_table
+from eval.pass_curves import curves
+from eval.report_text import SIDES, hardware, markdown, markdown_table
 from eval.terminal import show
 
 KEPT_DISAGREEMENTS = 500
@@ -55,12 +56,16 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     """What the report says, as JSON values."""
     scores = score(rows)
     estimates = estimate(scores)
+    posteriors = {name: bayes.of_scores(own) for name, own in scores.items()}
+    pass_curves = curves(scores)
     benchmarks = {}
     for name, own in scores.items():
         benchmarks[name] = {
             "questions": len(own.questions),
             "samples": own.samples,
             "estimates": {metric: asdict(value) for metric, value in estimates[name].items()},
+            "bayes": asdict(posteriors[name]),
+            "pass_at_k": pass_curves.get(name),
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
     full = [own["full"] for own in benchmarks.values()]
@@ -69,6 +74,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
         "benchmarks": benchmarks,
         "overall": {
             "estimates": {metric: asdict(value) for metric, value in estimates[OVERALL].items()},
+            "bayes": asdict(bayes.mean(list(posteriors.values()))),
             **_responses(rows),
             "full": None if None in full else float(np.mean(full)),
         },
@@ -76,6 +82,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
         "second_grader": any(row.get("oat_correct") is not None for row in rows),
         "disagreements": len(differing),
         "disagreements_listed": [_listed(row) for row in differing[:KEPT_DISAGREEMENTS]],
+        "hardware": hardware(run),
         "run": dict(run),
     }
 

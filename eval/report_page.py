@@ -70,19 +70,15 @@ def intervals(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any]:
 
 
 def pass_at_k(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any] | None:
-    """What charts.lines draws: a curve a benchmark over k = 1, 2, 4, ...; None where all have one sample."""
-    curves = {name: _curve(own["estimates"]) for name, own in benchmarks if own["samples"] > 1}
+    """What charts.lines draws, with each curve's band: a curve a benchmark over k; None where all have one sample."""
+    curves = {name: own["pass_at_k"] for name, own in benchmarks if own["pass_at_k"]}
     if not curves:
         return None
-    longest = max(curves.values(), key=len)
-    return {
-        "ks": list(longest),
-        "series": [{"name": name, "values": list(curve.values())} for name, curve in curves.items()],
-    }
-
-
-def _curve(estimates: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    return {metric: found["value"] for metric, found in estimates.items() if metric.startswith("pass@")}
+    series = [
+        {"name": name, "values": curve["value"], "low": curve["low"], "high": curve["high"]}
+        for name, curve in curves.items()
+    ]
+    return {"ks": max((curve["k"] for curve in curves.values()), key=len), "series": series}
 
 
 def _k(metric: str) -> int:
@@ -121,7 +117,7 @@ def shortened(text: str) -> str:
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The facts of a run that the page shows first."""
-    machine, versions = run.get("machine", {}), run.get("versions", {})
+    machine, versions = run.get("machine") or {}, run.get("versions", {})
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
     seconds, tokens = run.get("seconds", 0), run.get("generated_tokens", 0)
     return [

@@ -29,16 +29,18 @@ def with_interval(estimate: Mapping[str, float]) -> str:
 def markdown_table(summary: Mapping[str, Any]) -> str:
     """Benchmark by benchmark, and the mean over benchmarks."""
     lines = [
-        "| benchmark | questions | n | Mean@n | full grader | Best@n | majority@n | tokens | cut off |",
-        "| --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: |",
+        "| benchmark | questions | n | Mean@n | full grader | Best@n | majority@n | tokens | cut off | Bayes@N |",
+        "| --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
     ]
+    if summary["hardware"]:
+        lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
     for name, own in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
         mean, *others = (cell(own["estimates"], metric) for metric in ("mean", "best", "majority"))
         values = " | ".join((mean, number(own.get("full")), *others))
         counts = f"{own.get('questions', '')} | {own.get('samples', '')}"
-        lines.append(
-            f"| {plain(name)} | {counts} | {values} | {own['tokens']['mean']:.0f} | {number(own['cut_off'])} |"
-        )
+        responses = f"{own['tokens']['mean']:.0f} | {number(own['cut_off'])}"
+        machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
+        lines.append(f"| {plain(name)} | {counts} | {values} | {responses} | {with_interval(own['bayes'])} |{machine}")
     return "\n".join(lines)
 
 
@@ -68,7 +70,8 @@ def _notes(summary: Mapping[str, Any]) -> str:
         f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
         "last line is the mean over benchmarks, each weighing the same, at each one's own n. A response that was cut "
         "off is wrong. Full grader: Mean@n where rules judge again what Math-Verify rejects. "
-        "majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right."
+        "majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right. Bayes@N: the "
+        "posterior mean under a flat prior with its 95 % credible interval, of these questions (arXiv 2510.04265)."
     )
 
 

@@ -12,7 +12,7 @@ from browser import ask, needs_browser
 
 from eval import compare, graded_file, paired_runs, report, report_page
 from eval.estimates import Estimate
-from eval.report_text import markdown, number
+from eval.report_text import markdown, markdown_table, number
 from exgrpo import charts
 
 EVAL = Path(report.__file__).parent
@@ -86,7 +86,30 @@ def test_the_numbers_of_a_small_run(rows):
     assert aime["estimates"]["pass@2"]["value"] == pytest.approx(1 - 1 / 6)
     assert aime["cut_off"] == 1 / 16 and aime["tokens"]["max"] == 400
     assert found["overall"]["estimates"]["mean"]["value"] == 0.5
+    assert aime["bayes"]["value"] == pytest.approx(sum((q + 1) / 6 for q in (2, 2, 2, 2)) / 4)
+    assert aime["pass_at_k"]["k"] == [1, 2, 3, 4]
+    assert aime["pass_at_k"]["value"][1] == pytest.approx(aime["estimates"]["pass@2"]["value"])
+    assert found["benchmarks"][HOSTILE[:40]]["pass_at_k"] is None  # of one sample
     assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("machine", "text"),
+    [
+        ({"cpu": "a cpu", "cores": 2, "gpus": []}, "a cpu, 2 cores"),
+        ({"cpu": "a cpu", "cores": 2, "gpus": ["H100"] * 8}, "8 x H100"),
+        ({"cpu": "a cpu"}, "a cpu"),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_hardware_has_a_column_where_it_is_known(rows, machine, text):
+    found = report.summarise(rows, {**RUN, "machine": machine})
+    header, _, line, *_ = markdown_table(found).splitlines()
+    assert found["hardware"] == text == (line.split(" | ")[-1].removesuffix(" |") if text else None)
+    assert header.endswith("| hardware |" if text else "| cut off | Bayes@N |")
+    page = report_page.render(found, rows)
+    assert ("<th>hardware</th>" in page) == bool(text) and '<td class="n">.062</td>' in page
 
 
 def test_three_files_appear_and_are_made_again(rows, tmp_path, capsys):
@@ -155,8 +178,13 @@ def test_the_plots_show_the_estimates_and_their_tips_say_them(rows, tmp_path):
     assert [len(points) for _, points in found["intervals"]["sets"]] == [4 * 3] * 3  # two benchmarks and their mean
     assert found["intervals"]["tip"] == ["aime", f"Mean@n: 0.500 ({own['low']:.3f} to {own['high']:.3f})"]
     assert f"aime: {found['intervals']['tip'][1]}" in found["intervals"]["label"]
-    assert found["curves"]["sets"] == [["aime", [estimates[f"pass@{k}"]["value"] for k in (1, 2, 4)]]]
-    assert found["curves"]["tip"] == ["pass@4", "aime: 1"]
+    [[_, curve], [_, low], [_, high]] = found["curves"]["sets"]
+    table = [[estimates[f"pass@{k}"][end] for k in (1, 2, 4)] for end in ("value", "low", "high")]
+    assert [[each[k - 1] for k in (1, 2, 4)] for each in (curve, low, high)] == table and len(curve) == 4
+    assert found["curves"]["sets"][0][0] == "aime" and found["curves"]["tip"] == [
+        "pass@4",
+        "aime: 1.000 (1.000 to 1.000)",
+    ]
     assert found["intervals"]["colours"] > 5 and found["curves"]["colours"] > 5 and found["cards"] == 20
 
 
