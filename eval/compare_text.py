@@ -10,6 +10,7 @@ from eval.estimates import OVERALL, Estimate, estimate
 from eval.paired_runs import Run, differences, flips
 from eval.paired_tests import PairedTest
 from eval.report_text import hardware, number, plain, with_interval
+from eval.training_runs import Comparison
 
 SHOWN_FLIPS = 20
 PROMPT_END = 100  # characters of a question in the list of flips
@@ -17,6 +18,12 @@ TESTS_NOTE = (
     "p: a paired test of Mean@n that flips the signs of the questions' differences, exact with mid-p (with one sample "
     "a question McNemar's); of the mean over benchmarks by 20,000 drawn flips. Corrected: after Holm, over benchmarks. "
     "Resolvable: the smallest true difference that such a test at 5 % finds with 80 % power."
+)
+
+METHODS_NOTE = (
+    "In brackets: 95 % intervals by a bootstrap over training runs and questions. Student's: the interval of the "
+    "variance by its parts, which decides what is said. Deviation: of the runs' means, a / b. Resolvable: the smallest "
+    "true difference that so many runs and questions find with 80 % power."
 )
 
 
@@ -135,3 +142,29 @@ def _flip(first: Run, other: Run, benchmark: str, place: int) -> str:
     before, after = (run.scores[benchmark].column("mean")[place] for run in (first, other))
     end = plain(first.prompts[question])[-PROMPT_END:]
     return f"- {question[0]} (Mean@n {number(before)} to {number(after)}): ...{end}"
+
+
+def methods_markdown(first: Sequence[Run], second: Sequence[Run], found: Mapping[str, Comparison]) -> str:
+    """The comparison of two methods, each with several training runs."""
+    lines = [
+        "| Mean@n | questions | a | b | b less a | Student's | deviation | resolvable | |",
+        "| --- | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
+    ]
+    for name, each in found.items():
+        title, questions = "**mean over benchmarks**", ""
+        if name != OVERALL:
+            title, questions = plain(name), str(len(first[0].scores[name].questions))
+        means = f"{with_interval(asdict(each.first))} | {with_interval(asdict(each.second))}"
+        student = f"{_number(each.student.low)} to {_number(each.student.high)}"
+        deviations = " / ".join(number(own) for own in each.deviations)
+        cells = f"{means} | {_signed(each.difference)} | {student} | {deviations} | {number(each.resolvable)}"
+        lines.append(f"| {title} | {questions} | {cells} | {methods_verdict(each)} |")
+    names = [", ".join(plain(run.name) for run in runs) for runs in (first, second)]
+    return "\n\n".join([f"# Method a ({names[0]}) and method b ({names[1]})", "\n".join(lines), METHODS_NOTE])
+
+
+def methods_verdict(found: Comparison) -> str:
+    """In words, by Student's interval: which method is better, or that these runs do not tell."""
+    if found.student.low <= 0 <= found.student.high:
+        return f"cannot be resolved (these runs resolve {100 * found.resolvable:.1f} points or more)"
+    return "b higher" if found.difference.value > 0 else "b lower"

@@ -1,6 +1,6 @@
 """A run's report: OUTPUT.report.md, .report.json, and .report.html, one page that needs nothing else.
 
-    python eval/report.py OUTPUT.jsonl
+    python eval/report.py OUTPUT.jsonl [--picture FILE.pdf]
 
 makes it again from the rows and OUTPUT.run.json, as generate_vllm.py does at its end. What the numbers are:
 eval/estimates.py.
@@ -22,8 +22,8 @@ import numpy as np
 if not __package__:  # started by its path: this folder is on the import path, the root is not
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval import bayes, graded_file, report_page
-from eval.estimates import LEVEL, OVERALL, RESAMPLES, estimate, score
+from eval import bayes, graded_file, picture, report_page
+from eval.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
 from eval.partial_file import write_whole
 from eval.pass_curves import curves
 from eval.report_text import SIDES, hardware, markdown, markdown_table
@@ -33,8 +33,8 @@ KEPT_DISAGREEMENTS = 500
 Row = Mapping[str, Any]
 
 
-def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> None:
-    """Write the three files beside `output`, each as a whole.
+def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str, Any]:
+    """Write the three files beside `output`, each as a whole; what the report says.
 
     Args:
         rows: graded, see grading.grade.
@@ -50,6 +50,7 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> None:
         write_whole(output.with_suffix(suffix), text)
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
     show(markdown_table(summary))
+    return summary
 
 
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,17 +132,32 @@ def _listed(row: Row) -> dict[str, Any]:
     return {key: row[key] for key in keys}
 
 
+def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
+    """What the picture shows: Mean@n, majority@n and Best@n of each benchmark."""
+    table = {**summary["benchmarks"], OVERALL: summary["overall"]}
+    return {
+        title: {name: Estimate(**own["estimates"][metric]) for name, own in table.items()}
+        for metric, title in report_page.ESTIMATES.items()
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the report of a finished run again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "output_file", type=Path, help="OUTPUT.jsonl of generate_vllm.py, its OUTPUT.run.json beside it"
     )
-    path = parser.parse_args(arguments).output_file
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="means with intervals, as .pdf or .svg")
+    options = parser.parse_args(arguments)
+    path = options.output_file
     try:
+        if options.picture:
+            picture.check(options.picture)
         rows = graded_file.read(path)
         run = json.loads(path.with_suffix(".run.json").read_text(encoding="utf-8"))
-        write(rows, run, path)
+        summary = write(rows, run, path)
+        if options.picture:
+            picture.draw(_series(summary), "accuracy", options.picture)
     except (ValueError, OSError) as error:
         print(f"report.py: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
