@@ -89,6 +89,19 @@ def test_students_interval_covers_as_often_as_it_says_or_more(runs, deviation):
     assert hits / simulated >= 0.95 - 4 * sqrt(0.95 * 0.05 / simulated)
 
 
+@pytest.mark.parametrize("deviation", [0.0, 0.04])
+def test_the_parts_add_up_to_the_variance(deviation):
+    """The same questions, whose chances differ between the methods by chance: the parts' sum is the true variance."""
+    rng, simulated, found, gaps = np.random.default_rng(0), 2_000, [], []
+    for _ in range(simulated):
+        base = rng.uniform(0.3, 0.7, size=50)
+        by_method = [values(method(rng, base, 3, deviation)) for _ in range(2)]
+        parts = training_runs._parts([each - each.mean() for each in by_method])
+        found.append(parts.questions + sum(parts.runs) - parts.both)
+        gaps.append(by_method[1].mean() - by_method[0].mean())
+    assert np.mean(found) == pytest.approx(np.var(gaps), rel=4 * sqrt(2 / simulated))
+
+
 def test_overall_draws_a_run_once_for_all_benchmarks():
     """Two benchmarks on which every run is equally good or bad: the mean over them is no surer than each."""
     means = [[0.25, 0.5, 0.75], [0.5, 0.625, 0.875]]
