@@ -39,10 +39,16 @@ def _log(run: Run) -> dict[str, Any]:
         "model_info": {
             "name": run.model,
             "id": run.model,
-            "additional_details": _texts(run.record.get("versions", {})),
+            "additional_details": _about(run),
         },
         "evaluation_results": [_result(run, name, questions) for name, questions in run.benchmarks().items()],
     }
+
+
+def _about(run: Run) -> dict[str, str]:
+    """Two words that the package's validator asks for, which a run does not tell, and the versions."""
+    asked = {"deployment_type": "unknown", "model_availability": "unknown"}
+    return asked | _texts(run.record.get("versions", {}))
 
 
 def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
