@@ -163,7 +163,7 @@ def _checked(
     tensors |= {"is_replayed": is_replayed, "response_mask": response_mask}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1 or log_prob.dim() != 2:
-        raise ValueError(f"all must have the same shape [rows, tokens], got {shapes}")
+        raise ValueError(f"all must be [rows, tokens] of one shape, got {shapes}")
     return is_replayed
 
 
