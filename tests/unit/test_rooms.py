@@ -13,6 +13,7 @@ ARROWS = {
     "gold_answers": "",
     "prompts": "",
     "charts": "",
+    "guarded": "",
     "math_verify_worker": "",
     "experience": "open_table",
     "saved": "experience",
