@@ -38,11 +38,7 @@ TRAINED = {
 TESTED = {"step": 20, "data": TRAINED["data"] | {"val-core/sum5/acc/mean@2": 0.884, "timing_s/step": 4.0}}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickstart_on_path():
-    sys.path.insert(0, str(QUICKSTART))
-    yield
-    sys.path.remove(str(QUICKSTART))
+pytestmark = pytest.mark.usefixtures("quickstart_on_path")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import random
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -17,11 +16,7 @@ QUICKSTART = Path(__file__).parents[2] / "exp_scripts" / "quickstart"
 BASE = QUICKSTART / "base_model"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickstart_on_path():
-    sys.path.insert(0, str(QUICKSTART))
-    yield
-    sys.path.remove(str(QUICKSTART))
+pytestmark = pytest.mark.usefixtures("quickstart_on_path")
 
 
 @pytest.fixture(scope="module")
