@@ -13,4 +13,5 @@ else
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
 "$EXGRPO_VENV"/bin/mypy exgrpo eval data benchmarks \
-    exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/write_keys.py exp_scripts/quickstart exp_scripts/smollm2
+    exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/pip_settings.py exp_scripts/write_keys.py \
+    exp_scripts/quickstart exp_scripts/smollm2

