@@ -15,9 +15,9 @@ import ablate
 import comparison
 from skills import SKILLS
 from studies import COMMON, STUDIES
-from variants import ByQuestion, NeverRetiring, parts_of
+from variants import objective_of
 
-from exgrpo import ExperienceConfig, RolloutGroup, Trajectory
+from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
 
 SCRIPTS = Path(__file__).parents[2] / "exp_scripts"
 
@@ -48,16 +48,8 @@ def test_splits_are_disjoint_and_always_the_same(name):
 
 def test_the_settings_of_a_study_differ():
     for study in STUDIES.values():
-        found = [ablate.parse((*COMMON, *settings)) for settings in study.values()]
-        kinds = {
-            (
-                *map(str, settings),
-                type(parts.pool),
-                vars(parts.pool).get("_measure"),
-                str(parts.objective).split(" at ")[0],
-            )
-            for *settings, parts in found
-        }
+        parsed = [ablate.parse((*COMMON, *settings)) for settings in study.values()]
+        kinds = {(*map(str, settings), str(objective).split(" at ")[0]) for *settings, objective in parsed}
         assert len(kinds) == len(study) > 1
 
 
@@ -90,7 +82,7 @@ def group(question, solved):
 
 
 def test_a_pool_that_never_retires_gives_a_question_back():
-    pool = NeverRetiring(ExperienceConfig(4))
+    pool = ExperiencePool(ExperienceConfig(4, exp_retirement="never"))
     for solved, eligible in ((3, 1), (4, 0), (2, 1)):
         pool.observe(group("q", solved))
         assert pool.eligible == eligible
@@ -98,7 +90,7 @@ def test_a_pool_that_never_retires_gives_a_question_back():
 
 
 def test_a_pool_by_question_files_the_longest_as_the_most_difficult():
-    pool = ByQuestion(ExperienceConfig(8), "question_length")
+    pool = ExperiencePool(ExperienceConfig(8, exp_difficulty="pkg://study_rules:question_length"))
     for question in ("111", "1+1+1+1+1+1+1+1"):
         pool.observe(RolloutGroup(question, 8, (Trajectory([1], [-1.0], 1),)))
     assert pool.metrics()["bucket_1"] == 1 and pool.metrics()["bucket_6"] == 1
@@ -135,5 +127,7 @@ def test_a_wrong_study_is_one_line(arguments, message):
 
 
 def test_no_such_part():
-    with pytest.raises(ValueError, match=r"study\.retirement=True: must be one of"):
-        parts_of({"retirement": "True"}, ExperienceConfig(4))
+    with pytest.raises(ValueError, match=r"study\.retirement=True: must be study\.objective="):
+        objective_of({"retirement": "True"})
+    with pytest.raises(ValueError, match=r"study\.objective=none: must be study\.objective=as_published, "):
+        objective_of({"objective": "none"})

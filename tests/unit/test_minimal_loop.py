@@ -9,12 +9,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
 
-import minimal_loop
-from minimal_loop import train
-from minimal_policy import Task, five_numbers
-from minimal_settings import Loop, settings
+from minimal_loop import REFUSED, Loop, Task, epochs, five_numbers, settings, train
 
-from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
+from exgrpo import ExperienceConfig
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +33,13 @@ def test_log_probs_as_sampled_are_those_the_update_sees(policy):
     now = policy.look(rows)
     assert now.mask.sum(1).tolist() == [len(one) for _, one in rows]
     torch.testing.assert_close(now.log_prob.detach() * now.mask, now.past, atol=1e-4, rtol=0)
-    torch.testing.assert_close(now.entropy, torch.tensor([one.entropy for _, one in rows]), atol=1e-4, rtol=0)
+    views = policy.views(rows)
+    assert (
+        [len(view.entropies) for view in views] == [len(view.log_probs) for view in views] == [len(t) for _, t in rows]
+    )
+    for view, (_, rollout) in zip(views, rows, strict=True):
+        assert view.entropies.mean() == pytest.approx(rollout.entropy, abs=1e-4)
+        np.testing.assert_allclose(view.log_probs, rollout.log_probs, atol=1e-4)
 
 
 def test_a_response_ends_with_its_end_token_or_at_the_limit(policy):
@@ -61,18 +64,24 @@ def test_on_policy_replays_nothing(policy):
     assert {row.get("replayed", 0) for row in curve} == {0} and curve[-1]["pool_trajectories"] == 0
 
 
-def test_a_fresh_question_that_is_replayed_already_waits():
-    assert minimal_loop.take(iter("abcad"), 3, ["a"]) == ["b", "c", "d"]
+def test_epochs_are_shuffled_and_say_where_they_begin():
+    dealt = [next(stream) for stream in [epochs(["a", "b", "c"], np.random.default_rng(0))] for _ in range(9)]
+    assert [begins for _, begins in dealt] == [False, False, False, True, False, False, True, False, False]
+    names = ["".join(name for name, _ in dealt[start : start + 3]) for start in (0, 3, 6)]
+    assert {"".join(sorted(name)) for name in names} == {"abc"} and len(set(names)) > 1
 
 
-@pytest.mark.parametrize(("batch", "second"), [(1, "bc"), (3, "abc"), (None, "abc")])
-def test_an_epoch_asks_no_question_retired_before_it_while_a_batch_remains(batch, second):
-    pool = ExperiencePool(ExperienceConfig(rollout_n=2))
-    order = minimal_loop.epochs(["a", "b", "c"], pool, batch, np.random.default_rng(0))
-    first = [next(order)]
-    pool.observe(RolloutGroup("a", 2, (Trajectory([1], [-1.0], 1), Trajectory([2], [-1.0], 1))))
-    assert sorted(first + [next(order), next(order)]) == ["a", "b", "c"]  # the epoch that has begun asks them all
-    assert sorted(next(order) for _ in second) == list(second)
+@pytest.mark.parametrize("key", ["exp_seed=1", "experience_import=pool", "exp_missing_log_probs=one"])
+def test_a_key_that_the_loop_cannot_honour_is_refused_by_name(key):
+    with pytest.raises(ValueError, match=f"^trainer.{key}: [a-z]"):
+        settings([f"trainer.{key}"])
+
+
+def test_every_other_key_of_the_trainer_is_taken():
+    taken = [name for name in ExperienceConfig.meanings() if name not in REFUSED]
+    defaults = ExperienceConfig(8)
+    overrides = [f"trainer.{name}={getattr(defaults, name)}" for name in taken]
+    assert settings(overrides)[0] == defaults
 
 
 def test_settings_are_the_trainers():
@@ -85,8 +94,8 @@ def test_settings_are_the_trainers():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("experience_ratio=1", "must be trainer.<key>=<value>"),
-        ("trainer.experience_ratio", "must be trainer.<key>=<value>"),
+        ("experience_ratio=1", "must be one of trainer.<key>=<value>"),
+        ("trainer.experience_ratio", "must be one of trainer.<key>=<value>"),
         ("trainer.experience_rati=1", "no such key"),
         ("trainer.experience_ratio=2", "between 0 and 1"),
         ("policy_loss.beta=1", "no such key"),

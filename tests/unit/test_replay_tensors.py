@@ -139,7 +139,10 @@ def changed(**changes):
     [
         (lambda: compute_entropy(torch.zeros(2, 3, 4), torch.ones(2, 4)), r"response_mask has shape \(2, 4\) for"),
         (lambda: compute_entropy(torch.zeros(2, 3, 4), torch.eye(2, 3) * 0), "response_mask leaves no token of row 0"),
-        (lambda: compute_importance_weights(torch.zeros(2, 3), torch.zeros(2, 4)), "must be .rows, tokens. alike"),
+        (
+            lambda: compute_importance_weights(torch.zeros(2, 3), torch.zeros(2, 4)),
+            "must be .rows, tokens. of one shape",
+        ),
         (lambda: group_advantages(torch.zeros(3), [1, 2]), r"group has 2 entries for rewards of shape \(3,\)"),
         (lambda: group_advantages(torch.tensor([0, math.nan]), [1, 1]), r"rewards\[1\]: must be a finite number"),
         (lambda: compute_grpo_loss(*changed(group=None)), "rollouts without 'group'"),
