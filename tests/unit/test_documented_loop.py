@@ -96,12 +96,12 @@ def test_weights_by_policies_are_those_by_tensors():
 
 
 def mixed():
-    """Three questions with two fresh rows each, one right, and a past success."""
+    """Three questions with two fresh rows each, some right, and a past success."""
     (buffer, _), model = filled(), Table(1)
     fresh = []
-    for prompt in "012":
-        for reward in (0.0, 1.0):
-            tokens = torch.tensor([1, 2 + int(reward)])
+    for prompt, rewards in (("0", (0.0, 1.0)), ("1", (1.0, 1.0)), ("2", (0.0, 0.0))):
+        for number, reward in enumerate(rewards):
+            tokens = torch.tensor([1, 2 + number])
             (log_probs,) = model([prompt], [tokens])
             fresh.append({"prompt": prompt, "tokens": tokens, "log_probs": log_probs, "reward": reward})
     batch = buffer.sample("uniform_random")
@@ -120,6 +120,7 @@ def test_the_loss_of_rows_is_that_of_tensors():
     given |= {"group": [row["prompt"] for row in rows], "is_replayed": torch.arange(9) >= 6}
     expected, measured = compute_grpo_loss(given, torch.tensor(rewards), length=7)
     weights = compute_importance_weights(old_policy=buffer.policy_snapshot, current_policy=model, rollouts=rows)
+    assert gradient(weights[:2].sum(), model).abs().sum() > 0  # also where the rows' own log-probs have one
     by_weights, some = compute_grpo_loss(rows, rewards, weights, length=7)
     by_policy, all_ = compute_grpo_loss(rows, np.array(rewards), length=7, current_policy=model)
     for loss in (by_weights, by_policy):
@@ -135,12 +136,19 @@ def test_the_loss_of_rows_is_that_of_tensors():
 def test_on_policy_rows_need_nothing_beside():
     rows, rewards, model, _ = mixed()
     loss, metrics = compute_grpo_loss(rows[:6], rewards[:6])
-    expected = sum((0.5 - reward) * row["log_probs"].sum() for row, reward in zip(rows, rewards[:6], strict=False))
-    assert torch.allclose(gradient(loss, model), gradient(expected / 12, model), atol=1e-7)
+    expected = rows[0]["log_probs"].sum() - rows[1]["log_probs"].sum()  # the other groups teach nothing
+    assert torch.allclose(gradient(loss, model), gradient(0.5 * expected / 12, model), atol=1e-7)
     assert metrics["fresh_ratio_mean"] == 1 and metrics["replayed_loss"] == 0
     with torch.no_grad():
         plain = [row | {"log_probs": row["log_probs"].detach()} for row in rows[:6]]
         assert compute_grpo_loss(plain, rewards[:6])[0] == loss
+
+
+def test_log_probs_may_be_of_any_number_type():
+    rows = [row(log_probs=[-1, 0]), row(log_probs=np.array([-0.5, -0.25])), row(log_probs=torch.tensor([-0.5, -0.25]))]
+    weights = compute_importance_weights(old_policy=0, current_policy=lambda *_: torch.zeros(3, 2), rollouts=rows)
+    expected = np.exp([[1, 0], [0.5, 0.25], [0.5, 0.25]])
+    assert weights.dtype == torch.float32 and np.allclose(weights.numpy(), expected / (expected + 0.1), rtol=1e-6)
 
 
 def test_entropy_of_a_rollout_as_it_is_computed_or_was_recorded():

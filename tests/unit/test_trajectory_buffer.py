@@ -248,6 +248,7 @@ def test_ages_count_from_the_policy_that_wrote():
     buffer.policy_snapshot = 6
     assert buffer.sample(**ALL).prompts == ["new"]
     assert not buffer.add(right("late", step=2)) and buffer.add(right("in time", step=3))
+    assert len(buffer) == 2
     for back in (5, 2.0, True, None):
         with pytest.raises(ValueError, match=f"policy_snapshot={back}: must be an integer of at least 6"):
             buffer.policy_snapshot = back
