@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -135,13 +135,7 @@ def resume(options: argparse.Namespace) -> Facts:
         code = second.end(ends)
     resumed = second.metrics()
     again = [step for step in lost if step > SAVE_EVERY]
-    same_questions, same_responses = [], []
-    for step in again:
-        prompts_before, responses_before = first.drawn(step)
-        prompts_after, responses_after = second.drawn(step)
-        same_questions.append(prompts_before == prompts_after)
-        common_keys = responses_before.keys() & responses_after.keys()
-        same_responses += [responses_before[key] == responses_after[key] for key in common_keys]
+    same_questions, same_responses = drawn_alike(first, second, again)
     steps = lost | resumed
     return {
         "exit code": code,
@@ -159,6 +153,18 @@ def resume(options: argparse.Namespace) -> Facts:
         "steps that replayed": sum(values.get("experience/replayed_groups", 0) > 0 for values in steps.values()),
         "training": agreement(steps),
     }
+
+
+def drawn_alike(first: Training, second: Training, steps: Sequence[int]) -> tuple[list[bool], list[bool]]:
+    """Of each step whether its questions are the same; of each response in both whether it is."""
+    same_questions, same_responses = [], []
+    for step in steps:
+        prompts_before, responses_before = first.drawn(step)
+        prompts_after, responses_after = second.drawn(step)
+        same_questions.append(prompts_before == prompts_after)
+        common_keys = responses_before.keys() & responses_after.keys()
+        same_responses += [responses_before[key] == responses_after[key] for key in common_keys]
+    return same_questions, same_responses
 
 
 def step(options: argparse.Namespace) -> Facts:

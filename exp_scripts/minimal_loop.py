@@ -97,25 +97,20 @@ def train(
     for step in range(1, loop.steps + 1):
         # 1. Questions: of medium difficulty from the pool, the others fresh. K - 1 rollouts where one is replayed.
         drawn = replay.draw(step, loop.questions, lambda: next(questions))
-        counts = {question: loop.rollout_n - (question in drawn.replayed) for question in drawn.replayed + drawn.fresh}
-        asked = [question for question, count in counts.items() for _ in range(count)]
+        asked = [question for question in drawn.replayed for _ in range(loop.rollout_n - 1)]
+        asked += [question for question in drawn.fresh for _ in range(loop.rollout_n)]
         rollouts = policy.sample(asked, step)
         rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
 
         # 2. Trajectories: of each replayed question the one with the lowest entropy under the current policy.
         choice = replay.choose(replay.candidates(drawn.replayed), policy.views)
-        past = choice.trajectories
 
         # 3. The pool observes what is fresh, once enough is solved (delayed start).
-        groups = []
-        for question, count in counts.items():
-            rows = [row for row, other in enumerate(asked) if other == question]
-            solved = tuple(rollouts[row] for row in rows if rewards[row] > experience.exp_success_threshold)
-            groups.append(RolloutGroup(question, count, solved, replayed=int(question in past)))
-        report = replay.observe(step, groups, choice.metrics(step))
+        rows = Rows(asked, rollouts, rewards, choice.trajectories)
+        report = replay.observe(step, groups_of(rows, experience.exp_success_threshold), choice.metrics(step))
 
         # 4. One update on groups of one replayed and K - 1 fresh rollouts.
-        value, metrics = objective(policy, Rows(asked, rollouts, rewards, past), replay, loss)
+        value, metrics = objective(policy, rows, replay, loss)
         optimizer.zero_grad()
         value.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
@@ -127,13 +122,23 @@ def train(
             "step": step,
             "generated": generated,
             "fresh_score": float(np.mean(rewards)),
-            "replayed": len(past),
+            "replayed": len(choice.trajectories),
             "replay_age": choice.metrics(step)["replay_age"],
             "ratio_mean": float(metrics["replayed_ratio_mean"]),
             "pool_trajectories": report["pool_trajectories"],
             "retired_questions": report["retired_questions"],
             **({"test": accuracy(policy, task, task.test)} if tested else {}),
         }
+
+
+def groups_of(rows: Rows, threshold: float) -> list[RolloutGroup]:
+    """What the fresh rows of a step say of each question; a reward above the threshold is a success."""
+    groups = []
+    for question in dict.fromkeys(rows.asked):
+        mine = [row for row, other in enumerate(rows.asked) if other == question]
+        solved = tuple(rows.rollouts[row] for row in mine if rows.rewards[row] > threshold)
+        groups.append(RolloutGroup(question, len(mine), solved, replayed=int(question in rows.past)))
+    return groups
 
 
 def epochs(train: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[str, bool]]:

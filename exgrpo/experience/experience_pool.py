@@ -72,6 +72,11 @@ class ExperiencePool:
             self._buckets.retire(question)
             return Outcome.RETIRED
         bucket = self._difficulty(group, rollout_n)
+        if bucket not in range(rollout_n + 1):
+            key = f"trainer.exp_difficulty={self._config.exp_difficulty}"
+            raise ValueError(
+                f"{key}: returned {bucket!r} for {question!r}: must be an integer between 0 and {rollout_n}"
+            )
         collected = bucket in self._config.eligible_buckets and bool(group.successes)
         if collected or question in self._buckets:
             self._buckets.put(question, bucket)

@@ -145,7 +145,7 @@ def test_the_page_is_small(page):
 def test_a_browser_draws_charts_and_trajectories_and_runs_nothing_of_a_model(page, tmp_path):
     document = dump(page, tmp_path / "page.html")
     assert document.count("<article>") == 20 and document.count('class="trajectory"') == 40
-    assert document.count("<canvas") == 6 + 4  # over time, those whose metrics the history has; of now
+    assert document.count("<canvas") == 6 + 4  # 6 charts of the history, 4 of the saved pool
     assert "owned" not in re.findall(r"<body[^>]*>", document)[0] and "<img" not in document
     assert html.escape(HOSTILE[1], quote=False) in document and "20 of 30 questions" in document
     drawn = [box.count("<span") for box in re.findall(r'<div class="tokens">(.*?)</div>', document, re.S)]

@@ -30,6 +30,10 @@ def truncated(log_ratio, log_prob, weight, pow_exp):
 def takes_nothing():
     return 0
 number = 3
+def off_the_scale(group, rollout_n):
+    return 99
+def between(group, rollout_n):
+    return 1.5
 """
 
 
@@ -96,6 +100,32 @@ def test_a_file_that_raises_is_named_with_its_reason(tmp_path):
     (tmp_path / "broken.py").write_text("raise RuntimeError('two\\nlines')")
     with pytest.raises(ValueError, match=r"broken\.py cannot be imported \(two lines\)"):
         ExperienceConfig(rollout_n=4, exp_metric=f"{tmp_path}/broken.py:rule")
+
+
+@pytest.mark.parametrize(("rule", "value"), [("off_the_scale", "99"), ("between", "1.5")])
+def test_a_difficulty_that_is_no_bucket_is_named_and_nothing_has_changed(mine, rule, value):
+    pool = ExperiencePool(ExperienceConfig(rollout_n=4, exp_difficulty=mine(rule)))
+    with pytest.raises(ValueError, match=rf"exp_difficulty=.*:{rule}: returned {value} for 'q': must be an integer"):
+        pool.observe(RolloutGroup("q", 4, (success(1),)))
+    assert pool.trajectories == 0 and "q" not in pool
+
+
+def test_a_file_may_define_dataclasses_and_one_that_failed_may_be_mended(tmp_path):
+    path = tmp_path / "rules.py"
+    lines = ["from __future__ import annotations", "from dataclasses import dataclass", "@dataclass", "class Kept:"]
+    path.write_text(
+        "\n".join([*lines, "    length: int", "def rank(trajectory):", "    return Kept(len(trajectory)).length"])
+    )
+    assert ExperienceConfig(rollout_n=4, exp_eviction=f"{path}:rank").exp_eviction == f"{path}:rank"
+    broken = tmp_path / "broken.py"
+    broken.write_text("1 / 0")
+    for text, message in (("1 / 0", "division"), ("def rank(trajectory):\n    return 0\n", None)):
+        broken.write_text(text)
+        if message is None:
+            ExperienceConfig(rollout_n=4, exp_eviction=f"{broken}:rank")
+        else:
+            with pytest.raises(ValueError, match=message):
+                ExperienceConfig(rollout_n=4, exp_eviction=f"{broken}:rank")
 
 
 def test_references_are_told_from_names():
