@@ -22,8 +22,13 @@ def row_question_id(extra_info: Mapping[str, Any] | None, prompt: Sequence[Mappi
     stored_id = (extra_info or {}).get("question_id")
     if stored_id:
         return str(stored_id)
+    return question_id(question_text(prompt))
+
+
+def question_text(prompt: Sequence[Mapping[str, Any]]) -> str:
+    """The last user message of a prompt, or its last message where none is a user's."""
     user_texts = [message["content"] for message in prompt if message["role"] == "user"]
-    return question_id(user_texts[-1] if user_texts else prompt[-1]["content"])
+    return str(user_texts[-1] if user_texts else prompt[-1]["content"])
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

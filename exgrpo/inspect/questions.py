@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exgrpo.experience.question_id import question_id, row_question_id
+from exgrpo.experience.question_id import question_id, question_text, row_question_id
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class Question:
     @property
     def text(self) -> str:
         """The last user message; a question's id is its hash."""
-        users = [message["content"] for message in self.messages if message["role"] == "user"]
-        return str(users[-1] if users else self.messages[-1]["content"])
+        return question_text(self.messages)
 
 
 def read_questions(files: Sequence[str]) -> dict[str, Question]:
