@@ -73,12 +73,14 @@ class ExperienceReplay:
         self._drawn: list[str] = []
         self._mixed = False
 
-    def draw(self, step: int, size: int, next_question: NextQuestion) -> Draw:
+    def draw(self, step: int, size: int, next_question: NextQuestion, in_flight: Collection[str] | None = None) -> Draw:
         """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
 
         A second draw in the same step, such as for groups that failed, returns fresh questions only.
 
         Args:
+            in_flight: for asynchronous generation: the questions of all earlier draws that have not been observed yet.
+                None of them is drawn, and each draw has its share of replayed questions.
             next_question: returns the data set's next question and whether it begins a new epoch; a question that
                 cannot be used in this step is used in the next.
 
@@ -86,11 +88,12 @@ class ExperienceReplay:
             RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
-        if self._step != step:
-            self._step, self._drawn, self._mixed = step, [], self.mixing
+        if self._step != step or in_flight is not None:
+            self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             if self.mixing:
                 count = int(self.config.experience_ratio * size)
-                replayed = self.pool.choose(count, self.rng, exclude=frozenset(self._fresh.deferred))
+                barred = frozenset([*self._fresh.deferred, *self._drawn])
+                replayed = self.pool.choose(count, self.rng, exclude=barred)
         drawn = frozenset([*replayed, *self._drawn])
         missing = size - len(replayed)
         left = len(self._questions) - len(drawn)
