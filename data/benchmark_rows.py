@@ -30,6 +30,12 @@ def read(benchmark: Benchmark, row: Row) -> Pair:
     return benchmark.template.replace(PLACEHOLDER, question) if question else "", answer
 
 
+def read_cluster(benchmark: Benchmark, row: Row) -> str | None:
+    """The name of the cluster that a row's question belongs to, which no other benchmark has; None without one."""
+    value = None if benchmark.cluster is None else row[benchmark.cluster]
+    return None if value in (None, "") else f"{benchmark.name}: {value}"
+
+
 def _free_form(row: Row, question: str, answer: str) -> Pair:
     """A question with an answer in LaTeX; several answers are listed with commas."""
     answers = row[answer]

@@ -29,7 +29,7 @@ if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data import benchmark_rows
-from data.sources import Source, open_dataset, open_file
+from data.sources import Row, Source, open_dataset, open_file
 from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
 from eval import benchmark_files
 from eval.benchmark_files import Benchmark
@@ -63,17 +63,19 @@ def rows_of(benchmark: Benchmark, source: Source, system: str | None) -> list[di
         if not question or not answer:
             raise ValueError(f"{source.name}: row {index} has no {'answer' if question else 'question'} ({name})")
         rows.append(make_row(question, answer, index, data_source=name, split="test", system=system))
-        rows[-1]["extra_info"] |= _told(benchmark)
+        rows[-1]["extra_info"] |= _extra_info(benchmark, row)
     if not rows:
         raise ValueError(f"{source.name}: no rows")
     return rows
 
 
-def _told(benchmark: Benchmark) -> dict[str, Any]:
-    """What a row has to tell the evaluation, which knows the benchmarks of eval/benchmarks/ by their names."""
+def _extra_info(benchmark: Benchmark, row: Row) -> dict[str, Any]:
+    """What a row tells the evaluation, which knows samples and grader of the benchmarks in eval/benchmarks/ itself."""
+    cluster = benchmark_rows.read_cluster(benchmark, row)
+    extra = {} if cluster is None else {"cluster": cluster}
     if benchmark_files.known().get(benchmark.name) == benchmark:
-        return {}
-    return {"samples": benchmark.samples, "grader": benchmark.grader}
+        return extra
+    return extra | {"samples": benchmark.samples, "grader": benchmark.grader}
 
 
 def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

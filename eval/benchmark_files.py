@@ -24,7 +24,8 @@ class Benchmark:
 
     `choices` is the column of a question's choices; or a list of columns, the first of which holds the right choice.
     `part` names the file that its questions are written to, valid.PART.parquet. `hub_task` is the task's id in the data
-    set's eval.yaml on the hub, for exported results.
+    set's eval.yaml on the hub, for exported results. `cluster` is a column; questions with an equal value there
+    count as one cluster in intervals and tests.
     """
 
     name: str
@@ -37,12 +38,14 @@ class Benchmark:
     samples: int = 1
     part: str = ""
     hub_task: str = "default"
+    cluster: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
         choices = [self.choices] if isinstance(self.choices, str) else self.choices or []
-        return (self.question, *choices, *([self.answer] if self.answer else []))
+        optional = [column for column in (self.answer, self.cluster) if column]
+        return (self.question, *choices, *optional)
 
     @property
     def file_name(self) -> str:
@@ -85,7 +88,7 @@ def _fault(content: Any) -> str | None:
         return "choices: must be a column, or a list of columns"
     if isinstance(choices, list) == ("answer" in content):
         return "answer: must be a column, and left out where choices is a list, whose first is right"
-    for name in ("name", "question", "answer", "part", "hub_task"):
+    for name in ("name", "question", "answer", "part", "hub_task", "cluster"):
         if name in content and not _texts([content[name]]):
             return f"{name}={content[name]!r}: must be a text"
     return _setting_fault(content)

@@ -40,6 +40,7 @@ def _log(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) 
             eval_id=f"{run.started}-{name}",
             dataset=EvalDataset(name=name, location=questions[0][0].get("input_file"), samples=len(questions)),
             model=run.model,
+            model_base_url=(run.record.get("server") or {}).get("address"),
             model_generate_config=_sampling(run),
             config=EvalConfig(epochs=len(questions[0])),
             packages=dict(run.record.get("versions", {})),

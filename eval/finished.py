@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.partial_file import differences, write_whole
+from eval.partial_file import differences
 from eval.settings import Settings
+from exgrpo.saved import durable
 
 THINK = "<think>\n"
 
@@ -73,8 +74,11 @@ def finish(settings: Settings, run: FinishedRun) -> None:
             any_true=settings.any_true,
             require_think=think and not settings.no_split_think,
         )
-    write_whole(run_path(settings), json.dumps(run.record, indent=2, ensure_ascii=False) + "\n")
-    write_whole(output, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    record_text = json.dumps(run.record, indent=2, ensure_ascii=False) + "\n"
+    row_lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    # a model's response may hold half of a character, which UTF-8 cannot encode
+    durable.replace_file(run_path(settings), record_text, errors="replace")
+    durable.replace_file(output, row_lines, errors="replace")
     print(f"{output}: {len(rows)} samples", flush=True)
     if not settings.skip_scoring:
         from eval import report

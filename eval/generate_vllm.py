@@ -90,7 +90,8 @@ def evaluate(settings: Settings) -> None:
         sampler.generate_missing(settings, inputs.model, requests, partial)
         rows = [partial.rows[request.key] for request in requests]
         generated = run_facts.Generated(partial.started, partial.seconds, sum(row["tokens"] for row in rows))
-        finish(settings, FinishedRun(rows, run_facts.record(settings, identity, generated)))
+        server = inputs.model if isinstance(inputs.model, Server) else None
+        finish(settings, FinishedRun(rows, run_facts.record(settings, identity, generated, server)))
         partial.path.unlink()
 
 

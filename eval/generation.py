@@ -75,7 +75,7 @@ def plan(
 def row(request: Request, response: Response) -> dict[str, Any]:
     """The line of the output file for a finished sample, before it is judged."""
     question = request.question
-    judged = {"grader": question.grader} if question.grader else {}
+    optional = {"grader": question.grader, "cluster": question.cluster}
     return {
         "benchmark": question.benchmark,
         "question": question.index,
@@ -88,5 +88,5 @@ def row(request: Request, response: Response) -> dict[str, Any]:
         "finish_reason": response.finish_reason,
         "answer": question.answer,
         "input_file": question.input_file,
-        **judged,
+        **{key: value for key, value in optional.items() if value},
     }

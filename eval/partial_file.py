@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -127,17 +125,3 @@ class PartialFile:
         self._file.truncate(end)
         self._file.seek(end)
         return header, max(self._seconds, default=-1) + 1
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write beside the target and rename, once it is on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(text.encode(errors="replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()

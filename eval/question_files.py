@@ -21,7 +21,8 @@ class Question:
     """A distinct question of a benchmark: `index` is its number there, from 0, in the order of the files.
 
     `repeats`: the samples a file asks for, by as many equal rows, or by extra_info.samples.
-    `grader`: "letter" for multiple choice, None where the benchmark's name tells.
+    `grader`: "letter" for multiple choice, None if the benchmark's name says which grader it needs.
+    `cluster`: the name of the question's cluster (eval/estimates.py), from extra_info; None if it has none.
     """
 
     benchmark: str
@@ -32,6 +33,7 @@ class Question:
     input_file: str
     repeats: int
     grader: str | None = None
+    cluster: str | None = None
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -128,8 +130,9 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
     if remove_system and messages[0]["role"] == "system":
         messages = messages[1:]
     extra = row.get("extra_info") or {}
-    written_id, samples = extra.get("question_id"), extra.get("samples")
-    ours = isinstance(written_id, str) and re.fullmatch("[0-9a-f]{32}", written_id)  # others number theirs by this name
+    written_id, samples, cluster = extra.get("question_id"), extra.get("samples"), extra.get("cluster")
+    # other data sets have a question_id of another kind, such as a number
+    ours = isinstance(written_id, str) and re.fullmatch("[0-9a-f]{32}", written_id)
     return Question(
         benchmark=row["data_source"],
         index=0,
@@ -139,4 +142,5 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
         input_file=str(file),
         repeats=samples if isinstance(samples, int) else 1,
         grader="letter" if extra.get("grader") == "letter" else None,
+        cluster=cluster if isinstance(cluster, str) and cluster else None,
     )

@@ -24,10 +24,10 @@ if not __package__:  # run as a script: only this folder is on the import path
 
 from eval import bayes, graded_file, picture, report_page
 from eval.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
-from eval.partial_file import write_whole
 from eval.pass_curves import curves
 from eval.report_text import SIDES, hardware, markdown, markdown_table
 from eval.terminal import show
+from exgrpo.saved import durable
 
 KEPT_DISAGREEMENTS = 500
 Row = Mapping[str, Any]
@@ -47,7 +47,7 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
         (".report.md", markdown(summary)),
         (".report.html", page),
     ):
-        write_whole(output.with_suffix(suffix), text)
+        durable.replace_file(output.with_suffix(suffix), text, errors="replace")
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
     show(markdown_table(summary))
     return summary

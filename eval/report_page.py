@@ -116,18 +116,32 @@ def shortened(text: str) -> str:
 
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The facts of a run that the page shows first."""
+    """The facts of a run that the page shows first: names and values. What the run file does not say is left out."""
+    shown = [("model", run.get("model_path")), ("model sha256", run.get("model_sha256"))]
+    shown += _generation(run)
     machine, versions = run.get("machine") or {}, run.get("versions", {})
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
-    seconds, tokens = run.get("seconds", 0), run.get("generated_tokens", 0)
+    whose = report_text.MACHINES[report_text.origin(run)]
+    shown += [
+        (f"machine{whose}", f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}" if machine else None),
+        (f"versions{whose}", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        *((f"file {path}", digest) for path, digest in run.get("files", {}).items()),
+    ]
+    return [(name, str(value)) for name, value in shown if value not in (None, "")]
+
+
+def _generation(run: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """How the responses were generated."""
+    tokens = f"{run.get('generated_tokens', 0):,} tokens"
+    if report_text.origin(run) == "graded":
+        return [("responses", f"of another harness, graded here; {tokens}")]
+    server = run.get("server") or {}
+    template, template_sha256 = run.get("template"), run.get("template_sha256")
     return [
-        ("model", str(run.get("model_path", ""))),
-        ("model sha256", str(run.get("model_sha256", ""))),
-        ("template", f"{run.get('template', '')} ({run.get('template_sha256', '')})"),
-        ("seed", str(run.get("seed", ""))),
-        ("started", str(run.get("started", ""))),
-        ("generated", f"{tokens:,} tokens in {seconds:,.0f} s"),
-        ("machine", f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        *((f"file {path}", str(digest)) for path, digest in run.get("files", {}).items()),
+        ("server", server.get("address")),
+        ("engine", server.get("engine")),
+        ("template", f"{template} ({template_sha256})" if template else None),
+        ("seed", run.get("seed")),
+        ("started", run.get("started")),
+        ("generated", f"{tokens} in {run['seconds']:,.0f} s" if "seconds" in run else None),
     ]

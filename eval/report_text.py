@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 SHOWN_DISAGREEMENTS = 50
+# whose machine and versions a run file holds, by where the responses come from: an engine of our own, a server, a file
+MACHINES = {"engine": "", "served": " of the client", "graded": " of the grading"}
 SIDES = ("mean_right", "mean_wrong")  # lengths of right and of wrong responses
 
 
@@ -103,8 +105,22 @@ def _disagreements(summary: Mapping[str, Any]) -> str:
     return head + "\n\n" + "\n".join(lines)
 
 
+def origin(run: Mapping[str, Any]) -> str:
+    """Where a run's responses come from, a key of MACHINES.
+
+    Args:
+        run: the content of OUTPUT's run file.
+    """
+    identity = run.get("identity") or {}
+    if "grade_only" in identity:
+        return "graded"
+    return "served" if "served_model" in identity else "engine"
+
+
 def hardware(run: Mapping[str, Any]) -> str | None:
-    """The GPUs of a run, or its CPU where it had none; None where its facts do not tell."""
+    """The GPUs that generated a run, or the CPU if there was none; None if the run file does not say."""
+    if origin(run) != "engine":
+        return None
     machine = run.get("machine") or {}
     gpus = Counter(machine.get("gpus") or [])
     if gpus:

@@ -44,6 +44,7 @@ class Answered:
     tokens: list[int]
     reasons: list[str]
     grader: str | None = None
+    cluster: str | None = None
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -73,36 +74,42 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str, Any]]:
     """A line for each response; questions are numbered within their benchmark, samples within their question."""
-    questions: dict[str, dict[tuple[str, str], int]] = {}
+    indices: dict[str, dict[tuple[str, str], int]] = {}
     first_row: dict[tuple[str, int], int] = {}
     samples: Counter[tuple[str, int]] = Counter()
     rows = []
-    for number, one in answered:
-        own = questions.setdefault(one.benchmark, {})
-        index = own.setdefault((one.question_id, one.gold), len(own))
-        place = (one.benchmark, index)
-        first_row.setdefault(place, number)
-        for response, tokens, reason in zip(one.responses, one.tokens, one.reasons, strict=True):
+    for number, question in answered:
+        of_benchmark = indices.setdefault(question.benchmark, {})
+        index = of_benchmark.setdefault((question.question_id, question.gold), len(of_benchmark))
+        key = (question.benchmark, index)
+        first_row.setdefault(key, number)
+        optional = {"grader": question.grader, "cluster": question.cluster}
+        for response, tokens, reason in zip(question.responses, question.tokens, question.reasons, strict=True):
             row = {
-                "benchmark": one.benchmark,
+                "benchmark": question.benchmark,
                 "question": index,
-                "question_id": one.question_id,
-                "sample": samples[place],
-                "prompt": one.question,
+                "question_id": question.question_id,
+                "sample": samples[key],
+                "prompt": question.question,
                 "response": response,
                 "tokens": tokens,
                 "finish_reason": reason,
-                "answer": one.gold,
+                "answer": question.gold,
                 "input_file": str(file),
             }
-            rows.append(row | ({"grader": one.grader} if one.grader else {}))
-            samples[place] += 1
-    for (benchmark, index), count in samples.items():
-        first = samples[(benchmark, 0)]
-        if count != first:
-            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
-            raise ValueError(f"{where}, the first of {benchmark} has {first}: must be as many of each")
+            rows.append(row | {name: value for name, value in optional.items() if value})
+            samples[key] += 1
+    _check_counts(samples, first_row, file)
     return rows
+
+
+def _check_counts(samples: Mapping[tuple[str, int], int], first_row: Mapping[tuple[str, int], int], file: Path) -> None:
+    """ValueError if questions of a benchmark differ in their number of responses; both by (benchmark, question)."""
+    for (benchmark, index), count in samples.items():
+        expected = samples[(benchmark, 0)]
+        if count != expected:
+            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
+            raise ValueError(f"{where}, the first of {benchmark} has {expected}: must be as many of each")
 
 
 def _answered(row: Row, file: Path) -> Answered:
@@ -130,6 +137,7 @@ def _plain(row: Row, file: Path) -> Answered:
             tokens=_each(_first(row, TOKENS), 0, int, len(responses)),
             reasons=[_reason(reason) for reason in _each(_first(row, FINISH), "stop", str, len(responses))],
             grader=row.get("grader"),
+            cluster=None if row.get("cluster") in (None, "") else str(row["cluster"]),
         )
     )
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from eval import model_files
+from eval import model_files, served
+from eval.served import Server
 from eval.settings import Settings
 
 PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
@@ -46,9 +47,10 @@ def machine() -> dict[str, Any]:
 
 
 def settings_record(settings: Settings) -> dict[str, Any]:
-    """Every flag, as JSON values."""
+    """Every flag, as JSON values; a server's address without what may be a secret."""
     paths = {name: None if path is None else str(path) for name, path in vars(settings).items() if name in PATHS}
-    return {**asdict(settings), **paths, "n": settings.n_text}
+    base_url = settings.base_url and served.public_address(settings.base_url)
+    return {**asdict(settings), **paths, "n": settings.n_text, "base_url": base_url}
 
 
 def local_model(settings: Settings, model_sha256: str) -> dict[str, Any]:
@@ -86,10 +88,14 @@ class Generated:
     tokens: int
 
 
-def record(settings: Settings, identity: Mapping[str, Any], generated: Generated) -> dict[str, Any]:
+def record(
+    settings: Settings, identity: Mapping[str, Any], generated: Generated, server: Server | None = None
+) -> dict[str, Any]:
     """The content of OUTPUT's run file, which the report shows."""
+    generated_by = {"server": served.record(server)} if server else {}
     return {
         "model_path": settings.model_path or identity["served_model"],
+        **generated_by,
         "settings": settings_record(settings),
         "seed": settings.seed,
         "files": identity["files"],

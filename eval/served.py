@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from eval.generation import Prompt, Request, Response
 from eval.question_files import Question
@@ -26,12 +27,17 @@ FINISHED = ("stop", "length", "content_filter")
 
 @dataclass(frozen=True)
 class Server:
-    """Where a model is served, and under which name; `about` is what the server says of the model."""
+    """Where a model is served, and under which name.
+
+    `about` is what the server says about the model. `engine` is the model's owner in the server's list, where engines
+    write their own name ("vllm", "sglang", "llamacpp"); None if the list does not say.
+    """
 
     base_url: str
     model: str
     key: str
     about: dict[str, Any]
+    engine: str | None
 
 
 def find(settings: Settings) -> Server:
@@ -55,8 +61,10 @@ def find(settings: Settings) -> Server:
     name = settings.served_model or (next(iter(models)) if len(models) == 1 else None)
     if name not in models:
         raise ValueError(f"--served_model={name}: must be one of {', '.join(models)}")
-    told = {key: getattr(models[name], key, None) for key in ("root", "max_model_len")}
-    return Server(settings.base_url, name, key, {key: value for key, value in told.items() if value is not None})
+    model = models[name]
+    about = {field: getattr(model, field, None) for field in ("root", "max_model_len")}
+    about = {field: value for field, value in about.items() if value is not None}
+    return Server(settings.base_url, name, key, about, getattr(model, "owned_by", None))
 
 
 def generate(server: Server, settings: Settings, requests: Mapping[int, Request]) -> Iterator[list[Response]]:
@@ -137,6 +145,17 @@ def _spoken(message: Any) -> str:
 def identity(server: Server) -> Mapping[str, Any]:
     """What tells the served model from another; its address may change from one session to the next."""
     return {"served_model": server.model, **{f"served_{key}": value for key, value in server.about.items()}}
+
+
+def record(server: Server) -> dict[str, Any]:
+    """What the run file says about the server."""
+    return {"address": public_address(server.base_url), "engine": server.engine}
+
+
+def public_address(base_url: str) -> str:
+    """An address without user, password and query, any of which may be a secret."""
+    parts = urlsplit(base_url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def encode(template: Template, question: Question) -> Prompt:

@@ -8,7 +8,6 @@ windows-<sha>.parquet   question, measures: the difficulty window of every quest
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,11 +110,9 @@ def _write(folder: Path, bucketer: DifficultyBucketer) -> dict[str, str]:
     table = pa.table({"question": pa.array(windows, pa.string()), "measures": measures})
     temporary = folder / f"windows-{'0' * 16}.parquet.tmp"
     pq.write_table(table, temporary, compression="zstd")
-    durable.sync(temporary)
     checksum = durable.sha256(temporary)
     path = folder / f"windows-{checksum[:16]}.parquet"
-    os.replace(temporary, path)
-    durable.sync(folder)
+    durable.rename(temporary, path)
     return {"file": path.name, "sha256": checksum}
 
 

@@ -4,7 +4,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from test_eval_report import row, save
+from graded_rows import row, save
 
 from eval import compare, report, training_runs
 from eval.estimates import Scores
