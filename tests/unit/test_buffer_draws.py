@@ -84,7 +84,7 @@ def test_scores_of_now_decide_and_lone_candidates_are_not_scored():
     assert sorted(buffer.sample("uniform_high_entropy", 9, scores=scores).entropies) == [0.1, 0.5, 0.6]
     buffer.sample("uniform_random", 9, scores=scores)
     assert len(seen) == 2
-    with pytest.raises(ValueError, match=r"scores has shape \(2,\): must be \(5,\), one a candidate"):
+    with pytest.raises(ValueError, match=r"scores has shape \(2,\): must be \(5,\), one per candidate"):
         buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=lambda batch: [1, 2])
     with pytest.raises(ValueError, match=r"scores of . candidates are all NaN"):
         buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=lambda rows: rows.entropies * math.nan)

@@ -158,7 +158,7 @@ def test_a_lasting_fault_ends_the_run_and_the_same_command_goes_on(server, run, 
     server.asked.clear()
     server.behave = lambda number, choice: 503 if number > 7 else None
     error = failed(run, capsys, "--max_num_seqs", "1", "--restart")
-    assert "told off with 503" in error and error.endswith("the same command goes on from here")
+    assert "told off with 503" in error and error.endswith("the same command continues from here")
     assert len(server.asked) == 8 + served.RETRIES
     server.asked.clear()
     server.behave = lambda number, choice: None
