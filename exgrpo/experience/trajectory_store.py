@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -134,12 +135,13 @@ class TrajectoryStore:
 
     def trim(self, question: str) -> None:
         """Enforce the bound per question, by the eviction rule."""
-        surplus = len(self._held[question]) - self._max_per_question
+        held = self._held[question]
+        surplus = len(held) - self._max_per_question
         if surplus <= 0:
             return
-        rank = {packed: self._eviction(unpack(packed)) for packed in self._held[question]}
-        highest_first = sorted(rank, key=rank.__getitem__, reverse=True)  # stable: the oldest first among equals
-        for packed in highest_first[:surplus]:
+        ranked = [(self._eviction(unpack(packed)), packed) for packed in held]
+        ranked.sort(key=itemgetter(0), reverse=True)  # stable: the oldest first among equals
+        for _, packed in ranked[:surplus]:
             self._drop(question, packed)
             self.counters.evicted_by_question += 1
 
