@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,15 +43,18 @@ def join(
 class _Stored(Trajectory):
     """A trajectory that makes its arrays when they are first used: most rules read a number of the header."""
 
-    def __getattr__(self, name: str) -> npt.NDArray[Any]:  # called only for what is not there yet
-        if name not in ("tokens", "log_probs"):
+    def __getattr__(self, name: str) -> Any:  # called only for what is not there yet
+        fields = self.__dict__
+        if name == "packed" and "read" in fields:
+            fields[name] = fields["read"]()
+        elif name in ("tokens", "log_probs"):
+            packed = self.packed
+            count = length(packed)
+            dtype, offset = (np.int32, 0) if name == "tokens" else (np.float32, 4 * count)
+            fields[name] = np.frombuffer(packed, dtype=dtype, count=count, offset=HEADER.size + offset)
+        else:
             raise AttributeError(f"Trajectory has no attribute {name!r}")
-        packed: bytes = self.__dict__["packed"]
-        count = length(packed)
-        dtype, offset = (np.int32, 0) if name == "tokens" else (np.float32, 4 * count)
-        values_T = np.frombuffer(packed, dtype=dtype, count=count, offset=HEADER.size + offset)
-        self.__dict__[name] = values_T
-        return values_T
+        return fields[name]
 
 
 def unpack(packed: bytes) -> Trajectory:
@@ -64,6 +68,16 @@ def unpack(packed: bytes) -> Trajectory:
     trajectory = object.__new__(_Stored)
     # One update of the dict: the frozen dataclass' own way costs more than all the rest.
     trajectory.__dict__.update(packed=packed, step=step, entropy=entropy, loss_mask=mask_T, reward=reward, note=note)
+    return trajectory
+
+
+def unpack_later(header: bytes, size: int, read: Callable[[], bytes]) -> Trajectory:
+    """The trajectory of `size` packed bytes that `read` returns; called when an array, mask or note is needed."""
+    _, step, count, entropy, reward, _ = HEADER.unpack_from(header)
+    if size > HEADER.size + _BYTES_PER_TOKEN * count:
+        return unpack(read())
+    trajectory = object.__new__(_Stored)
+    trajectory.__dict__.update(read=read, step=step, entropy=entropy, loss_mask=None, reward=reward, note=None)
     return trajectory
 
 
@@ -102,3 +116,11 @@ def note_length(packed: bytes) -> int:
     """Bytes of the note."""
     count: int = HEADER.unpack_from(packed)[5]
     return count
+
+
+def key(packed: bytes) -> bytes:
+    """Trajectory.key."""
+    tokens_end = HEADER.size + 4 * length(packed)
+    if tokens_end > HEADER.size:
+        return packed[HEADER.size : tokens_end]
+    return packed[tokens_end : tokens_end + note_length(packed)]
