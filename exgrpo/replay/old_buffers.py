@@ -49,4 +49,4 @@ def _with_notes(saved: SavedPool, rows: Mapping[tuple[str, bytes], Any]) -> Iter
             yield serial, question, pack(serial, Trajectory.without_log_probs([], *other_fields, note))
         else:
             note = note_of(row["text"].decode(errors="surrogatepass"))
-            yield serial, question, pack(serial, Trajectory.view(old.tokens, old.log_probs, *other_fields, note))
+            yield serial, question, pack(serial, Trajectory(old.tokens, old.log_probs, *other_fields, note))
