@@ -66,6 +66,7 @@ class PoolFolder:
             saved.records(),
             saved.manifest["next_serial"],
             saved.manifest["counters"],
+            saved.replays,
         )
         self._on_disk = saved.on_disk
         return pool
