@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import loss_metrics
+from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
@@ -34,6 +34,7 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import checkpoints, optimizer_states
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 from exgrpo.on_verl.queue import Batch
@@ -81,6 +82,9 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         self.choice_metrics: dict[str, float] = {}
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.replay_seconds = 0.0
+        self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
+        missing = self.experience.exp_missing_log_probs
+        self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
     def _row(self, question: str) -> dict[str, Any]:
@@ -170,7 +174,7 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             return batch
         started = time.perf_counter()
         compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, rollout_log_probs=compare)
+        rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
         metrics.update(self._observe(batch, rows))
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
@@ -184,9 +188,11 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         """Let the pool observe the step's fresh rows; returns all metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         fresh = ops.fresh_rows(batch, rows)
-        groups = rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold)
+        groups = rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
         noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
-        observed = self.replay.observe(self.global_steps, groups, noted)
+        by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
+        effects = {name: by_uid[uid] for name, uid in self.replayed_questions.items() if uid in by_uid}
+        observed = self.replay.observe(self.global_steps, groups, noted, effects)
         return {f"experience/{name}": value for name, value in (noted | observed).items()}
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
