@@ -11,12 +11,14 @@ FUNCTIONS = {
     "transfer_queue:kv_batch_get": "keys partition_id select_fields",
     "transfer_queue:kv_batch_put": "keys partition_id fields tags data_parser",
     "transfer_queue:kv_clear": "keys partition_id",
+    "transfer_queue:kv_list": "partition_id",
     "verl.protocol:DataProto": "batch non_tensor_batch meta_info",
     "verl.trainer.constants_ppo:get_ppo_ray_runtime_env": "config",
     "verl.trainer.main_ppo:run_ppo": "config task_runner_class",
     "verl.trainer.ppo.core_algos:agg_loss": (
         "loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor"
     ),
+    "verl.trainer.ppo.core_algos:get_policy_loss_fn": "name",
     "verl.trainer.ppo.core_algos:register_policy_loss": "name",
     "verl.trainer.ppo.utils:need_critic": "config",
     "verl.trainer.ppo.utils:need_reference_policy": "config",
@@ -67,18 +69,21 @@ CLASSES: dict[str, dict[str, str]] = {
     },
     "verl.trainer.main_ppo:TaskRunnerV1": {},  # a Ray actor class: test_verl_contract.py looks underneath
     "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": {},
-    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer": {
         "_build_replay_buffer": "self",
         "_init_dataloader": "self",
         "_next_train_batch": "self num_prompts",
         "_fetch_one_gen_batch": "self",
         "_balance_batch": "self batch metrics logging_prefix keep_minibatch",
         "_compute_old_log_prob": "self batch metrics",
+        "_compute_advantage": "self batch metrics",
         "_update_actor": "self batch metrics",
         "_save_checkpoint": "self",
         "_load_checkpoint": "self",
         "on_step_end": "self",
     },
+    "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync": {},
+    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {},
     "verl.utils.dataset.rl_dataset:RLHFDataset": {"__getitem__": "self item"},
     "verl.utils.metric:AggregationType": {},
     "verl.workers.config:FSDPOptimizerConfig": {},
@@ -95,7 +100,7 @@ CLASSES: dict[str, dict[str, str]] = {
 ATTRIBUTES = {
     "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop": "rollout_config",
     "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "poll_interval",
-    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": (
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer": (
         "actor_rollout_wg config global_steps processor tokenizer total_training_steps train_dataloader "
         "train_dataloader_it train_dataset trainer_mode"
     ),
