@@ -164,7 +164,9 @@ class ExperienceReplay:
             "refused": float(sum(group.refused for group in groups)),
         }
         known = effects or {}
-        self.pool.replays.add([replace(row, step=step, effect=known.get(row.question, row.effect)) for row in self._replayed])
+        self.pool.replays.add(
+            [replace(row, step=step, effect=known.get(row.question, row.effect)) for row in self._replayed]
+        )
         self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
 
