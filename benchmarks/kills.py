@@ -2,7 +2,7 @@
 
     python benchmarks/kills.py [--runs 20] [--within_s 60] [--seed 0]
 
-Each run is the quickstart's program in an empty folder; it gets SIGINT, SIGTERM or SIGKILL, in turn, at a random moment.
+Each run is the quickstart's program in an empty folder; it gets SIGINT, SIGTERM or SIGKILL in turn, at a random moment.
 Ten seconds later there must be no process of it, nothing in its temporary folder, and no file of its in shared memory.
 A process is known by a variable in its environment, a file in shared memory by a process that has mapped it.
 """

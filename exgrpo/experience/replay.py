@@ -128,7 +128,7 @@ class ExperienceReplay:
             self.config.exp_min_ess,
         )
         odds = {question: self._odds.pop(question) for question in candidates if question in self._odds}
-        self._replayed = replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
+        self._replayed += replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
         return choice
 
     def observe(

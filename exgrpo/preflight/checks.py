@@ -39,7 +39,7 @@ def verify(config: DictConfig) -> None:
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     TrainerKeys.from_mapping(config.trainer)
     modes.require(config, _REQUIRED)
-    modes.verify_mode(config.trainer)
+    modes.verify_mode(config)
     _platform(config)
     _engine(config.actor_rollout_ref.actor)
     _packages(config)

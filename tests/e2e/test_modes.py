@@ -19,11 +19,20 @@ def prompts_of(run, step):
     return sessions
 
 
-@pytest.fixture(scope="module", params=["colocate_async"])
+# mode -> its overrides
+MODES = {
+    "colocate_async": [],
+    "separate_async": ["trainer.v1.separate_async.parameter_sync_step=2"],
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
 def killed_and_resumed(request, make_settings, tmp_path_factory):
     """The run until the kill, the checkpoint's state, and the run that goes on from it."""
     folder = tmp_path_factory.mktemp(request.param)
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(folder), f"trainer.v1.trainer_mode={request.param}"]
+    stack = {"stack=cpu": "stack=cpu_separate"} if request.param == "separate_async" else {}
+    settings = [stack.get(setting, setting) for setting in make_settings(folder)]
+    arguments = ["exgrpo.main_mix_ppo", *settings, f"trainer.v1.trainer_mode={request.param}", *MODES[request.param]]
     arguments += [f"trainer.total_training_steps={STEPS}", f"trainer.save_freq={SAVED}"]
     arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0"]
     first = Run(folder, arguments, "first")
