@@ -12,6 +12,7 @@ from exgrpo.experience import pool_metrics, rules
 from exgrpo.experience.bodies import Bodies, InMemory
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
+from exgrpo.experience.replay_log import Odds, ReplayLog
 from exgrpo.experience.snapshot import Snapshot
 from exgrpo.experience.store_counters import StoreCounters
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -35,6 +36,9 @@ class ExperiencePool:
 
     Five bounds hold after every call (config: experience_max_*). Above the bound per question, the eviction rule
     decides which trajectory is dropped first; above the bounds on the whole pool, the oldest recording is.
+
+    Attributes:
+        replays: what has been replayed so far, and why; saved with the pool.
     """
 
     def __init__(self, config: ExperienceConfig, bodies: Bodies | None = None) -> None:
@@ -64,6 +68,7 @@ class ExperiencePool:
         self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
         self._retires = rules.RETIREMENTS.load("trainer.exp_retirement", config.exp_retirement)
         self._history: list[dict[str, float]] = []
+        self.replays = ReplayLog()
 
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to one question's group of one step.
@@ -198,6 +203,22 @@ class ExperiencePool:
         buckets = {bucket: self._buckets.members(bucket) for bucket in self._config.eligible_buckets}
         return self._sampler.sample(buckets, count, rng, self._buckets.positions(exclude))
 
+    def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
+        """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""
+        eligible = self._config.eligible_buckets
+        if self._config.exp_sample_range != "all":
+            first = self._config.exp_sample_range == "first_half"
+            half = self._buckets.half(eligible, first=first, exclude=exclude)
+            room = {bucket: len(members) for bucket, members in half.items()}
+        else:
+            room = {bucket: len(self._buckets.members(bucket)) for bucket in eligible}
+            for bucket, positions in self._buckets.positions(exclude).items():
+                if bucket in room:
+                    room[bucket] -= len(positions)
+        probability = self._sampler.probabilities(room)
+        buckets = {question: self.bucket(question) for question in drawn}
+        return {name: Odds(bucket, probability[bucket], room[bucket], len(drawn)) for name, bucket in buckets.items()}
+
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording: views of the pool's memory that stay valid.
 
@@ -235,6 +256,7 @@ class ExperiencePool:
             tokens=self._store.tokens,
             counters=dataclasses.asdict(self._store.counters),
             records=self._store.records,
+            replays=self.replays,
         )
 
     @classmethod
@@ -247,6 +269,7 @@ class ExperiencePool:
         next_serial: int,
         counters: Mapping[str, int],
         bodies: Bodies | None = None,
+        replays: ReplayLog | None = None,
     ) -> ExperiencePool:
         """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
 
@@ -261,6 +284,7 @@ class ExperiencePool:
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
         pool._store.restore(records, next_serial, StoreCounters(**counters))
         pool._history = [dict(row) for row in history]
+        pool.replays = replays or ReplayLog()
         for question in tuple(pool._store.questions()):
             pool._store.trim(question)
         pool._forget(pool._store.shrink())

@@ -1,4 +1,4 @@
-"""A trajectory as one bytes object: 36 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
+"""A trajectory as one bytes object: 40 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.experience.graders import number_of, text_of
 from exgrpo.experience.trajectory import Trajectory
 
-HEADER = struct.Struct("=qIIddI")  # serial, step, tokens, entropy, reward, bytes of the note
+HEADER = struct.Struct("=qIIddII")  # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
 _ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
 
@@ -20,7 +21,8 @@ def pack(serial: int, trajectory: Trajectory) -> bytes:
     """One object instead of the dozen a Trajectory consists of."""
     tokens_T, mask = trajectory.tokens, trajectory.loss_mask
     note = b"" if trajectory.note is None else trajectory.note.encode()
-    header = HEADER.pack(serial, trajectory.step, tokens_T.size, trajectory.entropy, trajectory.reward, len(note))
+    numbers = (trajectory.entropy, trajectory.reward, len(note), number_of(trajectory.grader))
+    header = HEADER.pack(serial, trajectory.step, tokens_T.size, *numbers)
     mask_bits = b"" if mask is None else np.packbits(mask).tobytes()
     return b"".join((header, tokens_T.data, trajectory.log_probs.data, note, mask_bits))
 
@@ -34,14 +36,22 @@ def join(
     reward: float = 1.0,
     mask_bits: bytes = b"",
     note: bytes = b"",
+    grader: str | None = None,
 ) -> bytes:
     """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
-    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note))
+    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), number_of(grader))
     return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
 
 
 class _Stored(Trajectory):
     """A trajectory that makes its arrays when they are first used: most rules read a number of the header."""
+
+    @classmethod
+    def of(cls, **fields: Any) -> Trajectory:
+        """A trajectory with these fields, and `packed` or a function `read` that returns it."""
+        trajectory = object.__new__(cls)
+        trajectory.__dict__.update(fields)  # the frozen dataclass' own way costs more than all the rest
+        return trajectory
 
     def __getattr__(self, name: str) -> Any:  # called only for what is not there yet
         fields = self.__dict__
@@ -59,26 +69,23 @@ class _Stored(Trajectory):
 
 def unpack(packed: bytes) -> Trajectory:
     """A trajectory whose arrays are read-only views of `packed` and keep it alive."""
-    _, step, count, entropy, reward, note_bytes = HEADER.unpack_from(packed)
+    _, step, count, entropy, reward, note_bytes, grader = HEADER.unpack_from(packed)
     mask_T, note = None, None
     end = HEADER.size + _BYTES_PER_TOKEN * count
     if len(packed) > end:
         note = packed[end : end + note_bytes].decode() if note_bytes else None
         mask_T = _mask(packed, end + note_bytes, count)
-    trajectory = object.__new__(_Stored)
-    # One update of the dict: the frozen dataclass' own way costs more than all the rest.
-    trajectory.__dict__.update(packed=packed, step=step, entropy=entropy, loss_mask=mask_T, reward=reward, note=note)
-    return trajectory
+    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
+    return _Stored.of(packed=packed, loss_mask=mask_T, note=note, **numbers)
 
 
 def unpack_later(header: bytes, size: int, read: Callable[[], bytes]) -> Trajectory:
     """The trajectory of `size` packed bytes that `read` returns; called when an array, mask or note is needed."""
-    _, step, count, entropy, reward, _ = HEADER.unpack_from(header)
+    _, step, count, entropy, reward, _, grader = HEADER.unpack_from(header)
     if size > HEADER.size + _BYTES_PER_TOKEN * count:
         return unpack(read())
-    trajectory = object.__new__(_Stored)
-    trajectory.__dict__.update(read=read, step=step, entropy=entropy, loss_mask=None, reward=reward, note=None)
-    return trajectory
+    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
+    return _Stored.of(read=read, loss_mask=None, note=None, **numbers)
 
 
 def _mask(packed: bytes, offset: int, count: int) -> npt.NDArray[np.bool_] | None:

@@ -82,7 +82,7 @@ class TrajectoryStore:
 
     @property
     def disk_bytes(self) -> int:
-        """8 bytes per token and 36 per trajectory, plus masks and notes, if they are on a disk; otherwise 0."""
+        """8 bytes per token and 40 per trajectory, plus masks and notes, if they are on a disk; otherwise 0."""
         return self._bodies.disk_bytes
 
     def serials(self) -> npt.NDArray[np.int64]:

@@ -68,6 +68,7 @@ class PoolFolder:
             saved.manifest["next_serial"],
             saved.manifest["counters"],
             bodies_of(config),
+            saved.replays,
         )
         self._on_disk = saved.on_disk
         return pool

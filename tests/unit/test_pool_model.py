@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from exgrpo.experience import packing
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -87,7 +88,7 @@ class PoolMachine(RuleBasedStateMachine):
         bodies = sum(8 * (1 + record[1] % 3) for record in self.records)
         memory, disk = bodies + 200 * len(self.records), 0
         if self.config.experience_disk is not None:
-            memory, disk = 220 * len(self.records), bodies + 36 * len(self.records)
+            memory, disk = 220 * len(self.records), bodies + packing.HEADER.size * len(self.records)
         return memory <= self.config.experience_max_bytes and disk <= self.config.experience_max_disk_bytes
 
     def forget_emptied(self):
