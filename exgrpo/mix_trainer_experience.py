@@ -27,15 +27,17 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import loss_metrics
+from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
+from exgrpo.experience.replay_log import Effect
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
@@ -81,13 +83,18 @@ class ExperienceMixin(CheckpointedReplay):
         self.prompts = PromptsOut()
         self.mixed = False  # whether mixing had begun when the batch was drawn
         self.choice_metrics: dict[str, float] = {}
+        self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
         self.groups: list[RolloutGroup] = []  # of the step so far
+        self.effects: dict[str, Effect] = {}  # of the step so far, by question
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
             self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
         self.replay_seconds = 0.0
+        self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
+        missing = self.experience.exp_missing_log_probs
+        self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
     def _row(self, question: str) -> dict[str, Any]:
@@ -148,6 +155,7 @@ class ExperienceMixin(CheckpointedReplay):
         siblings = ops.first_siblings(batch, asked)
         # a question may have left the pool since it was drawn: its group stays one row short
         uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
+        self.replayed_uids = uid_of
         prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
         scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
         choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
@@ -170,7 +178,7 @@ class ExperienceMixin(CheckpointedReplay):
             return batch
         started = time.perf_counter()
         compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, rollout_log_probs=compare)
+        rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
         ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
         metrics.update({f"experience/{name}": value for name, value in ours.items()})
         if compare:
@@ -200,14 +208,17 @@ class ExperienceMixin(CheckpointedReplay):
         """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         fresh = ops.fresh_rows(batch, rows)
-        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold)
+        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
         noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
+        by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
+        self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
         if self.local_trigger_step + 1 < self.parameter_sync_step:
             return noted  # the step has further updates
         if self.group_filter is not None:
             self.groups += self.group_filter.take()
-        groups, self.groups = self.groups, []
-        return noted | self.replay.observe(self.global_steps, groups, noted)
+        groups, effects = self.groups, self.effects
+        self.groups, self.effects = [], {}
+        return noted | self.replay.observe(self.global_steps, groups, noted, effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""

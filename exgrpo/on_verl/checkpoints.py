@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
+from exgrpo.saved.disk_bodies import bodies_of
 from exgrpo.saved.pool_files import DamagedPool, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -109,8 +111,9 @@ def open_experience(
         resumed = resume_latest(Path(trainer.default_local_dir), load)
         if resumed is not None:
             return resumed
-    pool = None
-    if config.experience_import is not None:
+    if config.experience_import is None:
+        pool = ExperiencePool(config, bodies_of(config))
+    else:
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
         pool = pool_folder.load(config.experience_import, config, 0, compared)
     return OpenedExperience(0, ExperienceReplay(config, questions, pool), pool_folder, {})

@@ -70,10 +70,15 @@ def inject(batch: Batch, siblings: Mapping[str, Sibling], chosen: Mapping[str, T
     )
 
 
-def scored_rows(batch: Batch, rollout_log_probs: bool) -> TensorDict:
-    """The fields of a step's rows that replay needs after the log-prob pass, in one read."""
+def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False) -> TensorDict:
+    """The fields of a step's rows that replay needs after the log-prob pass, in one read.
+
+    Args:
+        rules: also what the reward function says of each row besides its score.
+    """
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
     fields += ["rollout_log_probs"] if rollout_log_probs else []
+    fields += ["extra_fields"] if rules else []
     return queue.read(batch.keys, batch.partition_id, fields)
 
 
@@ -85,6 +90,7 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     log_probs = rows["old_log_probs"].unbind()
     entropies = rows["entropy"].unbind()
     masks = rows["response_mask"].unbind()
+    extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(batch.keys)
     return [
         FreshRow(
             uid=split_key(batch.keys[i])[0],
@@ -94,9 +100,16 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
             log_probs=log_probs[i].float().numpy(),
             entropies=entropies[i].float().numpy(),
             loss_mask=masks[i].numpy(),
+            rule=_rule(extras[i]),
         )
         for i in fresh_positions(batch)
     ]
+
+
+def _rule(extra: Any) -> str:
+    """The rule that the reward function names in its result; empty if it names none."""
+    info = extra.get("reward_extra_info") if isinstance(extra, Mapping) else None
+    return str((info or {}).get("rule") or "")
 
 
 def fresh_positions(batch: Batch) -> list[int]:
@@ -126,6 +139,15 @@ def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory
         if trajectory.has_log_probs
     ]
     return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
+
+
+def current_log_probs(
+    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """uid -> log-probs of its replayed row under the current policy, [T], before any update."""
+    current = rows["old_log_probs"].unbind()
+    positions = _replayed_rows(batch, replayed)
+    return {split_key(batch.keys[i])[0]: current[i].float().numpy() for i in positions}
 
 
 def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], missing: str) -> None:

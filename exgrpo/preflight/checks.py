@@ -21,6 +21,7 @@ from exgrpo.preflight import modes
 from exgrpo.preflight.absolute_paths import make_absolute
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
+from exgrpo.saved import disk_bodies
 from exgrpo.saved.pool_files import MANIFEST, DamagedPool, read_manifest
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
@@ -51,6 +52,7 @@ def verify(config: DictConfig) -> None:
         _rotation(config.trainer)
         _text_alone(config)
         _loss(config.actor_rollout_ref.actor)
+        disk_bodies.check(experience)
         _data_and_checkpoint(config)
     verify_prompts(config)
     _attention(config)

@@ -13,6 +13,7 @@ FUNCTIONS = {
     "transfer_queue:kv_clear": "keys partition_id",
     "transfer_queue:kv_list": "partition_id",
     "verl.protocol:DataProto": "batch non_tensor_batch meta_info",
+    "verl.trainer.constants_ppo:get_ppo_ray_runtime_env": "config",
     "verl.trainer.main_ppo:run_ppo": "config task_runner_class",
     "verl.trainer.ppo.core_algos:agg_loss": (
         "loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor"
