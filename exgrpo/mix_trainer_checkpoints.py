@@ -32,6 +32,7 @@ class CheckpointedReplay(PPOTrainer):
     verl_mode: str
     experience: ExperienceConfig
     prompts: PromptsOut
+    total_training_steps: int  # verl's; it is not typed
     row_of_question: dict[str, int]
 
     @property
@@ -96,3 +97,12 @@ class CheckpointedReplay(PPOTrainer):
         super()._save_checkpoint()
         if keep := self.config.trainer.max_optim_to_keep:
             optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
+
+    def on_step_end(self) -> None:
+        """verl's weight update; if all questions are retired, the run ends with this step and saves it."""
+        if self.experience.experience and self.replay.exhausted and self.global_steps < self.total_training_steps:
+            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
+            if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
+                self._save_checkpoint()
+            self.total_training_steps = self.global_steps
+        super().on_step_end()

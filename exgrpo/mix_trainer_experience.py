@@ -14,7 +14,6 @@ One step, by the methods below:
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
@@ -45,8 +44,6 @@ from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
 
-logger = logging.getLogger(__name__)
-
 
 class ExperienceMixin(CheckpointedReplay):
     """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
@@ -55,7 +52,6 @@ class ExperienceMixin(CheckpointedReplay):
     """
 
     train_dataloader_it: Any  # verl's; it is not typed
-    total_training_steps: int
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
@@ -225,17 +221,6 @@ class ExperienceMixin(CheckpointedReplay):
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
         return batch
-
-    # -- 4. checkpoints: the base class; and the end ------------------------------------------------------------------
-
-    def on_step_end(self) -> None:
-        """verl's weight update; if all questions are retired, the run ends with this step and saves it."""
-        if self.experience.experience and self.replay.exhausted and self.global_steps < self.total_training_steps:
-            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
-            if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
-                self._save_checkpoint()
-            self.total_training_steps = self.global_steps
-        super().on_step_end()
 
 
 @register_trainer("exgrpo")

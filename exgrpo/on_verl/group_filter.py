@@ -29,6 +29,7 @@ class GroupFilter:
     def __init__(self, buffer: ReplayBuffer, prompts: PromptsOut, threshold: float) -> None:
         self._buffer, self._prompts, self._threshold = buffer, prompts, threshold
         self._filtered_keys, self._clear_groups = buffer._dapo_filtered_keys, buffer._clear_groups
+        self._filtered: set[str] = set()  # uids, by the latest classification
         self._observed: list[RolloutGroup] = []
         buffer._dapo_filtered_keys = self._without_replayed
         buffer._clear_groups = self._observe_and_clear
@@ -43,11 +44,11 @@ class GroupFilter:
         uids, counts = self._filtered_keys(partition)
         shared = self._buffer._dapo_classification_cache[partition]
         kept = {uid for uid in uids if self._prompts.is_replayed(uid) and shared[uid] <= self._threshold}
-        return uids - kept, counts - Counter(shared[uid] for uid in kept)
+        self._filtered = uids - kept
+        return self._filtered, counts - Counter(shared[uid] for uid in kept)
 
     def _observe_and_clear(self, partition: str, uids: set[str]) -> None:
-        shared = self._buffer._dapo_classification_cache[partition]
-        filtered = {uid for uid in uids if shared.get(uid) is not None}
+        filtered = uids & self._filtered  # not those that are stale, failed or too many
         keys = [key for key in self._buffer.partitions[partition] if split_key(key)[0] in filtered]
         if keys:
             self._observed += self._groups(keys, partition)

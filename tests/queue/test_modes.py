@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from queue_rows import group, put, trajectory
 from queue_trainer import CONFIG, STEP, K, make_trainer
 
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
@@ -100,18 +100,22 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
     batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
     asked = trainer.agent_loop_manager.asked
     trained = {asked[uid] for uid in queue_uids(batch)}
-    assert len(trained) == 4 and ("q0" in trained) == kept and not trained & {"q1", "q2"}
-    observed = {found.question: (found.size, found.replayed, found.solved) for found in group_filter.take()}
+    assert len(trained) == 4 and not trained & {"q1", "q2"} and (kept or "q0" not in trained)
+    if kept and trainer.asynchronous:  # the synchronous buffer discards what its refills bring too much of
+        assert "q0" in trained
+    groups = group_filter.take()
+    observed = {}
+    for found in groups:  # asynchronously q0 may be drawn again, as a fresh question
+        observed.setdefault(found.question, (found.size, found.replayed, found.solved))
     assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
-    assert metrics["training/filter_groups/evicted_samples"] == len(observed) and not group_filter.take()
-    counts = metrics["_dapo_filtered_reward_counts"]
-    assert counts == {0.0: 1, 1.0: len(observed) - 1}
+    assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not group_filter.take()
+    assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
 
 
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
     trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
     group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
-    trainer.replay.pool.observe(RolloutGroup("q1", K, (Trajectory([1], [-1.0], step=1),)))
+    trainer.replay.pool.file("q1", 0, Trajectory([1], [-1.0], step=1))  # not drawn, since nobody solved it of late
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
     trainer._add_batch_to_generate()
     trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
