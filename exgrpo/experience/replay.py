@@ -77,12 +77,14 @@ class ExperienceReplay:
         self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
         self._replayed: list[Replayed] = []  # of the step that is under way
 
-    def draw(self, step: int, size: int, next_question: NextQuestion) -> Draw:
+    def draw(self, step: int, size: int, next_question: NextQuestion, in_flight: Collection[str] | None = None) -> Draw:
         """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
 
         A second draw in the same step, such as for groups that failed, returns fresh questions only.
 
         Args:
+            in_flight: for asynchronous generation: the questions of all earlier draws that have not been observed yet.
+                None of them is drawn, and each draw has its share of replayed questions.
             next_question: returns the data set's next question and whether it begins a new epoch; a question that
                 cannot be used in this step is used in the next.
 
@@ -90,13 +92,13 @@ class ExperienceReplay:
             RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
-        if self._step != step:
-            self._step, self._drawn, self._mixed = step, [], self.mixing
+        if self._step != step or in_flight is not None:
+            self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             if self.mixing:
                 count = int(self.config.experience_ratio * size)
-                barred = frozenset(self._fresh.deferred)
+                barred = frozenset([*self._fresh.deferred, *self._drawn])
                 replayed = self.pool.choose(count, self.rng, exclude=barred)
-                self._odds = self.pool.odds(replayed, barred)
+                self._odds |= self.pool.odds(replayed, barred)
         drawn = frozenset([*replayed, *self._drawn])
         missing = size - len(replayed)
         left = len(self._questions) - len(drawn)
@@ -125,7 +127,8 @@ class ExperienceReplay:
             self.config.exp_max_candidates,
             self.config.exp_min_ess,
         )
-        self._replayed = replayed_rows(self._step, choice.trajectories, candidates, choice.compared, self._odds)
+        odds = {question: self._odds.pop(question) for question in candidates if question in self._odds}
+        self._replayed += replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
         return choice
 
     def observe(
@@ -161,7 +164,9 @@ class ExperienceReplay:
             "refused": float(sum(group.refused for group in groups)),
         }
         known = effects or {}
-        self.pool.replays.add([replace(row, effect=known.get(row.question, row.effect)) for row in self._replayed])
+        self.pool.replays.add(
+            [replace(row, step=step, effect=known.get(row.question, row.effect)) for row in self._replayed]
+        )
         self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
 

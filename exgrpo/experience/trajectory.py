@@ -88,32 +88,6 @@ class Trajectory:
         object.__setattr__(trajectory, "log_probs", blank_T)
         return trajectory
 
-    @classmethod
-    def view(
-        cls,
-        tokens_T: npt.NDArray[np.int32],
-        log_probs_T: npt.NDArray[np.float32],
-        step: int,
-        entropy: float,
-        loss_mask: npt.NDArray[np.bool_] | None,
-        reward: float,
-        note: str | None,
-        grader: str | None = None,
-    ) -> Trajectory:
-        """A trajectory over read-only arrays that are already validated; they are neither checked nor copied."""
-        trajectory = object.__new__(cls)
-        trajectory.__dict__.update(
-            tokens=tokens_T,
-            log_probs=log_probs_T,
-            step=step,
-            entropy=entropy,
-            loss_mask=loss_mask,
-            reward=reward,
-            note=note,
-            grader=grader,
-        )
-        return trajectory
-
     def __len__(self) -> int:
         return self.tokens.size
 

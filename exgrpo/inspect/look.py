@@ -19,7 +19,8 @@ from exgrpo.inspect.questions import Question, read_questions
 from exgrpo.inspect.summary import look_through, question_lines, summary
 from exgrpo.inspect.text import Decoder, load_tokenizer
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
-from exgrpo.saved.exchange import Row, replaced, to_row, write_rows
+from exgrpo.saved.durable import replaced
+from exgrpo.saved.exchange import Row, to_row, write_rows
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 
 

@@ -16,7 +16,7 @@ from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
 from exgrpo.judged_by import JudgedBy, our_version
 from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
-from exgrpo.saved.exchange import replaced
+from exgrpo.saved.durable import replaced
 from exgrpo.saved.pool_files import SavedPool
 
 SHOWN = 20  # rows on the terminal

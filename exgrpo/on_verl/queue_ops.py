@@ -6,7 +6,7 @@ an argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,11 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
+from exgrpo.on_verl.phase import corrected
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import FreshRow, replayed_row, replayed_tag, split_key
+
+PHASE = "rollout_is_weights"  # verl's field that carries exgrpo.on_verl.phase to the loss
 
 
 def in_order(batch: Batch) -> Batch:
@@ -114,6 +117,12 @@ def fresh_positions(batch: Batch) -> list[int]:
     return [i for i, tag in enumerate(batch.tags) if not tag.get("is_replayed") and not tag.get("is_padding")]
 
 
+def staleness(batch: Batch, step: int) -> dict[str, float]:
+    """By how many updates the weights that finished a fresh rollout are older than this step's: mean and maximum."""
+    ages = [step - 1 - batch.tags[i]["max_global_steps"] for i in fresh_positions(batch)] or [0]
+    return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
+
+
 def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
     """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote the replayed ones."""
     padded = rows.select("responses", "response_mask", "rollout_log_probs", "old_log_probs").to_padded_tensor()
@@ -155,9 +164,15 @@ def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], mis
     if not overwritten:
         return
     recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in overwritten.values()]
-    nested = torch.nested.as_nested_tensor(recorded, layout=torch.jagged)
-    fields = TensorDict({"old_log_probs": nested}, len(overwritten))
-    queue.write([batch.keys[i] for i in overwritten], batch.partition_id, fields)
+    _put(batch, overwritten, "old_log_probs", recorded)
+
+
+def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> None:
+    """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as they are."""
+    rows = _replayed_rows(batch, replayed)
+    if rows:
+        old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])["old_log_probs"]
+        _put(batch, rows, "rollout_log_probs", old.unbind())
 
 
 def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> Batch:
@@ -166,9 +181,23 @@ def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> 
     for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True):
         code = replayed if tag.get("is_replayed") else fresh
         codes.append(torch.full((len(mask),), code, dtype=torch.float32))
-    nested = torch.nested.as_nested_tensor(codes, layout=torch.jagged)
-    fields = TensorDict({"rollout_is_weights": nested}, len(codes))
-    return queue.write(batch.keys, batch.partition_id, fields)
+    return _put(batch, range(len(batch)), PHASE, codes)
+
+
+def add_correction(batch: Batch, fresh: float, replayed: float) -> Batch:
+    """Rollout correction has put its weights into the channel of the phase: both in one code."""
+    weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
+    codes = [
+        corrected(torch.full_like(weight, replayed if tag.get("is_replayed") else fresh), weight)
+        for weight, tag in zip(weights, batch.tags, strict=True)
+    ]
+    return _put(batch, range(len(batch)), PHASE, codes)
+
+
+def _put(batch: Batch, positions: Iterable[int], field: str, values: Sequence[torch.Tensor]) -> Batch:
+    nested = torch.nested.as_nested_tensor(list(values), layout=torch.jagged)
+    keys = [batch.keys[i] for i in positions]
+    return queue.write(keys, batch.partition_id, TensorDict({field: nested}, len(values)))
 
 
 def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:

@@ -16,11 +16,9 @@ response      the decoded tokens, for reading; an import uses it only for rows w
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,21 +56,8 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
 
     Rows are consumed in batches. After an OSError the previous file is unchanged.
     """
-    with replaced(path) as temporary:
+    with durable.replaced(path) as temporary:
         return _write_parquet(temporary, rows) if path.suffix == ".parquet" else _write_jsonl(temporary, rows)
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        durable.sync(temporary)
-        os.replace(temporary, path)
-        durable.sync(path.absolute().parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
