@@ -2,7 +2,7 @@
 
     python benchmarks/kills.py [--runs 20] [--within_s 60] [--seed 0]
 
-Each run is the quickstart's program in an empty folder; it gets SIGINT, SIGTERM or SIGKILL, in turn, at a random moment.
+Each run is the quickstart's program in an empty folder; it gets SIGINT, SIGTERM or SIGKILL in turn, at a random moment.
 Ten seconds later there must be no process of it, nothing in its temporary folder, and no file of its in shared memory.
 A process is known by a variable in its environment, a file in shared memory by a process that has mapped it.
 """
@@ -90,9 +90,17 @@ def marked(mark: str) -> list[int]:
 
 def remains(mark: str, temporary: Path, shared: set[str]) -> list[str]:
     """Processes, temporary files and shared memory that are there."""
-    processes = [f"process {pid}" for pid in marked(mark)]
+    processes = [f"process {pid} {called(pid)}" for pid in marked(mark)]
     files = [str(path) for path in temporary.iterdir()]
     return processes + files + sorted(name for name in shared if os.path.exists(name))
+
+
+def called(pid: int) -> str:
+    """The command of a process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+    except OSError:
+        return "that has just ended"
 
 
 def how_far(output: Path) -> str:
