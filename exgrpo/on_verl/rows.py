@@ -14,6 +14,7 @@ import torch
 from verl.utils.model import compute_position_id_with_mask
 
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.judged_by import JudgedBy
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class FreshRow:
         uid, question: ids of its prompt and its question.
         reward: the sum of its token rewards.
         tokens, log_probs, entropies, loss_mask: [T], as sampled; natural log; nats; true at the policy's own tokens.
+        rule: that accepted its answer; empty if the reward function does not say.
     """
 
     uid: str
@@ -87,17 +89,24 @@ class FreshRow:
     log_probs: npt.NDArray[Any]
     entropies: npt.NDArray[Any]
     loss_mask: npt.NDArray[Any]
+    rule: str = ""
 
-    def trajectory(self, step: int, vocab_size: int) -> Trajectory:
+    def trajectory(self, step: int, vocab_size: int, judge: JudgedBy | None = None) -> Trajectory:
         """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the reward is above 1."""
         entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
-        trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward)
+        judged = None if judge is None else str(judge.by(self.rule))
+        trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, judged)
         trajectory.check_vocabulary(vocab_size)
         return trajectory
 
 
 def rollout_groups(
-    rows: Sequence[FreshRow], replayed: Collection[str], step: int, vocab_size: int, threshold: float
+    rows: Sequence[FreshRow],
+    replayed: Collection[str],
+    step: int,
+    vocab_size: int,
+    threshold: float,
+    judge: JudgedBy | None = None,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
 
@@ -108,6 +117,7 @@ def rollout_groups(
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         threshold: a reward above it is a success.
+        judge: who judged the rows; None if that is unknown.
     """
     rows_of: dict[str, list[FreshRow]] = {}
     for row in rows:
@@ -118,7 +128,7 @@ def rollout_groups(
         successes = []
         for row in solved:
             try:
-                successes.append(row.trajectory(step, vocab_size))
+                successes.append(row.trajectory(step, vocab_size, judge))
             except ValueError as error:
                 logger.warning("step %d, question %s: a success is not stored: %s", step, row.question, error)
         refused = len(solved) - len(successes)

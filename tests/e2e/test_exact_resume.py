@@ -1,4 +1,7 @@
-"""A run that was killed and resumed is, to the last bit, the run that never stopped: draws, pool, weights, metrics."""
+"""A run that was killed and resumed is, to the last bit, the run that never stopped: draws, pool, weights, metrics.
+
+Its pool is on a disk; that such a pool decides as one in memory is shown in tests/unit/test_disk_bodies.py.
+"""
 
 import filecmp
 import json
@@ -22,7 +25,8 @@ MEASURES_TIME = ("timing", "perf/", "seconds", "throughput", "training/rollout_a
 def arguments(make_settings, tmp_path_factory):
     def of(folder):
         steps = [f"trainer.total_training_steps={STEPS}", "trainer.save_freq=5", "trainer.max_optim_to_keep=2"]
-        return ["exgrpo.main_mix_ppo", *make_settings(folder), *steps, *FEW, *EXACT]
+        disk = [f"trainer.experience_disk={folder}/disk", "trainer.experience_max_disk_bytes=1000000"]
+        return ["exgrpo.main_mix_ppo", *make_settings(folder), *steps, *disk, *FEW, *EXACT]
 
     return of
 
@@ -70,6 +74,7 @@ def test_five_steps_a_kill_and_seven_are_twelve(unbroken, killed_twice):
     assert states == {"global_step_10", f"global_step_{STEPS}"}  # step 5, where it went on, has lost them since
     weights = [torch.load(next(path.glob("actor/model_*.pt")), weights_only=False) for path in (theirs, ours)]
     assert all(torch.equal(plain(weights[0][name]), plain(weights[1][name])) for name in weights[0])
+    assert not list((second.folder / "disk").iterdir())
     print(f"killed after steps 5 and 8: {len(names)} pool files and {len(weights[0])} weights are equal")
 
 

@@ -55,7 +55,7 @@ class Trainer:
         class Node(dict):
             resume_mode, default_local_dir = "auto", str(root)
 
-        self.step, self.replay, self.disk = checkpoints.open_experience(Node(), CONFIG, IDENTITY, QUESTIONS)
+        self.step, self.replay, self.disk, _ = checkpoints.open_experience(Node(), CONFIG, IDENTITY, QUESTIONS)
         if self.step:
             weights = (checkpoints.step_folder(root, self.step) / "actor" / "weights").read_text()
             assert weights == str(self.step), f"pool of step {self.step} with weights of step {weights}"
