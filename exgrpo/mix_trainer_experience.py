@@ -43,7 +43,7 @@ from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import rollout_groups, split_key
+from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +145,7 @@ class ExperienceMixin(CheckpointedReplay):
         if not self.experience.experience:
             return super()._balance_batch(batch, metrics, **kwargs)
         started = time.perf_counter()
+        refuse_several_outputs(batch.keys)
         batch = ops.in_order(batch)
         taken = self.prompts.take({split_key(key)[0] for key in batch.keys})
         if not self.asynchronous:

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 OURS = "exgrpo"  # the synchronous trainer and the policy loss
+SINGLE_TURN = "single_turn_agent"  # verl's default agent loop
 # verl's name of a mode (or exgrpo, the same as sync) -> the name of our trainer for it
 TRAINERS = {
     "exgrpo": "exgrpo",
@@ -30,7 +31,7 @@ FRESH_LOSSES = (
 # key, the required value, why; checked with replay only
 REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
-    ("actor_rollout_ref.rollout.multi_turn.enable", False, "a trajectory is one response"),
+    ("actor_rollout_ref.rollout.multi_turn.enable", False, "turns with tools were not seen yet"),
     ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
     ("distillation.enabled", False, "replayed rows have no teacher"),
     ("actor_rollout_ref.actor.checkpoint.async_save", False, "verl then marks no checkpoint as the latest"),
@@ -48,6 +49,11 @@ def verify_mode(config: DictConfig) -> None:
         raise ValueError(
             f"trainer.rollout_seeded=True: must be False with trainer.v1.trainer_mode={mode}, where a rollout that is "
             "interrupted goes on under other weights"
+        )
+    if trainer.rollout_seeded and (loop := config.actor_rollout_ref.rollout.agent.default_agent_loop) != SINGLE_TURN:
+        raise ValueError(
+            f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}: must be {SINGLE_TURN} with "
+            "trainer.rollout_seeded=True, which has seeds for single turns only"
         )
     if mode == "separate_async":
         _separate(config)

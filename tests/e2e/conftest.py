@@ -77,6 +77,11 @@ class Run:
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
         return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
 
+    def scores(self, step):
+        """key -> reward of a step's rollouts."""
+        rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
+        return {row["uid"]: round(row["score"], 4) for row in rows}
+
 
 @pytest.fixture(scope="session")
 def questions(tmp_path_factory):

@@ -22,7 +22,7 @@ SEPARATE = [
 REFUSED = {
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
-    "actor_rollout_ref.rollout.multi_turn.enable=True": "multi_turn.enable=True: must be False",
+    "actor_rollout_ref.rollout.multi_turn.enable=True": "multi_turn.enable=True: must be False; turns with tools",
     "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",
     "distillation.enabled=True": "distillation.enabled=True: must be False",
     "actor_rollout_ref.actor.checkpoint.async_save=True": "async_save=True: must be False",
@@ -45,6 +45,10 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
     [
         (["trainer.v1.trainer_mode=other"], "trainer_mode=other: must be one of exgrpo, sync, colocate_async, "),
         (["trainer.v1.trainer_mode=colocate_async", "trainer.rollout_seeded=True"], "rollout_seeded=True: must be"),
+        (
+            ["actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent", "trainer.rollout_seeded=True"],
+            "agent.default_agent_loop=tool_agent: must be single_turn_agent with trainer.rollout_seeded=True",
+        ),
         ([*SEPARATE[:-1]], "checkpoint_engine.backend=naive: must be nccl or another channel between GPUs with"),
         ([*SEPARATE, "actor_rollout_ref.rollout.nnodes=0"], "actor_rollout_ref.rollout.nnodes=0: must be 1 or more"),
         ([*SEPARATE, "actor_rollout_ref.rollout.n_gpus_per_node=0"], "n_gpus_per_node=0: must be 1 or more"),
