@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
 from exgrpo.experience.choice import View
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.loss_settings import LossSettings
 
 QUICKSTART = Path(__file__).resolve().parent / "quickstart"
@@ -36,46 +37,70 @@ REFUSED = {
 
 
 class Rows(NamedTuple):
-    """A step: what was asked, generated and rewarded, row by row; question -> the trajectory that joins its group."""
+    """A step: what was asked, generated and rewarded, row by row; question -> the trajectory that joins its group;
+    and past groups, for which nothing was generated."""
 
     asked: Sequence[str]
     rollouts: Sequence[Trajectory]
     rewards: Sequence[float]
     past: Mapping[str, Trajectory]
+    stored: Sequence[StoredGroup] = ()
 
 
 @dataclass(frozen=True)
 class Task:
-    """Questions, each a prompt, and the verifiable reward of a response to one: 0 or 1."""
+    """Questions, each a prompt, and the verifiable reward of a response to one: 0 or 1.
+
+    Attributes:
+        later: questions that are asked instead of `train` after a third of the run; none: `train` all along.
+    """
 
     train: Sequence[str]
     test: Sequence[str]
     reward: Callable[[str, str], float]
+    later: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Settings of the loop itself: questions a step, rollouts a question."""
+    """Settings of the loop itself: questions a step, rollouts a question.
+
+    Attributes:
+        updates: a step's batch is dealt to so many updates, whole groups to each.
+        reuse: epochs over a step's batch.
+        tokens: the run ends with the step that generates the last of so many tokens, instead of after `steps`, and is
+            tested `tests` times, evenly in tokens, instead of each `test_every` steps; 0: by steps.
+    """
 
     steps: int = 60
     questions: int = 16
     rollout_n: int = 8
     lr: float = 1e-4
+    updates: int = 1
+    reuse: int = 1
     test_every: int = 10
+    tokens: int = 0
+    tests: int = 10
     seed: int = 0
 
 
 def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
     """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
-    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items()])
+    stored = [(group.question, rollout) for group in rows.stored for rollout in group.rollouts]
+    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items(), *stored])
     batch = {
         "log_prob": now.log_prob,
         "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
         "response_mask": now.mask,
-        "group": [*rows.asked, *rows.past],
+        "group": [
+            *rows.asked,
+            *rows.past,
+            *((group.step, group.question) for group in rows.stored for _ in group.rollouts),
+        ],
         "is_replayed": torch.arange(len(now.log_prob)) >= len(rows.rollouts),
     }
-    rewards = torch.tensor([*rows.rewards, *(trajectory.reward for trajectory in rows.past.values())])
+    past = [*(trajectory.reward for trajectory in rows.past.values()), *(rollout.reward for _, rollout in stored)]
+    rewards = torch.tensor([*rows.rewards, *past])
     return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
 
 
@@ -86,15 +111,23 @@ def train(
     loss: LossSettings,
     loop: Loop,
     objective: Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tensor, Any]] = objective,
+    test: Callable[[Policy, Task], float | Mapping[str, float]] | None = None,
 ) -> Iterator[dict[str, float]]:
-    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any."""
+    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any.
+
+    Args:
+        test: of the policy, one number or several by name; default: the accuracy of one answer a test question.
+    """
     torch.manual_seed(loop.seed)
     rng = np.random.default_rng(loop.seed)
-    replay = ExperienceReplay(experience, task.train, rng=rng)
+    known = [*task.train, *task.later]
+    replay = ExperienceReplay(experience, known, rng=rng)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
-    questions, generated = epochs(task.train, rng), 0
-    yield {"step": 0, "generated": 0, "test": accuracy(policy, task, task.test)}
-    for step in range(1, loop.steps + 1):
+    progress = Progress(loop)
+    questions = deal(task, rng, progress)
+    yield {"step": 0, "generated": 0, **tested(policy, task, test)}
+    while not progress.over:
+        step = progress.step + 1
         # 1. Questions: of medium difficulty from the pool, the others fresh. K - 1 rollouts where one is replayed.
         drawn = replay.draw(step, loop.questions, lambda: next(questions))
         asked = [question for question in drawn.replayed for _ in range(loop.rollout_n - 1)]
@@ -102,42 +135,113 @@ def train(
         rollouts = policy.sample(asked, step)
         rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
 
-        # 2. Trajectories: of each replayed question the one with the lowest entropy under the current policy.
-        choice = replay.choose(replay.candidates(drawn.replayed), policy.views)
+        # 2. Trajectories: of each replayed question the one with the lowest entropy under the current policy; and, as
+        # the keys have it, whole past groups, and a past success where all that is fresh has failed.
+        joined = [*drawn.replayed, *replay.rescuable(failed(asked, rewards, drawn.fresh, experience))]
+        choice = replay.choose(replay.candidates(joined), policy.views)
+        stored = replay.admit(drawn.stored, policy.views)
 
         # 3. The pool observes what is fresh, once enough is solved (delayed start).
-        rows = Rows(asked, rollouts, rewards, choice.trajectories)
-        report = replay.observe(step, groups_of(rows, experience.exp_success_threshold), choice.metrics(step))
+        rows = Rows(asked, rollouts, rewards, choice.trajectories, stored)
+        noted = choice.metrics(step)
+        report = replay.observe(step, groups_of(rows, experience.exp_success_threshold, drawn.replayed), noted)
 
         # 4. One update on groups of one replayed and K - 1 fresh rollouts.
-        value, metrics = objective(policy, rows, replay, loss)
-        optimizer.zero_grad()
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        optimizer.step()
+        for part in parts(rows, loop):
+            value, metrics = objective(policy, part, replay, loss)
+            optimizer.zero_grad()
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+            optimizer.step()
 
-        generated += sum(map(len, rollouts))
-        tested = step % loop.test_every == 0 or step == loop.steps
+        due = progress.advance(sum(map(len, rollouts)))
         yield {
             "step": step,
-            "generated": generated,
+            "generated": progress.generated,
+            "asked": len(set(asked)),
             "fresh_score": float(np.mean(rewards)),
-            "replayed": len(choice.trajectories),
-            "replay_age": choice.metrics(step)["replay_age"],
+            "entropy": float(np.mean([rollout.entropy for rollout in rollouts])),
+            "replayed": len(choice.trajectories) + len(stored),
+            "replay_age": float(np.mean([step - group.step for group in stored])) if stored else noted["replay_age"],
             "ratio_mean": float(metrics["replayed_ratio_mean"]),
             "pool_trajectories": report["pool_trajectories"],
             "retired_questions": report["retired_questions"],
-            **({"test": accuracy(policy, task, task.test)} if tested else {}),
+            **(tested(policy, task, test) if due else {}),
         }
 
 
-def groups_of(rows: Rows, threshold: float) -> list[RolloutGroup]:
+class Progress:
+    """How far a run is, in steps and generated tokens, and when it is tested."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop, self.step, self.generated = loop, 0, 0
+
+    @property
+    def share(self) -> float:
+        """Of the run that is done."""
+        return self.generated / self._loop.tokens if self._loop.tokens else self.step / self._loop.steps
+
+    @property
+    def over(self) -> bool:
+        return self.share >= 1
+
+    def advance(self, tokens: int) -> bool:
+        """A step is done; returns whether a test is due."""
+        loop, before = self._loop, self.share
+        self.step, self.generated = self.step + 1, self.generated + tokens
+        if loop.tokens:
+            return self.over or int(self.share * loop.tests) > int(before * loop.tests)
+        return self.step % loop.test_every == 0 or self.over
+
+
+def deal(task: Task, rng: np.random.Generator, progress: Progress) -> Iterator[tuple[str, bool]]:
+    """The training questions epoch after epoch; after a third of the run the later ones, if there are any."""
+    for question in epochs(task.train, rng):
+        if task.later and progress.share >= 1 / 3:
+            break
+        yield question
+    yield from epochs(task.later, rng)
+
+
+def parts(rows: Rows, loop: Loop) -> Iterator[Rows]:
+    """What each update of a step trains on: whole groups, dealt in turn, epoch after epoch."""
+    if loop.updates * loop.reuse == 1:
+        yield rows
+        return
+    questions = list(dict.fromkeys(rows.asked))
+    for number in [number for _ in range(loop.reuse) for number in range(loop.updates)]:
+        mine = set(questions[number :: loop.updates])
+        kept = [row for row, question in enumerate(rows.asked) if question in mine]
+        past = {question: trajectory for question, trajectory in rows.past.items() if question in mine}
+        columns = ([values[row] for row in kept] for values in (rows.asked, rows.rollouts, rows.rewards))
+        part = Rows(*columns, past, rows.stored[number :: loop.updates])  # type: ignore[arg-type]
+        if part.asked or part.stored:
+            yield part
+
+
+def tested(policy: Policy, task: Task, test: Callable[..., Any] | None) -> dict[str, float]:
+    found = accuracy(policy, task, task.test) if test is None else test(policy, task)
+    return dict(found) if isinstance(found, Mapping) else {"test": found}
+
+
+def failed(
+    asked: Sequence[str], rewards: Sequence[float], questions: Sequence[str], experience: ExperienceConfig
+) -> list[str]:
+    """Those of the questions none of whose fresh rollouts is a success."""
+    solved = {q for q, reward in zip(asked, rewards, strict=True) if reward > experience.exp_success_threshold}
+    return [question for question in questions if question not in solved]
+
+
+def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[RolloutGroup]:
     """What the fresh rows of a step say of each question; a reward above the threshold is a success."""
     groups = []
     for question in dict.fromkeys(rows.asked):
         mine = [row for row, other in enumerate(rows.asked) if other == question]
-        solved = tuple(rows.rollouts[row] for row in mine if rows.rewards[row] > threshold)
-        groups.append(RolloutGroup(question, len(mine), solved, replayed=int(question in rows.past)))
+        rated = [(rows.rewards[row], replace(rows.rollouts[row], reward=rows.rewards[row])) for row in mine]
+        solved = tuple(rollout for reward, rollout in rated if reward > threshold)
+        others = tuple(rollout for reward, rollout in rated if not reward > threshold)
+        joined = int(question in replayed and question in rows.past)
+        groups.append(RolloutGroup(question, len(mine), solved, joined, failures=others))
     return groups
 
 

@@ -33,6 +33,8 @@ _REQUIRED: list[tuple[str, Any, str]] = [
 ]
 # the same, checked with replay only
 _REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
+    ("trainer.exp_unit", "trajectory", "this trainer cannot put whole past groups into a batch yet"),
+    ("trainer.exp_rescue", False, "this trainer's groups have K rows; a rescued one would have one more"),
     ("algorithm.adv_estimator", "grpo", "a replayed trajectory joins a GRPO group"),
     ("algorithm.filter_groups.enable", False, "the pool must see every group, also those that are filtered out"),
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),

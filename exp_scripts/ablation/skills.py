@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -149,18 +149,28 @@ def make(skill: Skill, folder: Path, seed: int = 0) -> None:
     tokenizer = build_tokenizer(folder)
     model = build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, skill.layers, skill.width)
     for phase in skill.phases:
-        _teach(model, tokenizer, skill, phase, barred, rng)
+        print(f"{skill.name}: {phase}", flush=True)
+        teach(model, tokenizer, skill, phase, barred, rng)
     model.save_pretrained(folder)
 
 
-def _teach(
+class Lessons(Protocol):
+    """What a base model is taught: questions, and the two kinds of answers."""
+
+    def question(self, rng: random.Random, /) -> str: ...
+    def careful(self, question: str, /) -> str: ...
+    def careless(self, question: str, rng: random.Random, /) -> str: ...
+
+
+def teach(
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    skill: Skill,
+    skill: Lessons,
     phase: Phase,
     barred: Container[str],
     rng: random.Random,
 ) -> None:
+    """Supervised training of one phase, on questions that are not barred."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=phase.lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, phase.lr, phase.updates, pct_start=0.05)
     for update in range(1, phase.updates + 1):
@@ -182,7 +192,7 @@ def _teach(
         optimizer.step()
         schedule.step()
         if update % 100 == 0:
-            print(f"{skill.name}: update {update} of {phase.updates}, loss {loss.item():.3f}", flush=True)
+            print(f"update {update} of {phase.updates}, loss {loss.item():.3f}", flush=True)
 
 
 def load(name: str) -> tuple[Policy, Task]:

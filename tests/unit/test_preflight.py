@@ -67,6 +67,8 @@ def test_a_right_configuration_passes(files):
         ("trainer.v1.trainer_mode=colocate_async", "trainer.v1.trainer_mode=colocate_async: must be exgrpo"),
         ("algorithm.adv_estimator=gae", "algorithm.adv_estimator=gae: must be grpo"),
         ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.enable=True: must be False"),
+        ("trainer.exp_unit=group", "trainer.exp_unit=group: must be trajectory; this trainer cannot"),
+        ("trainer.exp_rescue=True", "trainer.exp_rescue=True: must be False; this trainer's groups have K rows"),
         ("algorithm.rollout_correction.rollout_is=token", "rollout_is=token: must be null"),
         ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode=True: must be False"),
         ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi_turn.enable=True"),
