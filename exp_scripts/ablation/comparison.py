@@ -81,7 +81,7 @@ def compare(study: str, task: str, curves: Mapping[str, Sequence[Curve]], folder
         for key in MEASURES:
             cells.append(str(estimate(found[name][key])))
             gaps = np.subtract(found[name][key], found[baseline][key])
-            cells.append("" if name == baseline else _marked(estimate(gaps)))
+            cells.append("" if name == baseline else marked(estimate(gaps)))
         generated = np.mean([curve[-1]["generated"] for curve in each])
         lines.append(f"| {name} | {' | '.join(cells)} | {generated:,.0f} |")
     first = next(iter(curves.values()))
@@ -130,5 +130,6 @@ def _number(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
 
 
-def _marked(gap: Estimate) -> str:
+def marked(gap: Estimate) -> str:
+    """In bold if the interval excludes zero."""
     return f"**{gap}**" if gap.low > 0 or gap.high < 0 else str(gap)

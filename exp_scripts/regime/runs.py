@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation"), str(HERE.parents[1])]
 
 from ablate import Run, parse  # noqa: E402
+
+from eval.estimates import pass_at_k  # noqa: E402
 
 ANSWERS, LAST_ANSWERS = 2, 32  # a test question: during a run, and at its end
 LAST_QUESTIONS = 48
@@ -55,17 +57,12 @@ def last_test(policy: Any, task: Any) -> dict[str, float]:
         replies = policy.sample([question for question in questions for _ in range(LAST_ANSWERS)], 0)
         asked = np.repeat(np.array(questions, dtype=object), LAST_ANSWERS)
         right = [task.reward(q, policy.decode(reply)) for q, reply in zip(asked, replies, strict=True)]
-        counts = np.reshape(right, (len(questions), LAST_ANSWERS)).sum(1)
-        found |= {f"{part}_pass_{k}": pass_at(counts, LAST_ANSWERS, k) for k in ORDERS}
+        counts = np.reshape(right, (len(questions), LAST_ANSWERS)).sum(1).astype(int).tolist()
+        for k in ORDERS:
+            found[f"{part}_pass_{k}"] = float(np.mean([pass_at_k(LAST_ANSWERS, correct, k) for correct in counts]))
         if part == "held_out":
             found["entropy"] = float(np.mean([reply.entropy for reply in replies]))
     return found
-
-
-def pass_at(counts: np.ndarray, answers: int, k: int) -> float:
-    """Mean over questions of 1 - C(n - c, k) / C(n, k), c of n answers right."""
-    wrong = answers - counts[:, None] - np.arange(k)
-    return float((1 - np.prod(np.clip(wrong, 0, None) / (answers - np.arange(k)), axis=1)).mean())
 
 
 def perform(run: Run, folder: Path, last: bool = True) -> float:

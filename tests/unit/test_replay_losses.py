@@ -122,7 +122,7 @@ def test_what_is_masked_may_hold_anything(name):
 
 
 def test_the_names_are_those_of_the_table():
-    assert REPLAY_LOSS_NAMES == (SHAPED, *REPLAY_LOSSES.names)
+    assert (SHAPED, *REPLAY_LOSSES.names) == REPLAY_LOSS_NAMES
 
 
 @pytest.mark.parametrize(
