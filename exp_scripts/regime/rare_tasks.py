@@ -45,6 +45,7 @@ class RareTask:
         max_tokens: longest response.
         budget: generated tokens of a run.
         measure: what the study is decided by: test, held-out questions; or trained, other answers to those trained on.
+        searched_on: the task whose search decides the settings on this one too; empty: its own.
         split: training questions, those that replace them after a third of the run (or none), test questions.
     """
 
@@ -60,6 +61,7 @@ class RareTask:
     budget: int
     split: Callable[[], tuple[list[str], list[str], list[str]]]
     measure: str = "test"
+    searched_on: str = ""
 
     def barred(self) -> set[str]:
         """The questions that the base must not see."""
@@ -231,6 +233,7 @@ RARE_TASKS = {
             max_tokens=64,
             budget=40_000,
             split=_shift_split,
+            searched_on="rare-sum",
         ),
         RareTask(
             name="backward",

@@ -70,7 +70,8 @@ def main() -> None:
         searching = functools.partial(perform, last=False)
         for name in arguments.task:
             do = lambda runs: perform_all(runs, folder / "search", executor, searching)  # noqa: E731
-            chosen = search(RARE_TASKS[name], folder / "search", do)
+            task = RARE_TASKS[name]
+            chosen = search(RARE_TASKS[task.searched_on or name], folder / "search", do)
             print(json.dumps({name: chosen}, indent=1), flush=True)
             (folder / f"chosen-{name}.json").write_text(json.dumps(chosen, indent=1) + "\n")
             reported = [Run(name, settings, seed) for seed in range(arguments.seeds) for settings in chosen.values()]
