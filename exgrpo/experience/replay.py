@@ -125,7 +125,8 @@ class ExperienceReplay:
         if bound is None or not stored:
             return list(stored)
         views = iter(look([(group.question, rollout) for group in stored for rollout in group.rollouts]))
-        admitted, drifted = [], []
+        admitted: list[StoredGroup] = []
+        drifted: list[StoredGroup] = []
         for group in stored:
             ratios = [r.of_actions(next(views).log_probs - r.log_probs) for r in group.rollouts]
             (drifted if mean_square(np.concatenate(ratios)) > bound else admitted).append(group)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # .975 quantiles of Student's t for 1 to 20 degrees of freedom; scipy is not among the pinned packages
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+_T: tuple[float, ...] = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _T += (2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)
 
 Curve = Sequence[Mapping[str, Any]]

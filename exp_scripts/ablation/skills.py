@@ -24,8 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
 
+from loop_budget import Task  # noqa: E402
 from make_base import build_model, build_tokenizer  # noqa: E402
-from minimal_loop import Policy, Task  # noqa: E402
+from minimal_loop import Policy  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
 
 TRAIN, TEST, HELD_BACK = 256, 512, 4608
@@ -75,7 +76,8 @@ class Skill:
 
     def held_back(self) -> list[str]:
         """Distinct questions the base model never saw, always the same."""
-        rng, questions = random.Random(2510), {}
+        rng = random.Random(2510)
+        questions: dict[str, None] = {}
         while len(questions) < HELD_BACK:
             questions[self.question(rng)] = None
         return list(questions)
@@ -174,7 +176,8 @@ def teach(
     optimizer = torch.optim.AdamW(model.parameters(), lr=phase.lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, phase.lr, phase.updates, pct_start=0.05)
     for update in range(1, phase.updates + 1):
-        rows, labels = [], []
+        rows: list[torch.Tensor] = []
+        labels: list[torch.Tensor] = []
         while len(rows) < BATCH:
             question = skill.question(rng)
             if question in barred:

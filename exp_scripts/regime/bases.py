@@ -70,7 +70,7 @@ def facts(name: str, samples: int = 32) -> dict[str, float]:
             for row, question in enumerate(questions)
             for number in range(samples)
         ]
-        table = np.reshape(right, (len(questions), samples))
+        table: np.ndarray = np.reshape(right, (len(questions), samples))
         found |= {f"{part}_mean": float(table.mean()), f"{part}_pass": float(table.any(1).mean())}
         found[f"{part}_tokens"] = sum(map(len, replies)) / len(replies)
         found[f"{part}_entropy"] = float(np.mean([reply.entropy for reply in replies]))

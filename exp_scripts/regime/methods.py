@@ -57,6 +57,14 @@ METHODS: dict[str, Method] = {
     ),
 }
 
+# Of the settings that won for ExGRPO, what else may be done with its replayed trajectories; on the first seeds.
+SHAPING: dict[str, Settings] = {
+    "ExGRPO, no shaping": {"policy_loss.off_policy_reshape": "no_reshape"},
+    "ExGRPO, TOPR": {"policy_loss.off_policy_loss": "topr"},
+    "ExGRPO, rescue": {"trainer.exp_rescue": "True"},
+}
+SHAPING_SEEDS = 5
+
 
 def overrides(settings: Settings, rate: str, budget: int) -> tuple[str, ...]:
     """A run's settings as key=value."""

@@ -21,7 +21,7 @@ from itertools import permutations, product
 from pathlib import Path
 
 from fast_policy import FastPolicy
-from minimal_loop import Task
+from loop_budget import Task
 from skills import SKILLS, Phase, box
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -162,7 +162,8 @@ def _countdown_reward(question: str, reply: str) -> float:
 
 
 def _countdown_split() -> tuple[list[str], list[str], list[str]]:
-    rng, questions = random.Random(2510), {}
+    rng = random.Random(2510)
+    questions: dict[str, None] = {}
     while len(questions) < _COUNTDOWNS + TEST:
         questions[_countdown_question(rng)] = None
     held = list(questions)

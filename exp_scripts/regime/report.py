@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from comparison import Estimate, estimate, marked  # noqa: E402
+from methods import METHODS, SHAPING  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 from runs import area  # noqa: E402
 
@@ -36,7 +37,7 @@ def collect(folder: Path) -> dict[str, Any]:
     reported, searched = [], []
     for path in sorted(folder.glob("reported/*/*.json")):
         run = json.loads(path.read_text())
-        named = [name for name, settings in chosen[run["task"]].items() if sorted(settings) == run["settings"]]
+        named = [name for name, settings in _named(chosen[run["task"]]).items() if settings == run["settings"]]
         reported += [_compact(run) | {"method": name} for name in named]
     for path in sorted(folder.glob("search/*/*.json")):
         run = json.loads(path.read_text())
@@ -47,6 +48,13 @@ def collect(folder: Path) -> dict[str, Any]:
         "reported": reported,
         "search": searched,
     }
+
+
+def _named(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Method -> its settings in a run's order; those of the study of shaping too."""
+    published = dict(setting.split("=", 1) for setting in chosen["ExGRPO"])
+    others = {name: [f"{k}={v}" for k, v in {**published, **own}.items()] for name, own in SHAPING.items()}
+    return {name: sorted(settings) for name, settings in {**chosen, **others}.items()}
 
 
 def _compact(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,10 +72,10 @@ def area_of(run: Mapping[str, Any]) -> float:
     return area(rows, task.budget, task.measure)
 
 
-def by_method(data: Mapping[str, Any], task: str) -> dict[str, Rows]:
+def by_method(data: Mapping[str, Any], task: str, names: Sequence[str] = tuple(METHODS)) -> dict[str, Rows]:
     """Method -> its runs with the seeds that all methods have, in the order of the seeds."""
     mine = [run for run in data["reported"] if run["task"] == task]
-    methods = {name: {run["seed"]: run for run in mine if run["method"] == name} for name in data["chosen"][task]}
+    methods = {name: {run["seed"]: run for run in mine if run["method"] == name} for name in names}
     common = sorted(set.intersection(*(set(runs) for runs in methods.values())))
     return {name: [runs[seed] for seed in common] for name, runs in methods.items()}
 
@@ -79,7 +87,8 @@ def interquartile(values: Sequence[float]) -> Estimate:
     cut = len(values) // 4
     means = drawn[:, cut : len(values) - cut].mean(1)
     middle = np.sort(values)[cut : len(values) - cut].mean()
-    return Estimate(float(middle), *map(float, np.quantile(means, (0.025, 0.975))))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Estimate(float(middle), float(low), float(high))
 
 
 def tables(data: Mapping[str, Any]) -> str:
@@ -112,6 +121,24 @@ def tables(data: Mapping[str, Any]) -> str:
     return "\n".join([*first, "", *last, "", *costs, ""])
 
 
+def shaping_table(data: Mapping[str, Any]) -> str:
+    """What else may be done with ExGRPO's replayed trajectories, on the tasks that have such runs."""
+    lines = [
+        "| task | method | seeds | mean over the run | to ExGRPO | Mean@32 held out | to ExGRPO |",
+        "| --- | --- | ---: | --- | --- | --- | --- |",
+    ]
+    for task in data["chosen"]:
+        runs = by_method(data, task, ("ExGRPO", *SHAPING))
+        for name, each in runs.items() if runs["ExGRPO"] else ():
+            cells = []
+            for measure in (area_of, lambda run: run["last"]["held_out_pass_1"]):
+                mine, base = [measure(run) for run in each], [measure(run) for run in runs["ExGRPO"]]
+                gap = marked(estimate(np.subtract(mine, base).tolist()))
+                cells += [str(estimate(mine)), "" if name == "ExGRPO" else gap]
+            lines.append(f"| {task} | {name} | {len(each)} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
 def _ends(runs: Mapping[str, Rows], name: str) -> list[str]:
     cells = []
     for measure in ("held_out_pass_1", "held_out_pass_32", "trained_pass_1"):
@@ -127,8 +154,8 @@ def _costs(data: Mapping[str, Any], runs: Mapping[str, Rows], task: str, name: s
     shown = ("loop.lr", "loop.questions", "loop.reuse", "loop.updates", "off_policy_loss", "exp_rescue")
     won = [f"{key.rpartition('.')[2]} {value}" for key, value in settings.items() if key.endswith(shown)]
     updates = int(settings.get("loop.reuse", 1)) * int(settings.get("loop.updates", 1))
-    time = np.sum([run["processor_seconds"] for run in runs[name]])
-    base = np.sum([run["processor_seconds"] for run in runs["on-policy"]])
+    time = sum(run["processor_seconds"] for run in runs[name])
+    base = sum(run["processor_seconds"] for run in runs["on-policy"])
     means = [np.mean([run[column] for run in runs[name]]) for column in ("steps", "visits")]
     return [", ".join(won), f"{means[0] * updates:.0f}", f"{means[1]:.1f}", f"{time / base:.2f}"]
 
@@ -180,7 +207,7 @@ def draw_curves(data: Mapping[str, Any], path: Path) -> None:
         axis.set(title=task, xlabel="generated tokens, thousands", ylabel=f"accuracy, {asked} questions")
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-    axes[0][0].legend(frameon=False, fontsize=8)
+    axes.flat[0].legend(frameon=False, fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
@@ -200,6 +227,7 @@ def main() -> None:
         file.write_text(json.dumps(collect(arguments.collect), separators=(",", ":")) + "\n")
     data = json.loads(file.read_text())
     print(tables(data))
+    print(shaping_table(data))
     draw_differences(data, arguments.output / "rare-success.png")
     draw_curves(data, arguments.output / "rare-success-curves.png")
 

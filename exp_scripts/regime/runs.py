@@ -54,8 +54,8 @@ def last_test(policy: Any, task: Any) -> dict[str, float]:
     trained = [*task.train, *task.later][:LAST_QUESTIONS]
     held_out = [*task.test[:half], *task.test[-half:]]
     for part, questions in (("held_out", held_out), ("trained", trained)):
-        replies = policy.sample([question for question in questions for _ in range(LAST_ANSWERS)], 0)
-        asked = np.repeat(np.array(questions, dtype=object), LAST_ANSWERS)
+        asked = [question for question in questions for _ in range(LAST_ANSWERS)]
+        replies = policy.sample(asked, 0)
         right = [task.reward(q, policy.decode(reply)) for q, reply in zip(asked, replies, strict=True)]
         counts = np.reshape(right, (len(questions), LAST_ANSWERS)).sum(1).astype(int).tolist()
         for k in ORDERS:

@@ -1,6 +1,6 @@
 """Where success is rare: tuned on-policy GRPO, tuned ExGRPO and tuned replay of groups, on four tasks.
 
-    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--jobs 2] [--output outputs/rare-success]
+    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--jobs 2] [--output outputs/rare-success]
 
 By docs/experiments/rare-success-protocol.md: each method is searched on seeds of its own, then run on the seeds that
 are reported. Each run is a file: a stopped study goes on with the same command. `report.py` makes the tables.
@@ -22,7 +22,17 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from ablate import Run, perform_all, workers  # noqa: E402
-from methods import FINALISTS, METHODS, RATES, SEARCH_SEEDS, Method, Settings, overrides  # noqa: E402
+from methods import (  # noqa: E402
+    FINALISTS,
+    METHODS,
+    RATES,
+    SEARCH_SEEDS,
+    SHAPING,
+    SHAPING_SEEDS,
+    Method,
+    Settings,
+    overrides,
+)
 from rare_tasks import RARE_TASKS, RareTask  # noqa: E402
 from runs import area, perform, read  # noqa: E402
 
@@ -43,10 +53,10 @@ def search(task: RareTask, folder: Path, do: Perform) -> dict[str, tuple[str, ..
     rate_of = {name: max(RATES, key=lambda rate: score(METHODS[name].first, rate)) for name in METHODS}
     tried = {name: _candidates(METHODS[name], rate_of[name]) for name in METHODS}
     do([run for each in tried.values() for settings, rate in each for run in runs(settings, rate)])
-    finalists = {name: sorted(each, key=lambda one: -score(*one))[:FINALISTS] for name, each in tried.items()}
-    do([run for each in finalists.values() for one in each for run in runs(*one, SEARCH_SEEDS)])
-    best = {name: max(each, key=lambda one: score(*one, SEARCH_SEEDS)) for name, each in finalists.items()}
-    return {name: overrides(*one, task.budget) for name, one in best.items()}
+    finalists = {name: sorted(each, key=lambda one: -score(one[0], one[1]))[:FINALISTS] for name, each in tried.items()}
+    do([run for each in finalists.values() for settings, rate in each for run in runs(settings, rate, SEARCH_SEEDS)])
+    best = {name: max(each, key=lambda one: score(one[0], one[1], SEARCH_SEEDS)) for name, each in finalists.items()}
+    return {name: overrides(settings, rate, task.budget) for name, (settings, rate) in best.items()}
 
 
 def _candidates(method: Method, rate: str) -> list[tuple[Settings, str]]:
@@ -55,11 +65,22 @@ def _candidates(method: Method, rate: str) -> list[tuple[Settings, str]]:
     return [(method.first, each) for each in RATES] + others
 
 
+def shaping(task: str, chosen: Settings, seeds: int) -> list[Run]:
+    """ExGRPO's runs with its replayed trajectories treated in other ways; `chosen` are the settings that won for it."""
+    changed = [{**chosen, **settings} for settings in SHAPING.values()]
+    return [Run(task, as_overrides(each), seed) for seed in range(min(seeds, SHAPING_SEEDS)) for each in changed]
+
+
+def as_overrides(settings: Settings) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in settings.items())
+
+
 def main() -> None:
     """Search, then the reported seeds, task after task; writes chosen.json beside the runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="*", default=list(RARE_TASKS), help=f"of {', '.join(RARE_TASKS)}")
     parser.add_argument("--seeds", type=int, default=10, help="reported: 0..N-1 (default 10)")
+    parser.add_argument("--shaping", action="store_true", help="then ExGRPO without shaping, and other ways, 5 seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--output", type=Path, default=Path("outputs/rare-success"))
     arguments = parser.parse_args()
@@ -76,6 +97,9 @@ def main() -> None:
             (folder / f"chosen-{name}.json").write_text(json.dumps(chosen, indent=1) + "\n")
             reported = [Run(name, settings, seed) for seed in range(arguments.seeds) for settings in chosen.values()]
             perform_all(reported, folder / "reported", executor, perform)
+            if arguments.shaping:
+                published = dict(setting.split("=", 1) for setting in chosen["ExGRPO"])
+                perform_all(shaping(name, published, arguments.seeds), folder / "reported", executor, perform)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ import report
 import runs
 import study
 from ablate import Run, parse
+from loop_budget import Loop, Task, parts
+from loop_budget import Rows as StepRows
 from methods import METHODS, RATES, overrides
-from minimal_loop import Loop, Policy, Task, groups_of, parts, settings, train
-from minimal_loop import Rows as StepRows
+from minimal_loop import Policy, groups_of, settings, train
 from rare_tasks import RARE_TASKS, is_short, load
 
 from exgrpo import Trajectory
