@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-RATES = ("1e-4", "2e-4", "3.5e-4", "5e-4")
 SEARCH_SEEDS = (1000, 1001)
 FINALISTS = 3
 TESTS = 8  # of a run, beside that of the base

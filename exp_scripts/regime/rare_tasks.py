@@ -45,6 +45,7 @@ class RareTask:
         max_tokens: longest response.
         budget: generated tokens of a run.
         measure: what the study is decided by: test, held-out questions; or trained, other answers to those trained on.
+        rates: learning rates of the search.
         searched_on: the task whose search decides the settings on this one too; empty: its own.
         split: training questions, those that replace them after a third of the run (or none), test questions.
     """
@@ -61,6 +62,7 @@ class RareTask:
     budget: int
     split: Callable[[], tuple[list[str], list[str], list[str]]]
     measure: str = "test"
+    rates: tuple[str, ...] = ("1e-4", "2e-4", "3.5e-4", "5e-4")
     searched_on: str = ""
 
     def barred(self) -> set[str]:
@@ -221,6 +223,7 @@ RARE_TASKS = {
             budget=40_000,
             split=_countdown_split,
             measure="trained",
+            rates=("2.5e-5", "5e-5", "1e-4", "2e-4", "3.5e-4", "5e-4"),
         ),
         RareTask(
             name="shift",

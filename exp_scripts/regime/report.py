@@ -80,6 +80,11 @@ def by_method(data: Mapping[str, Any], task: str, names: Sequence[str] = tuple(M
     return {name: [runs[seed] for seed in common] for name, runs in methods.items()}
 
 
+def tasks(data: Mapping[str, Any], names: Sequence[str] = tuple(METHODS)) -> list[str]:
+    """Those that all methods have run with two seeds or more."""
+    return [task for task in data["chosen"] if len(by_method(data, task, names)[names[0]]) > 1]
+
+
 def interquartile(values: Sequence[float]) -> Estimate:
     """Mean of the middle half, with a 95 % bootstrap interval over runs."""
     rng = np.random.default_rng(0)
@@ -106,7 +111,7 @@ def tables(data: Mapping[str, Any]) -> str:
         "| task | method | settings that won | updates | visits a question | processor time, on-policy = 1 |",
         "| --- | --- | --- | ---: | ---: | ---: |",
     ]
-    for task in data["chosen"]:
+    for task in tasks(data):
         runs = by_method(data, task)
         areas = {name: [area_of(run) for run in each] for name, each in runs.items()}
         for name, each in runs.items():
@@ -127,9 +132,10 @@ def shaping_table(data: Mapping[str, Any]) -> str:
         "| task | method | seeds | mean over the run | to ExGRPO | Mean@32 held out | to ExGRPO |",
         "| --- | --- | ---: | --- | --- | --- | --- |",
     ]
-    for task in data["chosen"]:
-        runs = by_method(data, task, ("ExGRPO", *SHAPING))
-        for name, each in runs.items() if runs["ExGRPO"] else ():
+    names = ("ExGRPO", *SHAPING)
+    for task in tasks(data, names):
+        runs = by_method(data, task, names)
+        for name, each in runs.items():
             cells = []
             for measure in (area_of, lambda run: run["last"]["held_out_pass_1"]):
                 mine, base = [measure(run) for run in each], [measure(run) for run in runs["ExGRPO"]]
@@ -164,9 +170,9 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
     """What each kind of replay gains over tuned on-policy training on each task, with 95 % intervals."""
     from matplotlib import pyplot as plt
 
-    tasks = list(data["chosen"])
-    figure, axis = plt.subplots(figsize=(7.5, 0.75 * len(tasks) + 1.2))
-    for row, task in enumerate(tasks):
+    shown = tasks(data)
+    figure, axis = plt.subplots(figsize=(7.5, 0.75 * len(shown) + 1.2))
+    for row, task in enumerate(shown):
         runs = by_method(data, task)
         base = [area_of(run) for run in runs["on-policy"]]
         for offset, name in ((-0.14, "group replay"), (0.14, "ExGRPO")):
@@ -177,7 +183,7 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
             axis.annotate(f"{gap.mean:+.3f}", (gap.high, row + offset), (6, -3), textcoords="offset points", fontsize=8)
     axis.axvline(0, color="0.3", linewidth=1)
     axis.set(
-        yticks=range(len(tasks)), yticklabels=tasks, xlabel="accuracy over the run, difference to tuned on-policy GRPO"
+        yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to tuned on-policy GRPO"
     )
     axis.invert_yaxis()
     axis.set_title("at equal generated tokens: left of the line worse, right of it better", fontsize=10)
@@ -193,8 +199,9 @@ def draw_curves(data: Mapping[str, Any], path: Path) -> None:
     """Accuracy by generated tokens; bands are 95 % intervals over seeds."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(data["chosen"]), figsize=(3.4 * len(data["chosen"]), 3.2), squeeze=False)
-    for axis, task in zip(axes[0], data["chosen"], strict=True):
+    shown = tasks(data)
+    figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown), 3.2), squeeze=False)
+    for axis, task in zip(axes[0], shown, strict=True):
         tokens = np.linspace(0, RARE_TASKS[task].budget, 41)
         measure = RARE_TASKS[task].measure
         for name, runs in by_method(data, task).items():

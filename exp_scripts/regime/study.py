@@ -25,7 +25,6 @@ from ablate import Run, perform_all, workers  # noqa: E402
 from methods import (  # noqa: E402
     FINALISTS,
     METHODS,
-    RATES,
     SEARCH_SEEDS,
     SHAPING,
     SHAPING_SEEDS,
@@ -49,9 +48,9 @@ def search(task: RareTask, folder: Path, do: Perform) -> dict[str, tuple[str, ..
         found = [area(read(run, folder)["curve"], task.budget, task.measure) for run in runs(settings, rate, seeds)]
         return float(np.mean(found))
 
-    do([run for method in METHODS.values() for rate in RATES for run in runs(method.first, rate)])
-    rate_of = {name: max(RATES, key=lambda rate: score(METHODS[name].first, rate)) for name in METHODS}
-    tried = {name: _candidates(METHODS[name], rate_of[name]) for name in METHODS}
+    do([run for method in METHODS.values() for rate in task.rates for run in runs(method.first, rate)])
+    rate_of = {name: max(task.rates, key=lambda rate: score(METHODS[name].first, rate)) for name in METHODS}
+    tried = {name: _candidates(METHODS[name], task.rates, rate_of[name]) for name in METHODS}
     do([run for each in tried.values() for settings, rate in each for run in runs(settings, rate)])
     finalists = {name: sorted(each, key=lambda one: -score(one[0], one[1]))[:FINALISTS] for name, each in tried.items()}
     do([run for each in finalists.values() for settings, rate in each for run in runs(settings, rate, SEARCH_SEEDS)])
@@ -59,10 +58,10 @@ def search(task: RareTask, folder: Path, do: Perform) -> dict[str, tuple[str, ..
     return {name: overrides(settings, rate, task.budget) for name, (settings, rate) in best.items()}
 
 
-def _candidates(method: Method, rate: str) -> list[tuple[Settings, str]]:
+def _candidates(method: Method, rates: tuple[str, ...], rate: str) -> list[tuple[Settings, str]]:
     """Every rate with the first settings, and each alternative at the best rate."""
     others = [({**method.first, **alternative}, rate) for alternative in method.alternatives]
-    return [(method.first, each) for each in RATES] + others
+    return [(method.first, each) for each in rates] + others
 
 
 def shaping(task: str, chosen: Settings, seeds: int) -> list[Run]:

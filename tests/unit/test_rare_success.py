@@ -19,7 +19,7 @@ import study
 from ablate import Run, parse
 from loop_budget import Loop, Task, parts
 from loop_budget import Rows as StepRows
-from methods import METHODS, RATES, overrides
+from methods import METHODS, overrides
 from minimal_loop import Policy, groups_of, settings, train
 from rare_tasks import RARE_TASKS, is_short, load
 
@@ -184,7 +184,7 @@ def test_a_rescued_group_is_filed_by_its_fresh_rows():
 def test_every_method_is_settings_of_the_trainer():
     for method in METHODS.values():
         for alternative in ({}, *method.alternatives):
-            parse(overrides({**method.first, **alternative}, RATES[0], 100))
+            parse(overrides({**method.first, **alternative}, "1e-4", 100))
 
 
 def test_the_search_takes_the_best_of_two_seeds(tmp_path):
