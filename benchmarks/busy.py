@@ -56,10 +56,11 @@ def main() -> None:
     arguments = ["-m", "exgrpo.main_mix_ppo", *runs.settings(runs.QUICKSTART, output)]
     arguments += [f"trainer.total_training_steps={total}", "actor_rollout_ref.actor.optim.lr=0"]  # steps alike
     file.unlink(missing_ok=True)
+    environment = environment_of("cpu") | {"VERL_FILE_LOGGER_PATH": str(file)}
     neighbour = Neighbour(cores[-1])
     watched = Watched(file, neighbour, options.block)
     try:
-        training(arguments, output, options.limit_s, environment_of("cpu"), watched.look)
+        training(arguments, output, options.limit_s, environment, watched.look)
     finally:
         neighbour.process.kill()
     report(f"steps beside a busy process, {options.pairs} pairs of blocks", watched.figures(), facts, options)

@@ -90,9 +90,17 @@ def marked(mark: str) -> list[int]:
 
 def remains(mark: str, temporary: Path, shared: set[str]) -> list[str]:
     """Processes, temporary files and shared memory that are there."""
-    processes = [f"process {pid}" for pid in marked(mark)]
+    processes = [f"process {pid} {called(pid)}" for pid in marked(mark)]
     files = [str(path) for path in temporary.iterdir()]
     return processes + files + sorted(name for name in shared if os.path.exists(name))
+
+
+def called(pid: int) -> str:
+    """The command of a process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+    except OSError:
+        return "that has just ended"
 
 
 def how_far(output: Path) -> str:

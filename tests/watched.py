@@ -27,9 +27,9 @@ class Hung(AssertionError):
 
 
 class Watch:
-    """A running process; its outputs are the files that show how far it is, the log last."""
+    """A running process (None: whatever this one has started); its outputs show how far it is, the log last."""
 
-    def __init__(self, process: subprocess.Popen, *outputs: Path) -> None:
+    def __init__(self, process: subprocess.Popen | None, *outputs: Path) -> None:
         self.process, self.outputs = process, outputs
         self._sizes: list[int] = []
         self._seconds: dict[int, float] = {}  # of each process of the tree
@@ -38,20 +38,22 @@ class Watch:
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait until it is reached; Hung if the process ends before, or makes no progress."""
         while not reached():
-            if self.process.poll() is not None and not reached():
+            if self.process and self.process.poll() is not None and not reached():
                 raise Hung(f"ended with {self.process.returncode}\n{self.said()}")
             self.look()
             time.sleep(LOOK_S)
 
     def end(self) -> int:
         """Wait for its end; the exit code."""
-        self.until(lambda: self.process.poll() is not None)
-        return self.process.returncode
+        process = self.process
+        assert process
+        self.until(lambda: process.poll() is not None)
+        return process.returncode
 
     def said(self) -> str:
         """The end of its log."""
-        log = self.outputs[-1]
-        return log.read_text(errors="replace")[-4000:] if log.exists() else ""
+        log = self.outputs[-1] if self.outputs else None
+        return log.read_text(errors="replace")[-4000:] if log and log.exists() else ""
 
     def look(self) -> None:
         """Hung if there was no progress for too long."""
@@ -65,7 +67,8 @@ class Watch:
             return
         self._looked = now
         wants = False
-        for pid in [self.process.pid, *process_tree.descendants(self.process.pid)]:
+        itself = [self.process.pid] if self.process else []
+        for pid in [*itself, *process_tree.descendants(*itself or [os.getpid()])]:
             running, seconds = _of(pid)
             wants |= running
             self._computed += seconds - self._seconds.get(pid, seconds)
@@ -80,6 +83,11 @@ class Watch:
         self._since = self._looked = time.monotonic()
         self._looks = self._wanted = 0
         self._computed = 0.0
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for what this process's children bring about."""
+    Watch(None).until(reached)
 
 
 def run(command: Sequence[Any], **more: Any) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,8 @@ _ENUMERATED = re.compile(r"(?:^|\n)\s*\(?\d{1,2}\)")
 
 def is_misshapen(gold: str, answer: str) -> bool:
     """Whether a repaired answer, the whole of what a response states, cannot be meant as this repaired gold."""
+    if gold.strip('" ').isalpha() and not _balanced(answer):
+        return True  # Ev(en
     return misnames(gold, answer) or is_no_tuple(gold, answer) or is_another_matrix(gold, answer)
 
 

@@ -149,6 +149,8 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
         (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{k\frac{4}{13},\frac{1}{13})}", None),
         (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{\left(\tfrac{4}{13},\ \frac{1}{13}\right)}", "math_verify"),
         ("6,600", "37, 6,600", None),
+        (r"\text{Even}", r"\boxed{\text{Eve(n}}", None),
+        (r"\text{Even}", r"\boxed{\text{even}}", "math_verify"),
         ("6,600", "x > 6,600", None),
         ("6,600", r"\boxed{6600}", "math_verify"),
         ("4", "What is it? 1) sun\n2) oxygen\n3) water\n4) dead organisms", None),
