@@ -92,7 +92,7 @@ def interquartile(values: Sequence[float]) -> Estimate:
     cut = len(values) // 4
     means = drawn[:, cut : len(values) - cut].mean(1)
     middle = np.sort(values)[cut : len(values) - cut].mean()
-    low, high = np.quantile(means, (0.025, 0.975))
+    low, high = np.quantile(means, 0.025), np.quantile(means, 0.975)
     return Estimate(float(middle), float(low), float(high))
 
 

@@ -1,5 +1,7 @@
 """Replay of whole groups: what is stored, drawn, dropped for drift or age, and what rescues a failed group."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -135,6 +137,23 @@ def test_a_failed_group_is_rescued_by_a_success_of_its_question():
         replay.observe(1, [group("a", 1, 0), group("b", 0, 0)], {})
         replay.draw(2, 2, questions.__next__)
         assert replay.rescuable(["a", "b", "c"]) == expected
+
+
+def test_a_resumed_run_draws_the_same_groups():
+    replay, questions = replay_of(exp_unit="group", experience_max_age=9)
+    for step in (1, 2):
+        fresh = replay.draw(step, 4, questions.__next__).fresh
+        replay.observe(step, [group(question, 1, 0, step=step) for question in fresh], {})
+    state = json.loads(json.dumps(replay.state()))
+    other, _ = replay_of(exp_unit="group", experience_max_age=9)
+    other.restore(state)
+    drawn, again = (each.draw(3, 4, iter([(q, False) for q in "hgfe"]).__next__).stored for each in (replay, other))
+    assert [(one.question, one.step) for one in drawn] == [(one.question, one.step) for one in again]
+    for one, same in zip(drawn, again, strict=True):
+        for rollout_now, rollout_then in zip(one.rollouts, same.rollouts, strict=True):
+            np.testing.assert_array_equal(rollout_now.log_probs, rollout_then.log_probs)
+            assert (rollout_now.key, rollout_now.reward) == (rollout_then.key, rollout_then.reward)
+    assert "groups" not in replay_of()[0].state()
 
 
 @pytest.mark.parametrize(
