@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from comparison import Estimate, estimate, marked  # noqa: E402
-from methods import METHODS, SHAPING  # noqa: E402
+from methods import METHODS, ROUND_TWO, SHAPING  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 from runs import area  # noqa: E402
 
@@ -145,6 +145,24 @@ def shaping_table(data: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def round_two_table(data: Mapping[str, Any]) -> str:
+    """Group replay with one change each, on the seeds of the search; what it is compared with was chosen on them."""
+    shown = [task for task, chosen in data["chosen"].items() if any(_found(data, task, chosen, ROUND_TWO))]
+    lines = [f"| change to group replay | {' | '.join(shown)} |", f"| --- |{' ---: |' * len(shown)}"]
+    for name in ("none", *ROUND_TWO):
+        areas = (_found(data, task, data["chosen"][task], {name: ROUND_TWO.get(name, {})}) for task in shown)
+        lines.append(f"| {name} | {' | '.join(f'{np.mean(each):.3f}'[1:] if each else '' for each in areas)} |")
+    return "\n".join([*lines, ""])
+
+
+def _found(
+    data: Mapping[str, Any], task: str, chosen: Mapping[str, Sequence[str]], changes: Mapping[str, Mapping[str, str]]
+) -> list[float]:
+    settings = dict(setting.split("=", 1) for setting in chosen["group replay"])
+    wanted = [sorted(f"{k}={v}" for k, v in {**settings, **change}.items()) for change in changes.values()]
+    return [run["area"] for run in data["search"] if run["task"] == task and run["settings"] in wanted]
+
+
 def _ends(runs: Mapping[str, Rows], name: str) -> list[str]:
     cells = []
     for measure in ("held_out_pass_1", "held_out_pass_32", "trained_pass_1"):
@@ -235,6 +253,7 @@ def main() -> None:
     data = json.loads(file.read_text())
     print(tables(data))
     print(shaping_table(data))
+    print(round_two_table(data))
     draw_differences(data, arguments.output / "rare-success.png")
     draw_curves(data, arguments.output / "rare-success-curves.png")
 
