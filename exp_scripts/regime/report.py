@@ -65,11 +65,11 @@ def _compact(run: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"steps": run["curve"][-1]["step"], "last": last, "curve": curve}
 
 
-def area_of(run: Mapping[str, Any]) -> float:
-    """The first measure of a reported run."""
+def area_of(run: Mapping[str, Any], share: float = 1.0) -> float:
+    """The first measure of a reported run; up to a share of its tokens."""
     task, curve = RARE_TASKS[run["task"]], run["curve"]
     rows = [dict(zip(curve, values, strict=True)) for values in zip(*curve.values(), strict=True)]
-    return area(rows, task.budget, task.measure)
+    return area(rows, task.budget * share, task.measure)
 
 
 def by_method(data: Mapping[str, Any], task: str, names: Sequence[str] = tuple(METHODS)) -> dict[str, Rows]:
@@ -108,8 +108,9 @@ def tables(data: Mapping[str, Any]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | ---: |",
     ]
     costs = [
-        "| task | method | settings that won | updates | visits a question | processor time, on-policy = 1 |",
-        "| --- | --- | --- | ---: | ---: | ---: |",
+        "| task | method | settings that won | updates | visits a question | processor time, on-policy = 1 | mean over "
+        "the run at equal processor time, to on-policy |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- |",
     ]
     for task in tasks(data):
         runs = by_method(data, task)
@@ -178,10 +179,14 @@ def _costs(data: Mapping[str, Any], runs: Mapping[str, Rows], task: str, name: s
     shown = ("loop.lr", "loop.questions", "loop.reuse", "loop.updates", "off_policy_loss", "exp_rescue")
     won = [f"{key.rpartition('.')[2]} {value}" for key, value in settings.items() if key.endswith(shown)]
     updates = int(settings.get("loop.reuse", 1)) * int(settings.get("loop.updates", 1))
-    time = sum(run["processor_seconds"] for run in runs[name])
-    base = sum(run["processor_seconds"] for run in runs["on-policy"])
     means = [np.mean([run[column] for run in runs[name]]) for column in ("steps", "visits")]
-    return [", ".join(won), f"{means[0] * updates:.0f}", f"{means[1]:.1f}", f"{time / base:.2f}"]
+    cells = [", ".join(won), f"{means[0] * updates:.0f}", f"{means[1]:.1f}"]
+    time, base = (sum(run["processor_seconds"] for run in runs[each]) for each in (name, "on-policy"))
+    # time is taken to be proportional to tokens
+    mine = [area_of(run, min(1.0, base / time)) for run in runs[name]]
+    theirs = [area_of(run, min(1.0, time / base)) for run in runs["on-policy"]]
+    gap = "" if name == "on-policy" else marked(estimate(np.subtract(mine, theirs).tolist()))
+    return [*cells, f"{time / base:.2f}", gap]
 
 
 def draw_differences(data: Mapping[str, Any], path: Path) -> None:

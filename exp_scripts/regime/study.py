@@ -1,6 +1,7 @@
 """Where success is rare: tuned on-policy GRPO, tuned ExGRPO and tuned replay of groups, on four tasks.
 
-    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--jobs 2] [--output outputs/rare-success]
+    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--jobs 2]
+        [--output outputs/rare-success]
 
 By docs/experiments/rare-success-protocol.md: each method is searched on seeds of its own, then run on the seeds that
 are reported. Each run is a file: a stopped study goes on with the same command. `report.py` makes the tables.
