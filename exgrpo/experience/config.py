@@ -166,6 +166,8 @@ class ExperienceConfig:
             object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
         if self.experience_rbound is None:
             object.__setattr__(self, "experience_rbound", self.rollout_n - 1)
+        if self.exp_unit == "group" and self.experience_ratio == 1:
+            check.refuse("trainer.experience_ratio", 1, "below 1 with trainer.exp_unit=group: new groups must come in")
         if self.exp_unit != "group" and self.exp_age_half_life is not None:
             check.refuse("trainer.exp_age_half_life", self.exp_age_half_life, "null unless trainer.exp_unit=group")
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1

@@ -162,6 +162,10 @@ def test_a_resumed_run_draws_the_same_groups():
         ({"exp_unit": "token"}, "trainer.exp_unit=token: must be one of trajectory, group"),
         ({"exp_max_drift": 0}, "trainer.exp_max_drift=0: must be a finite number above 0, or null"),
         ({"exp_age_half_life": 5}, "trainer.exp_age_half_life=5: must be null unless trainer.exp_unit=group"),
+        (
+            {"exp_unit": "group", "experience_ratio": 1},
+            "trainer.experience_ratio=1: must be below 1 with trainer.exp_unit",
+        ),
         ({"experience_max_groups": 0}, "trainer.experience_max_groups=0: must be an integer of at least 1"),
         ({"exp_rescue": "maybe"}, "trainer.exp_rescue=maybe: must be true or false"),
     ],
