@@ -43,7 +43,7 @@ class ExperienceConfig:
         "trajectory",
         check.one_of("trajectory", "group"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as published); group, a whole past "
-        "group, failures included, for which nothing is generated",
+        "group, failures included, for which nothing is generated (own loops; the trainer refuses it)",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -114,7 +114,10 @@ class ExperienceConfig:
         "tokens, current policy to author, is larger than this; null: never",
     )
     exp_rescue: bool = _key(
-        False, check.boolean, "a stored success joins, as one more row, a group whose fresh rollouts all failed"
+        False,
+        check.boolean,
+        "a stored success joins, as one more row, a group whose fresh rollouts all failed (own loops; the trainer "
+        "refuses it)",
     )
     exp_age_half_life: int | None = _key(
         None,
