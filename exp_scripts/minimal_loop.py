@@ -277,7 +277,8 @@ def main() -> None:
         parser.error(str(error))
     arguments.output.mkdir(parents=True, exist_ok=True)
     curve = []
-    for row in train(*five_numbers(), *chosen):
+    experience, loss, loop = chosen
+    for row in train(*five_numbers(), experience, loss, loop):
         curve.append(row)
         print("  ".join(f"{name} {value:.6g}" for name, value in row.items()), flush=True)
     draw(curve, arguments.output / "curve.png")

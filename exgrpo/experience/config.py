@@ -43,7 +43,7 @@ class ExperienceConfig:
         "trajectory",
         check.one_of("trajectory", "group"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as published); group, a whole past "
-        "group, failures included, for which nothing is generated",
+        "group, failures included, for which nothing is generated (own loops; the trainer refuses it)",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -114,7 +114,10 @@ class ExperienceConfig:
         "tokens, current policy to author, is larger than this; null: never",
     )
     exp_rescue: bool = _key(
-        False, check.boolean, "a stored success joins, as one more row, a group whose fresh rollouts all failed"
+        False,
+        check.boolean,
+        "a stored success joins, as one more row, a group whose fresh rollouts all failed (own loops; the trainer "
+        "refuses it)",
     )
     exp_age_half_life: int | None = _key(
         None,
@@ -178,6 +181,8 @@ class ExperienceConfig:
             object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
         if self.experience_rbound is None:
             object.__setattr__(self, "experience_rbound", self.rollout_n - 1)
+        if self.exp_unit == "group" and self.experience_ratio == 1:
+            check.refuse("trainer.experience_ratio", 1, "below 1 with trainer.exp_unit=group: new groups must come in")
         if self.exp_unit != "group" and self.exp_age_half_life is not None:
             check.refuse("trainer.exp_age_half_life", self.exp_age_half_life, "null unless trainer.exp_unit=group")
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1

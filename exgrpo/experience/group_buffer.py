@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from exgrpo.experience import checked
+from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 
@@ -75,10 +79,11 @@ class GroupBuffer:
             open_groups = [group for group in open_groups if group.question != picked.question]
         return list(chosen.values())
 
-    def _weights(self, groups: list[StoredGroup], step: int) -> np.ndarray | None:
+    def _weights(self, groups: list[StoredGroup], step: int) -> npt.NDArray[np.float64] | None:
         if self._half_life is None:
             return None
-        weights = 0.5 ** ((step - np.array([group.step for group in groups])) / self._half_life)
+        ages = step - np.array([group.step for group in groups], dtype=np.float64)
+        weights: npt.NDArray[np.float64] = 0.5 ** (ages / self._half_life)
         return weights / weights.sum()
 
     def drop(self, groups: Collection[StoredGroup]) -> None:
@@ -87,6 +92,24 @@ class GroupBuffer:
         kept = [group for group in self._held if id(group) not in gone]
         self._held.clear()
         self._held.extend(kept)
+
+    def state(self) -> list[dict[str, Any]]:
+        """All groups as JSON values, from the oldest to the newest."""
+        return [
+            {
+                "question": group.question,
+                "step": group.step,
+                "rollouts": [base64.b64encode(pack(0, rollout)).decode() for rollout in group.rollouts],
+            }
+            for group in self._held
+        ]
+
+    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Hold the groups of `state` instead; the bound on their number applies at once."""
+        self._held.clear()
+        for each in state:
+            rollouts = tuple(unpack(base64.b64decode(packed)) for packed in each["rollouts"])
+            self._held.append(StoredGroup(each["question"], each["step"], rollouts))
 
     def expire(self, step: int) -> None:
         """Drop what will be too old in the next step."""

@@ -224,11 +224,16 @@ class ExperienceReplay:
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
+            **({"groups": self.groups.state()} if self.config.exp_unit == "group" else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; older states without `skipped` skip nothing until the next epoch."""
+        """Resume from `state`; older states without `skipped` skip nothing until the next epoch.
+
+        A state of a run with another `exp_unit` has no groups: replay begins with none.
+        """
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
         self._fresh.deferred = list(state["deferred"])
         self._fresh.skip(int(state.get("skipped", 0)))
+        self.groups.restore(state.get("groups", []))

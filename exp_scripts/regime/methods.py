@@ -63,6 +63,17 @@ SHAPING: dict[str, Settings] = {
     "ExGRPO, rescue": {"trainer.exp_rescue": "True"},
 }
 SHAPING_SEEDS = 5
+# Of the settings that won for group replay, one change each; on the seeds of the search.
+ROUND_TWO: dict[str, Settings] = {
+    "twice as many stored groups": {"loop.questions": "6", "trainer.experience_ratio": "0.667"},
+    "rescue": {"trainer.exp_rescue": "True"},
+    "drift at most 0.05": {"trainer.exp_max_drift": "0.05"},
+    "at most 10 steps old": {"trainer.experience_max_age": "10"},
+    "half-life of 5 steps": {"trainer.exp_age_half_life": "5"},
+    "loss m2po": {"policy_loss.off_policy_loss": "m2po"},
+    "loss asymre": {"policy_loss.off_policy_loss": "asymre"},
+    "loss clip": {"policy_loss.off_policy_loss": "clip"},
+}
 
 
 def overrides(settings: Settings, rate: str, budget: int) -> tuple[str, ...]:

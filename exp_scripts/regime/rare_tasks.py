@@ -220,10 +220,10 @@ RARE_TASKS = {
             phases=(Phase(1500, 0.5, 4e-3),),
             start=None,
             max_tokens=40,
-            budget=40_000,
+            budget=160_000,
             split=_countdown_split,
             measure="trained",
-            rates=("2.5e-5", "5e-5", "1e-4", "2e-4", "3.5e-4", "5e-4"),
+            rates=("5e-5", "1e-4", "2e-4", "3.5e-4"),
         ),
         RareTask(
             name="shift",

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from comparison import Estimate, estimate, marked  # noqa: E402
-from methods import METHODS, SHAPING  # noqa: E402
+from methods import METHODS, ROUND_TWO, SHAPING  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 from runs import area  # noqa: E402
 
@@ -65,11 +65,11 @@ def _compact(run: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"steps": run["curve"][-1]["step"], "last": last, "curve": curve}
 
 
-def area_of(run: Mapping[str, Any]) -> float:
-    """The first measure of a reported run."""
+def area_of(run: Mapping[str, Any], share: float = 1.0) -> float:
+    """The first measure of a reported run; up to a share of its tokens."""
     task, curve = RARE_TASKS[run["task"]], run["curve"]
     rows = [dict(zip(curve, values, strict=True)) for values in zip(*curve.values(), strict=True)]
-    return area(rows, task.budget, task.measure)
+    return area(rows, task.budget * share, task.measure)
 
 
 def by_method(data: Mapping[str, Any], task: str, names: Sequence[str] = tuple(METHODS)) -> dict[str, Rows]:
@@ -92,7 +92,7 @@ def interquartile(values: Sequence[float]) -> Estimate:
     cut = len(values) // 4
     means = drawn[:, cut : len(values) - cut].mean(1)
     middle = np.sort(values)[cut : len(values) - cut].mean()
-    low, high = np.quantile(means, (0.025, 0.975))
+    low, high = np.quantile(means, 0.025), np.quantile(means, 0.975)
     return Estimate(float(middle), float(low), float(high))
 
 
@@ -108,8 +108,9 @@ def tables(data: Mapping[str, Any]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | ---: |",
     ]
     costs = [
-        "| task | method | settings that won | updates | visits a question | processor time, on-policy = 1 |",
-        "| --- | --- | --- | ---: | ---: | ---: |",
+        "| task | method | settings that won | updates | visits a question | processor time, on-policy = 1 | mean over "
+        "the run at equal processor time, to on-policy |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- |",
     ]
     for task in tasks(data):
         runs = by_method(data, task)
@@ -145,6 +146,24 @@ def shaping_table(data: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def round_two_table(data: Mapping[str, Any]) -> str:
+    """Group replay with one change each, on the seeds of the search; what it is compared with was chosen on them."""
+    shown = [task for task, chosen in data["chosen"].items() if any(_found(data, task, chosen, ROUND_TWO))]
+    lines = [f"| change to group replay | {' | '.join(shown)} |", f"| --- |{' ---: |' * len(shown)}"]
+    for name in ("none", *ROUND_TWO):
+        areas = (_found(data, task, data["chosen"][task], {name: ROUND_TWO.get(name, {})}) for task in shown)
+        lines.append(f"| {name} | {' | '.join(f'{np.mean(each):.3f}'[1:] if each else '' for each in areas)} |")
+    return "\n".join([*lines, ""])
+
+
+def _found(
+    data: Mapping[str, Any], task: str, chosen: Mapping[str, Sequence[str]], changes: Mapping[str, Mapping[str, str]]
+) -> list[float]:
+    settings = dict(setting.split("=", 1) for setting in chosen["group replay"])
+    wanted = [sorted(f"{k}={v}" for k, v in {**settings, **change}.items()) for change in changes.values()]
+    return [run["area"] for run in data["search"] if run["task"] == task and run["settings"] in wanted]
+
+
 def _ends(runs: Mapping[str, Rows], name: str) -> list[str]:
     cells = []
     for measure in ("held_out_pass_1", "held_out_pass_32", "trained_pass_1"):
@@ -160,10 +179,14 @@ def _costs(data: Mapping[str, Any], runs: Mapping[str, Rows], task: str, name: s
     shown = ("loop.lr", "loop.questions", "loop.reuse", "loop.updates", "off_policy_loss", "exp_rescue")
     won = [f"{key.rpartition('.')[2]} {value}" for key, value in settings.items() if key.endswith(shown)]
     updates = int(settings.get("loop.reuse", 1)) * int(settings.get("loop.updates", 1))
-    time = sum(run["processor_seconds"] for run in runs[name])
-    base = sum(run["processor_seconds"] for run in runs["on-policy"])
     means = [np.mean([run[column] for run in runs[name]]) for column in ("steps", "visits")]
-    return [", ".join(won), f"{means[0] * updates:.0f}", f"{means[1]:.1f}", f"{time / base:.2f}"]
+    cells = [", ".join(won), f"{means[0] * updates:.0f}", f"{means[1]:.1f}"]
+    time, base = (sum(run["processor_seconds"] for run in runs[each]) for each in (name, "on-policy"))
+    # time is taken to be proportional to tokens
+    mine = [area_of(run, min(1.0, base / time)) for run in runs[name]]
+    theirs = [area_of(run, min(1.0, time / base)) for run in runs["on-policy"]]
+    gap = "" if name == "on-policy" else marked(estimate(np.subtract(mine, theirs).tolist()))
+    return [*cells, f"{time / base:.2f}", gap]
 
 
 def draw_differences(data: Mapping[str, Any], path: Path) -> None:
@@ -235,6 +258,7 @@ def main() -> None:
     data = json.loads(file.read_text())
     print(tables(data))
     print(shaping_table(data))
+    print(round_two_table(data))
     draw_differences(data, arguments.output / "rare-success.png")
     draw_curves(data, arguments.output / "rare-success-curves.png")
 

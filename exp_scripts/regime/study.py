@@ -1,6 +1,7 @@
 """Where success is rare: tuned on-policy GRPO, tuned ExGRPO and tuned replay of groups, on four tasks.
 
-    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--jobs 2] [--output outputs/rare-success]
+    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--jobs 2]
+        [--output outputs/rare-success]
 
 By docs/experiments/rare-success-protocol.md: each method is searched on seeds of its own, then run on the seeds that
 are reported. Each run is a file: a stopped study goes on with the same command. `report.py` makes the tables.
@@ -13,7 +14,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from ablate import Run, perform_all, workers  # noqa: E402
 from methods import (  # noqa: E402
     FINALISTS,
     METHODS,
+    ROUND_TWO,
     SEARCH_SEEDS,
     SHAPING,
     SHAPING_SEEDS,
@@ -64,14 +66,11 @@ def _candidates(method: Method, rates: tuple[str, ...], rate: str) -> list[tuple
     return [(method.first, each) for each in rates] + others
 
 
-def shaping(task: str, chosen: Settings, seeds: int) -> list[Run]:
-    """ExGRPO's runs with its replayed trajectories treated in other ways; `chosen` are the settings that won for it."""
-    changed = [{**chosen, **settings} for settings in SHAPING.values()]
-    return [Run(task, as_overrides(each), seed) for seed in range(min(seeds, SHAPING_SEEDS)) for each in changed]
-
-
-def as_overrides(settings: Settings) -> tuple[str, ...]:
-    return tuple(f"{key}={value}" for key, value in settings.items())
+def changed(task: str, won: Sequence[str], changes: Mapping[str, Settings], seeds: Sequence[int]) -> list[Run]:
+    """Runs of the settings that won for a method, with one change each."""
+    settings = dict(setting.split("=", 1) for setting in won)
+    complete = [tuple(f"{k}={v}" for k, v in {**settings, **change}.items()) for change in changes.values()]
+    return [Run(task, each, seed) for seed in seeds for each in complete]
 
 
 def main() -> None:
@@ -80,6 +79,7 @@ def main() -> None:
     parser.add_argument("task", nargs="*", default=list(RARE_TASKS), help=f"of {', '.join(RARE_TASKS)}")
     parser.add_argument("--seeds", type=int, default=10, help="reported: 0..N-1 (default 10)")
     parser.add_argument("--shaping", action="store_true", help="then ExGRPO without shaping, and other ways, 5 seeds")
+    parser.add_argument("--round_two", action="store_true", help="then group replay with one change each, search seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--output", type=Path, default=Path("outputs/rare-success"))
     arguments = parser.parse_args()
@@ -97,8 +97,10 @@ def main() -> None:
             reported = [Run(name, settings, seed) for seed in range(arguments.seeds) for settings in chosen.values()]
             perform_all(reported, folder / "reported", executor, perform)
             if arguments.shaping:
-                published = dict(setting.split("=", 1) for setting in chosen["ExGRPO"])
-                perform_all(shaping(name, published, arguments.seeds), folder / "reported", executor, perform)
+                others = changed(name, chosen["ExGRPO"], SHAPING, range(min(arguments.seeds, SHAPING_SEEDS)))
+                perform_all(others, folder / "reported", executor, perform)
+            if arguments.round_two:
+                do(changed(name, chosen["group replay"], ROUND_TWO, SEARCH_SEEDS))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Replay of whole groups: what is stored, drawn, dropped for drift or age, and what rescues a failed group."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -137,12 +139,33 @@ def test_a_failed_group_is_rescued_by_a_success_of_its_question():
         assert replay.rescuable(["a", "b", "c"]) == expected
 
 
+def test_a_resumed_run_draws_the_same_groups():
+    replay, questions = replay_of(exp_unit="group", experience_max_age=9)
+    for step in (1, 2):
+        fresh = replay.draw(step, 4, questions.__next__).fresh
+        replay.observe(step, [group(question, 1, 0, step=step) for question in fresh], {})
+    state = json.loads(json.dumps(replay.state()))
+    other, _ = replay_of(exp_unit="group", experience_max_age=9)
+    other.restore(state)
+    drawn, again = (each.draw(3, 4, iter([(q, False) for q in "hgfe"]).__next__).stored for each in (replay, other))
+    assert [(one.question, one.step) for one in drawn] == [(one.question, one.step) for one in again]
+    for one, same in zip(drawn, again, strict=True):
+        for rollout_now, rollout_then in zip(one.rollouts, same.rollouts, strict=True):
+            np.testing.assert_array_equal(rollout_now.log_probs, rollout_then.log_probs)
+            assert (rollout_now.key, rollout_now.reward) == (rollout_then.key, rollout_then.reward)
+    assert "groups" not in replay_of()[0].state()
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
         ({"exp_unit": "token"}, "trainer.exp_unit=token: must be one of trajectory, group"),
         ({"exp_max_drift": 0}, "trainer.exp_max_drift=0: must be a finite number above 0, or null"),
         ({"exp_age_half_life": 5}, "trainer.exp_age_half_life=5: must be null unless trainer.exp_unit=group"),
+        (
+            {"exp_unit": "group", "experience_ratio": 1},
+            "trainer.experience_ratio=1: must be below 1 with trainer.exp_unit",
+        ),
         ({"experience_max_groups": 0}, "trainer.experience_max_groups=0: must be an integer of at least 1"),
         ({"exp_rescue": "maybe"}, "trainer.exp_rescue=maybe: must be true or false"),
     ],
