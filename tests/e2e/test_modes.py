@@ -3,8 +3,16 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
+import tool_base
 from conftest import Run
+from transformers import AutoTokenizer
+
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.question_id import question_id
+from exgrpo.saved.pool_files import read_manifest
+from exgrpo.saved.pool_folder import PoolFolder
 
 STEPS, SAVED, KILLED_AFTER = 12, 4, 6
 K = 4
@@ -112,3 +120,40 @@ def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_res
         for uid, sessions in prompts_of(second, step).items():  # no group is left whose rewards are all the same
             assert len({scores[f"{uid}_{session}_0"] for session in sessions}) == 2
     assert sum(metrics.get("training/filter_groups/evicted_samples", 0) for metrics in steps.values()) > 0
+
+
+def test_turns_with_a_tool_are_replayed_with_their_masks(make_settings, tmp_path):
+    """The first replayed rows are read from the pool as it was saved before: calls, what the tool said, answers."""
+    tool_base.make(tmp_path / "base")
+    rollout = "actor_rollout_ref.rollout"
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), f"actor_rollout_ref.model.path={tmp_path}/base"]
+    arguments += [f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"]
+    arguments += [f"{rollout}.multi_turn.function_tool_path={tmp_path}/base/tool.py"]
+    arguments += ["trainer.total_training_steps=6", "trainer.save_freq=3", "trainer.max_actor_ckpt_to_keep=null"]
+    arguments += ["trainer.experience_start_sratio=0"]
+    first = Run(tmp_path, arguments, "first")
+    first.kill_after(4)
+    second = Run(tmp_path, arguments, "second")
+    steps = second.wait()
+    assert sorted(steps) == [4, 5, 6]
+    assert all(metrics["experience/replayed_groups"] > 0 for metrics in steps.values())
+    assert max(metrics["training/num_turns/max"] for metrics in steps.values()) == 4  # question, call, answer, answer
+    pool = saved_pool(tmp_path / "checkpoints" / "global_step_3" / "experience")  # what step 4 draws from
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
+    masks = {}  # question, text -> loss mask
+    for question in pool:
+        for each in pool.candidates(question):
+            masks[question, tokenizer.decode(each.tokens, skip_special_tokens=True)] = each.loss_mask
+    prompts, responses = second.drawn(4)
+    completed = {question_id(prompts[uid].strip()): responses[f"{uid}_{K - 1}_0"] for uid in prompts}
+    replayed = [masks[row] for row in completed.items() if row in masks]
+    assert len(replayed) == steps[4]["experience/replayed_groups"]
+    with_calls = [mask for mask in masks.values() if mask is not None]
+    assert with_calls and any(mask is not None for mask in replayed)
+    for mask in with_calls:  # the call, its end; what the tool said; the answer
+        assert mask[0] and mask[-1] and np.count_nonzero(np.diff(mask)) == 2
+
+
+def saved_pool(folder):
+    manifest = read_manifest(folder)
+    return PoolFolder().load(folder, ExperienceConfig(rollout_n=K), manifest["step"], manifest["identity"])

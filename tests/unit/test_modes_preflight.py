@@ -22,7 +22,6 @@ SEPARATE = [
 REFUSED = {
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
-    "actor_rollout_ref.rollout.multi_turn.enable=True": "multi_turn.enable=True: must be False; turns with tools",
     "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",
     "distillation.enabled=True": "distillation.enabled=True: must be False",
     "actor_rollout_ref.actor.checkpoint.async_save=True": "async_save=True: must be False",
@@ -84,6 +83,8 @@ def test_what_is_supported_passes_and_stands_in_the_page(files):
         verify(configuration(files, f"{LOSS}={loss}"))
     others = ["algorithm.filter_groups.enable=True", "algorithm.rollout_correction.rollout_is=sequence"]
     verify(configuration(files, *others, "actor_rollout_ref.model.lora_rank=8"))
+    rollout = "actor_rollout_ref.rollout"
+    verify(configuration(files, f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"))
     names = set(re.findall(r"`(\w+)`", PAGE))
     assert {*modes.ESTIMATORS, *modes.FRESH_LOSSES, *modes.TRAINERS} - names == set()
 
