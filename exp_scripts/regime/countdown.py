@@ -77,10 +77,15 @@ def reward(question: str, reply: str) -> float:
     return float(sorted(used) == sorted(numbers) and chain(tuple(used), operations) == (last, target))
 
 
-def split() -> tuple[list[str], list[str], list[str]]:
+def held_back(count: int) -> list[str]:
+    """Distinct questions, always the same; fewer of them are the first of more."""
     rng = random.Random(2510)
     questions: dict[str, None] = {}
-    while len(questions) < TRAIN + TEST:
+    while len(questions) < count:
         questions[draw_question(rng)] = None
-    held = list(questions)
+    return list(questions)
+
+
+def split() -> tuple[list[str], list[str], list[str]]:
+    held = held_back(TRAIN + TEST)
     return held[:TRAIN], [], held[TRAIN:]

@@ -28,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 BASES = HERE / "bases"
 TRAIN, TEST = 40, 128
 STAGE = 20  # training questions of each half of ``shift``
+KEPT_BACK = 192  # from the bases: more than are asked, and as many of the halves of ``shift`` together
 _SUM = SKILLS["sum"]
 
 
@@ -46,6 +47,7 @@ class RareTask:
         measure: what the study is decided by: test, held-out questions; or trained, other answers to those trained on.
         rates: learning rates of the search.
         searched_on: the task whose search decides the settings on this one too; empty: its own.
+        kept_back: the questions that the base never saw; those of `split` are among them.
         split: training questions, those that replace them after a third of the run (or none), test questions.
     """
 
@@ -59,14 +61,11 @@ class RareTask:
     start: Path | None
     max_tokens: int
     budget: int
+    kept_back: Callable[[], list[str]]
     split: Callable[[], tuple[list[str], list[str], list[str]]]
     measure: str = "test"
     rates: tuple[str, ...] = ("1e-4", "2e-4", "3.5e-4", "5e-4")
     searched_on: str = ""
-
-    def barred(self) -> set[str]:
-        """The questions that the base must not see."""
-        return {question for part in self.split() for question in part}
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------
@@ -81,11 +80,20 @@ def _sum_split() -> tuple[list[str], list[str], list[str]]:
     return held[TEST : TEST + TRAIN], [], held[:TEST]
 
 
+def _short_and_long(held: list[str]) -> tuple[list[str], list[str]]:
+    short = [question for question in held if question.count("+") in (2, 3)]
+    return short, [question for question in held if question.count("+") in (6, 7)]
+
+
+def _sums_kept_back() -> list[str]:
+    held = _SUM.held_back()
+    short, long = _short_and_long(held[KEPT_BACK:])
+    return [*held[:KEPT_BACK], *short[: KEPT_BACK // 2], *long[: KEPT_BACK // 2]]
+
+
 def _shift_split() -> tuple[list[str], list[str], list[str]]:
     """Short questions, long ones, and as many of both to test; none of them is a question of ``rare-sum``."""
-    held = _SUM.held_back()[TEST + TRAIN :]
-    short = [question for question in held if question.count("+") in (2, 3)]
-    long = [question for question in held if question.count("+") in (6, 7)]
+    short, long = _short_and_long(_SUM.held_back()[TEST + TRAIN :])
     half = TEST // 2
     return short[half : half + STAGE], long[half : half + STAGE], short[:half] + long[:half]
 
@@ -131,6 +139,7 @@ RARE_TASKS = {
             start=HERE.parent / "ablation" / "bases" / "sum",
             max_tokens=64,
             budget=40_000,
+            kept_back=_sums_kept_back,
             split=_sum_split,
         ),
         RareTask(
@@ -144,6 +153,7 @@ RARE_TASKS = {
             start=None,
             max_tokens=40,
             budget=160_000,
+            kept_back=lambda: countdown.held_back(KEPT_BACK),
             split=countdown.split,
             measure="trained",
             rates=("5e-5", "1e-4", "2e-4", "3.5e-4"),
@@ -159,13 +169,14 @@ RARE_TASKS = {
             start=None,
             max_tokens=64,
             budget=40_000,
+            kept_back=_sums_kept_back,
             split=_shift_split,
             searched_on="rare-sum",
         ),
         RareTask(
             name="backward",
             base="backward",
-            question=lambda rng: rng.choice(words()[TRAIN + TEST :]),
+            question=lambda rng: rng.choice(words()[KEPT_BACK:]),
             careful=lambda question: question[::-1],
             careless=_backward_careless,
             reward=lambda question, reply: float(reply == question[::-1]),
@@ -173,6 +184,7 @@ RARE_TASKS = {
             start=None,
             max_tokens=12,
             budget=20_000,
+            kept_back=lambda: words()[:KEPT_BACK],
             split=_backward_split,
         ),
     )
