@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import exgrpo
+from exgrpo.saved import durable
 
 ROOT = Path(__file__).resolve().parent.parent
 # environment of a training; by default Ray's workers have almost the lowest priority and wait for other processes
@@ -126,10 +127,8 @@ def report(title: str, figures: Figures, facts: Mapping[str, Any], arguments: ar
     if arguments.json:
         options = {key: value for key, value in vars(arguments).items() if key != "json"}
         text = json.dumps({"machine": facts, "arguments": options, "figures": figures}, indent=1, default=str)
-        temporary = arguments.json.with_name(f".{arguments.json.name}.tmp")
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n")
-        os.replace(temporary, arguments.json)
+        durable.replace_file(arguments.json, text + "\n")
 
 
 def _shown(value: Any) -> str:

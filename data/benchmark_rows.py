@@ -1,4 +1,4 @@
-"""How a row of a benchmark's source becomes a question and its answer, as eval/benchmarks/*.yaml says."""
+"""Read question, answer and cluster from a row of a benchmark's source, as eval/benchmarks/*.yaml defines them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Pair = tuple[str, str]  # question, answer
 
 
 def read(benchmark: Benchmark, row: Row) -> Pair:
-    """A row's question and answer; one that is missing is empty.
+    """A row's question and answer; a missing one is empty.
 
     Raises:
-        KeyError, TypeError, AttributeError, ValueError: the row is not as the benchmark has them.
+        KeyError, TypeError, AttributeError, ValueError: the row is not in the benchmark's format.
     """
     if isinstance(benchmark.choices, list):
         question, answer = _right_first(row, benchmark.question, benchmark.choices)
@@ -30,15 +30,21 @@ def read(benchmark: Benchmark, row: Row) -> Pair:
     return benchmark.template.replace(PLACEHOLDER, question) if question else "", answer
 
 
+def read_cluster(benchmark: Benchmark, row: Row) -> str | None:
+    """The name of the cluster of a row's question, unique to the benchmark; None if it has none."""
+    value = None if benchmark.cluster is None else row[benchmark.cluster]
+    return None if value in (None, "") else f"{benchmark.name}: {value}"
+
+
 def _free_form(row: Row, question: str, answer: str) -> Pair:
-    """A question with an answer in LaTeX; several answers are listed with commas."""
+    """A question with an answer in LaTeX; several answers are joined by commas."""
     answers = row[answer]
     final = answer_text(", ".join(answers) if isinstance(answers, list) else answers)
     return question_text(row[question]), clean(final)
 
 
 def _labelled(question: str, choices: Row | list[str], answer: str | int) -> Pair:
-    """Choices in a list are lettered; those of ARC have labels, some of them numbers. An answer may be a place."""
+    """Choices in a list get letters; those of ARC have labels, some of them numbers. An answer may be an index."""
     if isinstance(choices, list):
         pairs = list(zip(LETTERS, choices, strict=False))
     else:
@@ -50,7 +56,7 @@ def _labelled(question: str, choices: Row | list[str], answer: str | int) -> Pai
 
 
 def _right_first(row: Row, question: str, columns: list[str]) -> Pair:
-    """The choices are put in an order that follows from the question alone."""
+    """Choices in columns, the right one first, in an order that depends only on the question."""
     text, *choices = (row[column].strip() for column in (question, *columns))
     order = random.Random(question_id(text)).sample(range(len(choices)), len(choices))
     letters = zip(LETTERS, (choices[place] for place in order), strict=False)
@@ -58,5 +64,5 @@ def _right_first(row: Row, question: str, columns: list[str]) -> Pair:
 
 
 def _lettered(question: str, choices: Iterable[tuple[str, str]]) -> str:
-    """A question with its choices below, as "A) ..."."""
+    """A question with its choices below it, as "A) ..."."""
     return question.strip() + "\n\n" + "\n".join(f"{label}) {text.strip()}" for label, text in choices)

@@ -4,8 +4,8 @@ r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benc
     python data/prepare_eval.py --output_dir data --benchmarks math arc_c --local math=math500.jsonl
     python data/prepare_eval.py --output_dir data --benchmarks aime26 --benchmark mine.yaml
 
-Each benchmark is a YAML file, those of eval/benchmarks/ or --benchmark FILE; docs/evaluation.md explains its fields.
-Beyond the nine each has a file of its own, valid.NAME.parquet.
+Each benchmark is a YAML file, in eval/benchmarks/ or from --benchmark FILE; docs/evaluation.md explains its fields. The
+questions of benchmarks other than the nine are written to valid.NAME.parquet.
 
 By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json
 (one row per line) or .csv file with the same columns instead. From a parquet file in verl's schema, such as the
@@ -29,7 +29,7 @@ if not __package__:  # run as a script: only this folder is on the import path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data import benchmark_rows
-from data.sources import Source, open_dataset, open_file
+from data.sources import Row, Source, open_dataset, open_file
 from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
 from eval import benchmark_files
 from eval.benchmark_files import Benchmark
@@ -41,7 +41,7 @@ MORE = {name: benchmark for name, benchmark in benchmark_files.known().items() i
 
 
 def rows_of(benchmark: Benchmark, source: Source, system: str | None) -> list[dict[str, Any]]:
-    """A benchmark's rows in verl's schema; those of a source that is in it already, as they are.
+    """A benchmark's rows in verl's schema; rows of a source that is already in this schema are unchanged.
 
     Raises:
         ValueError: the source lacks a column, or a row lacks its question or answer.
@@ -63,17 +63,19 @@ def rows_of(benchmark: Benchmark, source: Source, system: str | None) -> list[di
         if not question or not answer:
             raise ValueError(f"{source.name}: row {index} has no {'answer' if question else 'question'} ({name})")
         rows.append(make_row(question, answer, index, data_source=name, split="test", system=system))
-        rows[-1]["extra_info"] |= _told(benchmark)
+        rows[-1]["extra_info"] |= _extra_info(benchmark, row)
     if not rows:
         raise ValueError(f"{source.name}: no rows")
     return rows
 
 
-def _told(benchmark: Benchmark) -> dict[str, Any]:
-    """What a row has to tell the evaluation, which knows the benchmarks of eval/benchmarks/ by their names."""
+def _extra_info(benchmark: Benchmark, row: Row) -> dict[str, Any]:
+    """Fields for the evaluation; it knows samples and grader of the benchmarks in eval/benchmarks/ by their names."""
+    cluster = benchmark_rows.read_cluster(benchmark, row)
+    extra = {} if cluster is None else {"cluster": cluster}
     if benchmark_files.known().get(benchmark.name) == benchmark:
-        return {}
-    return {"samples": benchmark.samples, "grader": benchmark.grader}
+        return extra
+    return extra | {"samples": benchmark.samples, "grader": benchmark.grader}
 
 
 def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -120,7 +122,15 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="NAME",
         help="which (the nine, unless --benchmark names others)",
     )
-    add("--benchmark", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="YAML files of others")
+    add(
+        "--benchmark",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="YAML files of other benchmarks",
+    )
     add(
         "--local", type=name_and_path, nargs="+", action="extend", default=[], metavar="NAME=FILE", help="files to read"
     )
@@ -132,21 +142,21 @@ def chosen(options: argparse.Namespace) -> list[Benchmark]:
     """The benchmarks of --benchmarks and --benchmark.
 
     Raises:
-        ValueError: two of one name, or a --local for none of them.
+        ValueError: two have the same name, or a --local is for none of them.
     """
     names = options.benchmarks or ([] if options.benchmark else list(BENCHMARKS))
-    found = [(BENCHMARKS | MORE)[name] for name in names]
-    found += [benchmark_files.read(path) for path in options.benchmark]
-    names = [benchmark.name for benchmark in found]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"--benchmark: {twice[0]} is there twice; a name must stand for one benchmark")
+    benchmarks = [(BENCHMARKS | MORE)[name] for name in names]
+    benchmarks += [benchmark_files.read(path) for path in options.benchmark]
+    names = [benchmark.name for benchmark in benchmarks]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--benchmark: {repeated[0]} is there twice; a name must stand for one benchmark")
     if unused := [name for name, _ in options.local if name not in names]:
         raise ValueError(f"--local {unused[0]}=...: must be among --benchmarks {' '.join(names)}")
-    return found
+    return benchmarks
 
 
 def open_source(benchmark: Benchmark, local: Path | None) -> Source:
-    """The benchmark's rows: of a local file, else of the hub."""
+    """The benchmark's rows, from a local file or else from the hub."""
     source = benchmark.source
     if local or "file" in source:
         return open_file(local or Path(source["file"]))

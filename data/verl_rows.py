@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.question_id import question_id
+from exgrpo.saved import durable
 
 SYSTEM_PROMPT = Path(__file__).with_name("system_prompt.txt")
 
@@ -48,17 +48,10 @@ def make_row(
 
 
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the rows to a temporary file beside ``path`` and rename it once it is on disk."""
+    """Write the rows; a file that was there is replaced once the new one is complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            pq.write_table(pa.Table.from_pylist(rows), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with durable.replaced(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows), temporary)

@@ -1,5 +1,5 @@
-"""Sample a model's answers to benchmark questions, judge them, report and compare: eval.generate_vllm is the start.
+"""Sample a model's answers to benchmark questions, judge them, report and compare: start with eval.generate_vllm.
 
-Its scripts, generate_vllm, report, compare and sample_size, run as ``python -m eval.NAME`` in the repository's root and
-as ``python PATH/eval/NAME.py`` anywhere; the latter put the root on the import path themselves.
+The scripts generate_vllm, report, compare and sample_size run as ``python -m eval.NAME`` in the repository's root, and
+as ``python PATH/eval/NAME.py`` anywhere; run that way they add the root to the import path themselves.
 """

@@ -1,4 +1,4 @@
-"""The command line of generate_vllm.py: the released script's flags with its defaults, and a few of our own."""
+"""The command line of generate_vllm.py: the released script's flags with its defaults, and a few more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eval.templates import TEMPLATES
 
 
 def boolean(text: str) -> bool:
-    """A flag's value, as the released command lines write it: ``--remove_system True``."""
+    """A flag's value, in the form of the released command lines: ``--remove_system True``."""
     known = {"true": True, "1": True, "false": False, "0": False}
     if text.lower() not in known:
         raise argparse.ArgumentTypeError(f"{text!r}: must be True or False")
@@ -20,7 +20,7 @@ def boolean(text: str) -> bool:
 
 
 def samples_by_benchmark(text: str) -> dict[str, int]:
-    """``auto``, ``8``, or ``aime=32,math=4`` (the others as auto) as the mapping of `Settings.n`."""
+    """Parse ``auto``, ``8``, or ``aime=32,math=4`` (auto for the others) into the mapping of `Settings.n`."""
     if text == "auto":
         return {}
     counts = {}
@@ -33,18 +33,18 @@ def samples_by_benchmark(text: str) -> dict[str, int]:
 
 
 def number_or_auto(text: str) -> int | None:
-    """``auto`` as None, else the number."""
+    """None for ``auto``, otherwise the number."""
     return None if text == "auto" else int(text)
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, without the usage."""
+        """Exit with the message in one line, without the usage."""
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
-    """The settings of a command line; what cannot work ends the process with one line and status 2."""
+    """The settings of a command line; a wrong one ends the process with one line and status 2."""
     parser = _Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     _add_what(parser)
     _add_server(parser)
@@ -63,109 +63,103 @@ def _flag(group: Any, name: str, default: bool, text: str) -> None:
 
 
 def _add_what(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is asked")
+    group = parser.add_argument_group("model and questions")
     add = group.add_argument
     add(
         "--model_path",
-        help="folder of the model in the Hugging Face format, or its name on the hub; with --grade_only the name "
-        "of the model in the report",
+        help="folder of the model in the Hugging Face format, or its name on the hub; with --grade_only the model's "
+        "name in the report",
     )
     add(
         "--input_file",
         default=[],
         nargs="+",
-        help="parquet files in verl's schema, or globs of them in quotes; all are answered in one load of the model. "
-        "A question that a file repeats is asked once, with as many samples (see --n)",
+        help="parquet files in verl's schema, or quoted globs of them; the model is loaded once for all of them. A "
+        "question that a file repeats is asked once, with as many samples (see --n)",
     )
-    add("--output_file", required=True, type=Path, help="jsonl to write; the report appears beside it")
+    add("--output_file", required=True, type=Path, help="jsonl file to write; the report is written beside it")
     names = f"prompt format: {', '.join(TEMPLATES)}; own is the model's chat template (%(default)s)"
     add("--template", default="own", help=names)
-    _flag(group, "--remove_system", True, "drop a system message where a question has one (%(default)s)")
+    _flag(group, "--remove_system", True, "drop the questions' system messages (%(default)s)")
     add("--limit", type=int, metavar="N", help="the first N questions of each benchmark (all)")
     add(
         "--grade_only",
         type=Path,
         metavar="FILE",
-        help="generate nothing: grade the responses in a jsonl or parquet file of another harness, and report "
-        "(docs/evaluation.md lists the columns)",
+        help="generate nothing: grade the responses in a jsonl or parquet file of another harness, and write the "
+        "report (docs/evaluation.md lists the columns)",
     )
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("a server instead of an engine of our own").add_argument
-    add(
-        "--base_url",
-        metavar="URL",
-        help="of a server with OpenAI's interface, http://HOST:PORT/v1, which has the model",
-    )
-    add("--served_model", metavar="NAME", help="the model's name there (the only one that is served)")
-    add(
-        "--api_key_env", metavar="VAR", help="environment variable that holds the key (OPENAI_API_KEY, where it is set)"
-    )
+    add = parser.add_argument_group("a server instead of a local engine").add_argument
+    add("--base_url", metavar="URL", help="address of a server with OpenAI's interface, http://HOST:PORT/v1")
+    add("--served_model", metavar="NAME", help="the model's name on the server (default: the only one that it serves)")
+    add("--api_key_env", metavar="VAR", help="environment variable with the key (default: OPENAI_API_KEY, if set)")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("sampling").add_argument
     add("--temperature", type=float, default=0.6, help="0 is greedy (%(default)s)")
-    add("--top_p", type=float, default=1.0, help="nucleus that is sampled from (%(default)s)")
-    add("--max_tokens", type=int, default=8192, help="longest response; one cut off there is wrong (%(default)s)")
+    add("--top_p", type=float, default=1.0, help="nucleus sampling (%(default)s)")
+    add("--max_tokens", type=int, default=8192, help="longest response; a truncated one is wrong (%(default)s)")
     add(
         "--n",
         type=samples_by_benchmark,
         default="auto",
-        help="samples of each distinct question: a number, or by benchmark, aime=32,math=4, the others as auto. auto: "
-        "as often as the file repeats the question or asks for; where it does not, as eval/benchmarks/NAME.yaml says "
-        "(32 for aime, aime25, amc), else 1 (auto)",
+        help="samples per distinct question: a number, or by benchmark, aime=32,math=4, and auto for the others. auto: "
+        "as many as the file has repeats of the question or asks for; otherwise as eval/benchmarks/NAME.yaml says "
+        "(32 for aime, aime25, amc), or 1 (auto)",
     )
-    add("--seed", type=int, default=0, help="a sample's own seed follows from it, the question and its number (0)")
+    add("--seed", type=int, default=0, help="a sample's seed depends on this, the question and the sample's number (0)")
 
 
 def _add_scoring(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scoring")
-    _flag(group, "--add_oat_evaluate", False, "judge by a second, independent grader too (%(default)s)")
-    _flag(group, "--any_true", False, "with it: right is what either grader calls right (%(default)s)")
+    _flag(group, "--add_oat_evaluate", False, "also judge by a second, independent grader (%(default)s)")
+    _flag(group, "--any_true", False, "with it: correct is what either grader accepts (%(default)s)")
     _flag(
         group,
         "--add_think_before_answer",
         False,
-        "read each response as if it began with <think>: what follows </think> counts, and without one it is wrong; so "
-        "it is anyway where the prompt ends with <think> (%(default)s)",
+        "treat each response as if it began with <think>: the text after </think> is judged, and a response without it "
+        "is wrong; always on if the prompt ends with <think> (%(default)s)",
     )
-    _flag(group, "--no_split_think", False, "the whole response counts, thought and all (%(default)s)")
+    _flag(group, "--no_split_think", False, "judge the whole response, including its thought (%(default)s)")
     _flag(group, "--skip_scoring", False, "write the responses without verdicts and report (%(default)s)")
     _flag(
         group,
         "--force_generate",
         True,
-        "False: where OUTPUT_FILE is finished, judge its responses again and load no model; True: generate them anew. "
-        "An interrupted run is continued either way (%(default)s)",
+        "False: if OUTPUT_FILE is finished, judge its responses again without loading the model; True: generate them "
+        "again. An interrupted run is continued in both cases (%(default)s)",
     )
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     add = group.add_argument
-    _flag(group, "--restart", False, "begin anew: discard what an earlier run with this output left (%(default)s)")
+    _flag(group, "--restart", False, "start over: discard the results of an earlier run with this output (%(default)s)")
     _flag(
         group,
         "--debug",
         False,
-        f"{DEBUG_QUESTIONS} questions a benchmark, vLLM's own log, a prompt shown (%(default)s)",
+        f"{DEBUG_QUESTIONS} questions per benchmark, show vLLM's log and a prompt (%(default)s)",
     )
     add(
         "--max_num_seqs",
         type=int,
         metavar="N",
-        help="responses generated at a time (as vLLM has it; of a server 64). With 1 a response is the same to the bit "
-        "on one machine, "
-        "whatever else is generated; in larger batches rounding depends on the batch, and a few responses may differ",
+        help="responses generated at a time (default: vLLM's; 64 with a server). With 1 a response is bit-identical on "
+        "one machine, regardless of the others; in larger batches rounding depends on the batch, and a few responses "
+        "may differ",
     )
     for name, meaning in (
-        ("--tensor_parallel_size", "GPUs that share one copy of the model (auto: as few as hold it)"),
-        ("--data_parallel_size", "copies of the model (auto: as many as the GPUs there are hold; 1 on a CPU)"),
+        ("--tensor_parallel_size", "GPUs that share one copy of the model (auto: as few as it needs)"),
+        ("--data_parallel_size", "copies of the model (auto: as many as fit on the GPUs; 1 on a CPU)"),
     ):
         add(name, type=number_or_auto, default=None, metavar="N|auto", help=meaning)
-    add("--gpu_memory_utilization", type=float, default=0.9, help="share of a GPU's memory vLLM may take (%(default)s)")
+    add("--gpu_memory_utilization", type=float, default=0.9, help="share of a GPU's memory for vLLM (%(default)s)")
     add(
         "--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"], help="of the model (%(default)s)"
     )

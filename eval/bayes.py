@@ -1,9 +1,9 @@
-"""Bayes@N (arXiv 2510.04265): what N samples of each question say about its chance of success, under a flat prior.
+"""Bayes@N (arXiv 2510.04265): the posterior of the success probability after N samples per question, with a flat prior.
 
-A question's outcomes are categories with weights, here wrong (0) and right (1). With a uniform Dirichlet prior, that is
-one imagined outcome of each category, the posterior of the mean over questions has mean and variance in closed form.
-The 95 % interval is the normal one, as in the paper, cut to the range of the weights. It speaks of these questions and
-of the samples' chance alone; the bootstrap over questions speaks of other questions, too.
+A question's outcomes are categories with weights, here wrong (0) and right (1). With a uniform Dirichlet prior, which
+counts as one outcome of each category, the posterior of the mean over questions has its mean and variance in closed
+form. The 95 % interval is the normal approximation, as in the paper, clipped to the range of the weights. It covers the
+randomness of the samples for these questions only; the bootstrap over questions also covers other questions.
 
 Array axes: Q questions, K categories.
 """
@@ -25,7 +25,7 @@ RIGHT_OR_WRONG = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Posterior:
-    """Mean and standard deviation, and the ends of the 95 % credible interval."""
+    """Mean, ends of the 95 % credible interval, and standard deviation."""
 
     value: float
     low: float
@@ -34,7 +34,7 @@ class Posterior:
 
 
 def posterior(counts_QK: NDArray[np.int64], weights_K: Sequence[float] = RIGHT_OR_WRONG) -> Posterior:
-    """Of the mean weight over questions, given how often each question had each outcome."""
+    """The posterior of the mean weight over questions, given how often each question had each outcome."""
     weights = np.asarray(weights_K)
     total_Q = counts_QK.sum(axis=1) + len(weights)
     shares_QK = (counts_QK + 1) / total_Q[:, None]
@@ -44,17 +44,20 @@ def posterior(counts_QK: NDArray[np.int64], weights_K: Sequence[float] = RIGHT_O
 
 
 def of_scores(scores: Scores) -> Posterior:
-    """Of a benchmark's Mean@n."""
+    """The posterior of a benchmark's Mean@n."""
     correct_Q = scores.correct()
     return posterior(np.stack([scores.samples - correct_Q, correct_Q], axis=1))
 
 
 def mean(posteriors: Sequence[Posterior]) -> Posterior:
-    """Of the mean over benchmarks, each weighing the same, whose samples are independent."""
-    deviation = math.sqrt(sum(each.deviation**2 for each in posteriors)) / len(posteriors)
-    return _interval(sum(each.value for each in posteriors) / len(posteriors), deviation, RIGHT_OR_WRONG)
+    """The posterior of the unweighted mean over benchmarks, whose samples are independent."""
+    value = sum(benchmark.value for benchmark in posteriors) / len(posteriors)
+    deviation = math.sqrt(sum(benchmark.deviation**2 for benchmark in posteriors)) / len(posteriors)
+    return _interval(value, deviation, RIGHT_OR_WRONG)
 
 
 def _interval(value: float, deviation: float, weights: Sequence[float]) -> Posterior:
-    half = NormalDist().inv_cdf((1 + LEVEL) / 2) * deviation
-    return Posterior(value, max(min(weights), value - half), min(max(weights), value + half), deviation)
+    half_width = NormalDist().inv_cdf((1 + LEVEL) / 2) * deviation
+    low = max(min(weights), value - half_width)
+    high = min(max(weights), value + half_width)
+    return Posterior(value, low, high, deviation)

@@ -1,6 +1,7 @@
-"""What a benchmark is: where its questions are, which columns are read, how often each is sampled, who judges.
+"""A benchmark's definition: the source of its questions, the columns to read, samples per question, and the grader.
 
-One YAML file each; those that are known by name are in eval/benchmarks/. docs/evaluation.md explains the fields.
+Each is a YAML file; the benchmarks that are known by name are in eval/benchmarks/. docs/evaluation.md explains the
+fields.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ SOURCE_FIELDS = ({"hub", "split"}, {"hub", "split", "subset"}, {"file"})
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark's file, its fields checked.
+    """The checked fields of a benchmark's file.
 
-    `choices` is the column of a question's choices; or a list of columns, the first of which holds the right choice.
+    `choices` is the column with a question's choices; or a list of columns, of which the first has the right choice.
     `part` names the file that its questions are written to, valid.PART.parquet. `hub_task` is the task's id in the data
-    set's eval.yaml on the hub, for exported results.
+    set's eval.yaml on the hub, for exported results. `cluster` is a column; questions with an equal value there
+    count as one cluster in intervals and tests.
     """
 
     name: str
@@ -37,12 +39,14 @@ class Benchmark:
     samples: int = 1
     part: str = ""
     hub_task: str = "default"
+    cluster: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
         choices = [self.choices] if isinstance(self.choices, str) else self.choices or []
-        return (self.question, *choices, *([self.answer] if self.answer else []))
+        optional = [column for column in (self.answer, self.cluster) if column]
+        return (self.question, *choices, *optional)
 
     @property
     def file_name(self) -> str:
@@ -51,10 +55,10 @@ class Benchmark:
 
 
 def read(path: Path) -> Benchmark:
-    """The benchmark of a YAML file; a local source is found from where that file is.
+    """The benchmark of a YAML file; the path of a local source is relative to that file.
 
     Raises:
-        ValueError: naming the file, the field and what is allowed.
+        ValueError: the message names the file, the field and what is allowed.
         OSError: there is no such file.
     """
     try:
@@ -70,7 +74,7 @@ def read(path: Path) -> Benchmark:
 
 
 def _fault(content: Any) -> str | None:
-    """The first thing that is wrong with a file's content."""
+    """The first fault of a file's content; None if there is none."""
     if not isinstance(content, dict):
         return "must hold fields, such as name: and source:"
     names = [field.name for field in fields(Benchmark)]
@@ -85,7 +89,7 @@ def _fault(content: Any) -> str | None:
         return "choices: must be a column, or a list of columns"
     if isinstance(choices, list) == ("answer" in content):
         return "answer: must be a column, and left out where choices is a list, whose first is right"
-    for name in ("name", "question", "answer", "part", "hub_task"):
+    for name in ("name", "question", "answer", "part", "hub_task", "cluster"):
         if name in content and not _texts([content[name]]):
             return f"{name}={content[name]!r}: must be a text"
     return _setting_fault(content)

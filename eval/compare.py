@@ -1,14 +1,14 @@
-"""Runs side by side: what each scored, by how much the others differ from the first, and which questions flipped.
+"""Compare runs: the scores of each, the others' differences to the first, and which questions flipped.
 
     python eval/compare.py A.jsonl B.jsonl [C.jsonl ...]
     python eval/compare.py --runs_a A1.jsonl A2.jsonl ... --runs_b B1.jsonl B2.jsonl ...
 
-Markdown on stdout; on a terminal its tables are drawn. Differences are paired: question by question, with 95 %
-intervals by a bootstrap that draws the same questions for both runs, which is far sharper than two separate intervals.
-Each benchmark's difference of Mean@n is tested (eval/paired_tests.py) and its p value corrected over benchmarks.
-A question flips where its majority answer (with one sample per question, its answer) is right in one run only.
+Prints Markdown; on a terminal its tables are drawn. Differences are paired by question, with 95 % intervals from a
+bootstrap that draws the same questions for both runs, which are far narrower than two separate intervals. Each
+benchmark's difference of Mean@n is tested (eval/paired_tests.py), with a p value corrected over benchmarks. A question
+flips if its majority answer (with one sample per question, its answer) is right in only one of the runs.
 
-The second form compares methods, each with the files of several training runs (eval/training_runs.py).
+The second form compares two methods, each with the files of several training runs (eval/training_runs.py).
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "files", type=Path, nargs="*", help="OUTPUT.jsonl of generate_vllm.py, two or more; the first is the baseline"
     )
-    parser.add_argument("--runs_a", type=Path, nargs="+", help="the baseline method's, one file a training run")
-    parser.add_argument("--runs_b", type=Path, nargs="+", help="the other method's")
-    parser.add_argument("--shared_only", action="store_true", help="compare the questions that all files have")
+    parser.add_argument("--runs_a", type=Path, nargs="+", help="files of the baseline method, one per training run")
+    parser.add_argument("--runs_b", type=Path, nargs="+", help="files of the other method")
+    parser.add_argument("--shared_only", action="store_true", help="compare only the questions that all files have")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="means with intervals, as .pdf or .svg")
     return parser.parse_args(arguments)
 
 
 def check(options: argparse.Namespace) -> None:
-    """ValueError, naming the flag and its value, at the first that is not allowed."""
+    """ValueError, naming the flag and its value, at the first wrong one."""
     if options.runs_a or options.runs_b:
         if options.files:
             raise ValueError(f"files={options.files[0]}: must not be given with --runs_a and --runs_b")
         for name in ("runs_a", "runs_b"):
             count = len(getattr(options, name) or [])
             if count < 2:
-                raise ValueError(f"--{name}: {count} files; must be two or more, one a training run")
+                raise ValueError(f"--{name}: {count} files; must be two or more, one per training run")
     elif len(options.files) < 2:
         raise ValueError(f"files={' '.join(map(str, options.files))}: must be two or more")
     if options.picture:
@@ -59,29 +59,29 @@ def check(options: argparse.Namespace) -> None:
 
 
 def compare_files(options: argparse.Namespace) -> tuple[str, Series]:
-    """Of single runs the comparison as Markdown, and what a picture shows."""
+    """Compare single runs: the text as Markdown, and the estimates for a picture."""
     runs = align([load(path) for path in options.files], shared_only=options.shared_only)
     series = {}
     for place, run in enumerate(runs):
         name = run.name if run.name not in series else f"{run.name} ({place + 1})"
-        series[name] = {benchmark: found["mean"] for benchmark, found in estimate(run.scores).items()}
+        series[name] = {benchmark: estimates["mean"] for benchmark, estimates in estimate(run.scores).items()}
     return markdown(runs), series
 
 
 def compare_methods(options: argparse.Namespace) -> tuple[str, Series]:
-    """The same of two methods."""
+    """Compare two methods: the text as Markdown, and the estimates for a picture."""
     runs = align([load(path) for path in (*options.runs_a, *options.runs_b)], shared_only=options.shared_only)
     first, second = runs[: len(options.runs_a)], runs[len(options.runs_a) :]
-    found = training_runs.compare([run.scores for run in first], [run.scores for run in second])
+    comparisons = training_runs.compare([run.scores for run in first], [run.scores for run in second])
     series = {
-        "method a": {name: each.first for name, each in found.items()},
-        "method b": {name: each.second for name, each in found.items()},
+        "method a": {benchmark: comparison.first for benchmark, comparison in comparisons.items()},
+        "method b": {benchmark: comparison.second for benchmark, comparison in comparisons.items()},
     }
-    return methods_markdown(first, second, found), series
+    return methods_markdown(first, second, comparisons), series
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read, align, print."""
+    """Read and align the files, print the comparison."""
     options = read_arguments(arguments)
     try:
         check(options)

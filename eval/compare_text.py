@@ -1,4 +1,4 @@
-"""What eval/compare.py prints, as Markdown."""
+"""The text of eval/compare.py as Markdown."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ SHOWN_FLIPS = 20
 PROMPT_END = 100  # characters of a question in the list of flips
 TESTS_NOTE = (
     "p: a paired test of Mean@n that flips the signs of the questions' differences, exact with mid-p (with one sample "
-    "a question McNemar's); of the mean over benchmarks by 20,000 drawn flips. Corrected: after Holm, over benchmarks. "
-    "Resolvable: the smallest true difference that such a test at 5 % finds with 80 % power."
+    "per question, McNemar's test); for the mean over benchmarks with 20,000 random flips. Corrected: by Holm, over "
+    "benchmarks. Resolvable: the smallest true difference that such a test at 5 % finds with 80 % power."
 )
 
 METHODS_NOTE = (
-    "In brackets: 95 % intervals by a bootstrap over training runs and questions. Student's: the interval of the "
-    "variance by its parts, which decides what is said. Deviation: of the runs' means, a / b. Resolvable: the smallest "
-    "true difference that so many runs and questions find with 80 % power."
+    "In brackets: 95 % intervals by a bootstrap over training runs and questions. Student's: the interval from the "
+    "variance components, which decides the verdict in the last column. Deviation: standard deviation of the runs' "
+    "means, a / b. Resolvable: the smallest true difference that so many runs and questions find with 80 % power."
 )
 
 
 def markdown(runs: Sequence[Run]) -> str:
     """The whole comparison."""
-    parts = ["# " + " and ".join(run.name for run in runs), _side_by_side(runs), _made(runs)]
+    parts = ["# " + " and ".join(run.name for run in runs), _side_by_side(runs), _facts_table(runs)]
     for other in runs[1:]:
-        found = differences(runs[0], other)
-        parts += [f"## {plain(other.name)} less {plain(runs[0].name)}", _differences_table(runs[0], other, found)]
-        parts += [_tests_table(runs[0], other, found), TESTS_NOTE, _flips_text(runs[0], other)]
+        by_benchmark = differences(runs[0], other)
+        parts.append(f"## {plain(other.name)} minus {plain(runs[0].name)}")
+        parts.append(_differences_table(runs[0], other, by_benchmark))
+        parts += [_tests_table(runs[0], other, by_benchmark), TESTS_NOTE, _flips_text(runs[0], other)]
     return "\n\n".join(parts)
 
 
@@ -43,19 +44,19 @@ def _side_by_side(runs: Sequence[Run]) -> str:
         "| --- | ---: |" + " --- | ---: |" * len(runs),
     ]
     estimates = [estimate(run.scores) for run in runs]
-    for name, own in runs[0].scores.items():
+    for name, scores in runs[0].scores.items():
         cells = [
             f" {with_interval(asdict(of_run[name]['mean']))} | {run.scores[name].samples} |"
             for run, of_run in zip(runs, estimates, strict=True)
         ]
-        lines.append(f"| {plain(name)} | {len(own.questions)} |{''.join(cells)}")
+        lines.append(f"| {plain(name)} | {len(scores.questions)} |{''.join(cells)}")
     overall = [f" {with_interval(asdict(of_run[OVERALL]['mean']))} |  |" for of_run in estimates]
     lines.append(f"| **mean over benchmarks** |  |{''.join(overall)}")
     return "\n".join(lines)
 
 
-def _made(runs: Sequence[Run]) -> str:
-    """What each run's numbers rest on, of all responses of its file."""
+def _facts_table(runs: Sequence[Run]) -> str:
+    """Model, hardware and truncated responses of each run, over all rows of its file."""
     lines = ["| run | model | hardware | cut off |", "| --- | --- | --- | ---: |"]
     for run in runs:
         model = plain(str(run.facts.get("model_path", "-")))
@@ -63,8 +64,8 @@ def _made(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def _tests_table(first: Run, other: Run, found: Mapping[str, Mapping[str, Estimate]]) -> str:
-    """Of each benchmark its test, and in words what the numbers allow to say."""
+def _tests_table(first: Run, other: Run, by_benchmark: Mapping[str, Mapping[str, Estimate]]) -> str:
+    """The test of each benchmark, and its verdict in words."""
     lines = [
         "| Mean@n | difference | p | p, corrected | resolvable | |",
         "| --- | --- | ---: | ---: | ---: | --- |",
@@ -72,19 +73,19 @@ def _tests_table(first: Run, other: Run, found: Mapping[str, Mapping[str, Estima
     for name, test in paired_tests.compare(first.scores, other.scores).items():
         title = "**mean over benchmarks**" if name == OVERALL else plain(name)
         p_values = f"{_p_value(test.p)} | {_p_value(test.corrected)}"
-        words = verdict(found[name]["mean"], test)
-        lines.append(f"| {title} | {_signed(found[name]['mean'])} | {p_values} | {number(test.resolvable)} | {words} |")
+        difference = by_benchmark[name]["mean"]
+        cells = f"{_signed(difference)} | {p_values} | {number(test.resolvable)} | {verdict(difference, test)}"
+        lines.append(f"| {title} | {cells} |")
     return "\n".join(lines)
 
 
-def verdict(found: Estimate, test: PairedTest) -> str:
-    """In words: which is better, or that these questions and samples do not tell."""
-    if found.low <= 0 <= found.high:
-        least = (
-            "" if test.resolvable is None else f" (these samples resolve {100 * test.resolvable:.1f} points or more)"
-        )
-        return f"cannot be resolved{least}"
-    better = "higher" if found.value > 0 else "lower"
+def verdict(difference: Estimate, test: PairedTest) -> str:
+    """In words: which run is better, or that these questions and samples cannot tell."""
+    if difference.low <= 0 <= difference.high:
+        if test.resolvable is None:
+            return "cannot be resolved"
+        return f"cannot be resolved (these samples resolve {100 * test.resolvable:.1f} points or more)"
+    better = "higher" if difference.value > 0 else "lower"
     if test.p >= paired_tests.LEVEL:
         return f"{better} by the interval, not by the test"
     if test.corrected is not None and test.corrected >= paired_tests.LEVEL:
@@ -97,22 +98,22 @@ def _p_value(p: float | None) -> str:
 
 
 def _differences_table(first: Run, other: Run, by_benchmark: Mapping[str, Mapping[str, Estimate]]) -> str:
-    metrics = list(dict.fromkeys(metric for own in by_benchmark.values() for metric in own))
+    metrics = list(dict.fromkeys(metric for by_metric in by_benchmark.values() for metric in by_metric))
     lines = [
         f"| | {' | '.join(metrics)} | became right | became wrong |",
         "| --- |" + " --- |" * len(metrics) + " ---: | ---: |",
     ]
-    for name, own in by_benchmark.items():
+    for name, by_metric in by_benchmark.items():
         title, counts = "**mean over benchmarks**", " | "
         if name != OVERALL:
             flipped = flips(first, other, name)
             title, counts = plain(name), f"{len(flipped.became_right)} | {len(flipped.became_wrong)}"
-        lines.append(f"| {title} | {' | '.join(_signed(own.get(metric)) for metric in metrics)} | {counts} |")
+        lines.append(f"| {title} | {' | '.join(_signed(by_metric.get(metric)) for metric in metrics)} | {counts} |")
     return "\n".join(lines)
 
 
 def _signed(difference: Estimate | None) -> str:
-    """A difference with its interval, bold where the interval leaves out zero."""
+    """A difference with its interval, bold if the interval excludes zero."""
     if difference is None:
         return "-"
     value, low, high = (_number(end) for end in (difference.value, difference.low, difference.high))
@@ -121,8 +122,9 @@ def _signed(difference: Estimate | None) -> str:
 
 
 def _number(value: float) -> str:
-    sign = "+" if value > 0 else "-" if value < 0 else ""
-    return sign + number(abs(value))
+    if value == 0:
+        return number(0.0)
+    return ("+" if value > 0 else "-") + number(abs(value))
 
 
 def _flips_text(first: Run, other: Run) -> str:
@@ -144,27 +146,32 @@ def _flip(first: Run, other: Run, benchmark: str, place: int) -> str:
     return f"- {question[0]} (Mean@n {number(before)} to {number(after)}): ...{end}"
 
 
-def methods_markdown(first: Sequence[Run], second: Sequence[Run], found: Mapping[str, Comparison]) -> str:
-    """The comparison of two methods, each with several training runs."""
+def methods_markdown(first: Sequence[Run], second: Sequence[Run], comparisons: Mapping[str, Comparison]) -> str:
+    """The text for two methods, each with several training runs."""
     lines = [
-        "| Mean@n | questions | a | b | b less a | Student's | deviation | resolvable | |",
+        "| Mean@n | questions | a | b | b minus a | Student's | deviation | resolvable | |",
         "| --- | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
     ]
-    for name, each in found.items():
+    for name, comparison in comparisons.items():
         title, questions = "**mean over benchmarks**", ""
         if name != OVERALL:
             title, questions = plain(name), str(len(first[0].scores[name].questions))
-        means = f"{with_interval(asdict(each.first))} | {with_interval(asdict(each.second))}"
-        student = f"{_number(each.student.low)} to {_number(each.student.high)}"
-        deviations = " / ".join(number(own) for own in each.deviations)
-        cells = f"{means} | {_signed(each.difference)} | {student} | {deviations} | {number(each.resolvable)}"
-        lines.append(f"| {title} | {questions} | {cells} | {methods_verdict(each)} |")
+        cells = [
+            with_interval(asdict(comparison.first)),
+            with_interval(asdict(comparison.second)),
+            _signed(comparison.difference),
+            f"{_number(comparison.student.low)} to {_number(comparison.student.high)}",
+            " / ".join(number(deviation) for deviation in comparison.deviations),
+            number(comparison.resolvable),
+            methods_verdict(comparison),
+        ]
+        lines.append(f"| {title} | {questions} | {' | '.join(cells)} |")
     names = [", ".join(plain(run.name) for run in runs) for runs in (first, second)]
     return "\n\n".join([f"# Method a ({names[0]}) and method b ({names[1]})", "\n".join(lines), METHODS_NOTE])
 
 
-def methods_verdict(found: Comparison) -> str:
-    """In words, by Student's interval: which method is better, or that these runs do not tell."""
-    if found.student.low <= 0 <= found.student.high:
-        return f"cannot be resolved (these runs resolve {100 * found.resolvable:.1f} points or more)"
-    return "b higher" if found.difference.value > 0 else "b lower"
+def methods_verdict(comparison: Comparison) -> str:
+    """In words, by Student's interval: which method is better, or that these runs cannot tell."""
+    if comparison.student.low <= 0 <= comparison.student.high:
+        return f"cannot be resolved (these runs resolve {100 * comparison.resolvable:.1f} points or more)"
+    return "b higher" if comparison.difference.value > 0 else "b lower"

@@ -1,4 +1,4 @@
-"""Several copies of the model: how many the GPUs hold, and one process for each, which gets its share of the jobs."""
+"""Several copies of the model: how many fit on the GPUs, and one process for each copy with its share of the jobs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eval import vllm_engine
 from eval.generation import Response
 from eval.vllm_engine import EngineSettings, Job
 
-WEIGHTS_SHARE = 0.5  # of a GPU's memory, at most; the rest is for keys and values
-GRACE_S = 30  # for a copy to end by itself, once it has sent everything
+WEIGHTS_SHARE = 0.5  # maximum share of a GPU's memory; the rest is for the KV cache
+GRACE_S = 30  # time for a copy to end by itself after it has sent everything
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Gpus:
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What decides how many GPUs a model needs: its weights, and the attention heads that its GPUs share evenly."""
+    """What determines how many GPUs a model needs: its weights, and the attention heads that its GPUs share evenly."""
 
     weight_bytes: int
     heads: int
@@ -37,14 +37,14 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the machine is shared out: copies of the model, and GPUs of each copy (1 on a CPU, where there is none)."""
+    """How the machine is divided: copies of the model, and GPUs per copy (1 on a CPU)."""
 
     tensor_parallel_size: int
     copies: int
 
 
 def layout(gpus: Gpus, model: ModelSize, *, tensor: int | None, data: int | None) -> Layout:
-    """GPUs of a copy and number of copies; for None, the fewest GPUs that hold the model and as many copies as fit.
+    """GPUs per copy and number of copies; None means as few GPUs as the model needs and as many copies as fit.
 
     Raises:
         ValueError: the flags need more GPUs than there are.
@@ -62,7 +62,7 @@ def layout(gpus: Gpus, model: ModelSize, *, tensor: int | None, data: int | None
 
 
 def generate(settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: int) -> Iterator[list[Response]]:
-    """As `vllm_engine.generate`, by as many copies of the model; an empty list comes from each once it is loaded.
+    """As `vllm_engine.generate`, with several copies of the model; each yields an empty list when it is loaded.
 
     Raises:
         RuntimeError: a copy failed; the others have been ended.
@@ -75,12 +75,12 @@ def generate(settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: i
     running: dict[Connection, SpawnProcess] = {}
     try:
         for number in range(copies):
-            ours, theirs = context.Pipe(duplex=False)
+            receiver, sender = context.Pipe(duplex=False)
             share = jobs[number::copies]
             visible = _visible(number, settings.tensor_parallel_size) if gpus else None
-            running[ours] = context.Process(target=_work, args=(theirs, settings, share, visible, os.getpid()))
-            running[ours].start()
-            theirs.close()
+            running[receiver] = context.Process(target=_work, args=(sender, settings, share, visible, os.getpid()))
+            running[receiver].start()
+            sender.close()
         yield from _gather(running)
         for process in running.values():
             process.join(GRACE_S)
@@ -108,15 +108,15 @@ def _gather(running: dict[Connection, SpawnProcess]) -> Iterator[list[Response]]
 
 
 def _visible(number: int, tensor: int) -> str:
-    """CUDA_VISIBLE_DEVICES of a copy: its part of the caller's."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = given.split(",") if given else [str(device) for device in range((number + 1) * tensor)]
+    """CUDA_VISIBLE_DEVICES of a copy: its part of the caller's devices."""
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = devices.split(",") if devices else [str(device) for device in range((number + 1) * tensor)]
     return ",".join(names[number * tensor : (number + 1) * tensor])
 
 
 def _work(results: Connection, settings: EngineSettings, jobs: Sequence[Job], visible: str | None, parent: int) -> None:
-    """The process of one copy; None is sent at the end."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the process that started it
+    """The process of one copy; sends None at the end."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends together with its parent process
     if os.getppid() != parent:
         return
     if visible is not None:

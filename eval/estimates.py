@@ -1,11 +1,11 @@
-"""What a benchmark's samples say: Mean@n, Best@n, pass@k and majority@n, each with a 95 % interval.
+"""Estimates from a benchmark's samples: Mean@n, Best@n, pass@k and majority@n, each with a 95 % interval.
 
-Every one of them is a mean over questions of a number of the question alone, so one bootstrap serves all: questions are
-drawn with replacement, and the interval lies between the 2.5 and 97.5 percentiles of the means. It tells how far
-another draw of questions of this kind could be off; where all questions score alike it has no width.
+Each of them is a mean over questions of a per-question value, so one bootstrap serves all: questions are drawn with
+replacement, and the interval is between the 2.5 and 97.5 percentiles of the means. It shows how much another draw of
+similar questions could differ; if all questions have the same score its width is 0.
 
-Questions that say little beyond each other are drawn together, as a cluster: equal texts with different gold answers,
-those that several benchmarks hold (in the mean over benchmarks), and what a row's `cluster` names.
+Questions that are not independent are drawn together, as a cluster: equal texts with different gold answers, questions
+that several benchmarks have (in the mean over benchmarks), and those with an equal `cluster` in their rows.
 
 Array axes: Q questions, C clusters, M metrics, B bootstrap draws.
 """
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-CHUNK = 4_000_000  # draws times questions held in memory at a time
+CHUNK = 4_000_000  # draws times questions in memory at a time
 OVERALL = "overall"
 Floats: TypeAlias = NDArray[np.float64]
 QuestionKey = tuple[str, str]  # question_id, gold answer
@@ -41,7 +41,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Scores:
-    """A benchmark's questions with their numbers; `values_QM` has a column for each of `metrics`.
+    """A benchmark's questions with their values; `values_QM` has a column for each of `metrics`.
 
     `clusters`: the name of each question's cluster.
     """
@@ -57,20 +57,20 @@ class Scores:
         return self.values_QM[:, self.metrics.index(metric)]
 
     def correct(self) -> NDArray[np.int64]:
-        """Each question's number of right samples."""
+        """Each question's number of correct samples."""
         return np.rint(self.column("mean") * self.samples).astype(np.int64)
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """The chance that k of the samples, drawn without replacement, hold a correct one (arXiv 2107.03374, eq. 1)."""
+    """Probability that k samples drawn without replacement include a correct one (arXiv 2107.03374, eq. 1)."""
     return 1 - comb(samples - correct, k) / comb(samples, k)
 
 
 def majority(votes: Iterable[tuple[str | None, bool]]) -> float:
-    """The chance that the most frequent answer is right, where equally frequent ones draw lots.
+    """Probability that the most frequent answer is correct, with ties broken at random.
 
     Args:
-        votes: of each sample its answer, None if it gave none, and whether it is right.
+        votes: each sample's answer, None if it has none, and whether it is correct.
     """
     counts: Counter[str] = Counter()
     right: Counter[str] = Counter()
@@ -92,7 +92,7 @@ def score(rows: Sequence[Mapping[str, Any]]) -> dict[str, Scores]:
     """Graded rows -> each benchmark's scores, in the order of the rows.
 
     Metrics are ``mean``, ``best``, ``majority`` and ``pass@k`` for the powers of two up to the number of samples. A
-    row's ``cluster`` is its question_id if it names none.
+    question's cluster is its question_id if its rows have no ``cluster``.
 
     Raises:
         ValueError: questions of one benchmark differ in their number of samples.
@@ -107,7 +107,9 @@ def score(rows: Sequence[Mapping[str, Any]]) -> dict[str, Scores]:
 def _score(name: str, questions: Mapping[QuestionKey, Sequence[Mapping[str, Any]]]) -> Scores:
     counts = sorted({len(rows) for rows in questions.values()})
     if len(counts) > 1:
-        raise ValueError(f"benchmark={name}: {counts[0]} to {counts[-1]} samples a question: must be as many of each")
+        raise ValueError(
+            f"benchmark={name}: {counts[0]} to {counts[-1]} samples per question: must be the same number for all"
+        )
     samples, ks = counts[0], powers_of_two(counts[0])
     clusters = tuple(str(rows[0].get("cluster", rows[0]["question_id"])) for rows in questions.values())
     values = []
@@ -135,10 +137,10 @@ def cluster_sums(values_QM: Floats, numbers_Q: NDArray[np.int64], clusters: int)
 def bootstrap(
     values_QM: Floats, rng: np.random.Generator, resamples: int = RESAMPLES, clusters: Sequence[str] | None = None
 ) -> Floats:
-    """Means over clusters of questions drawn with replacement, B x M; the columns share their draws.
+    """Means over questions, whose clusters are drawn with replacement, B x M; all columns use the same draws.
 
     Args:
-        clusters: the name of each question's cluster; without it each question is drawn alone.
+        clusters: the name of each question's cluster; None if each question is its own.
     """
     numbers_Q = np.arange(len(values_QM)) if clusters is None else numbered(clusters)
     [means_BM] = _bootstrap([values_QM], [numbers_Q], rng, resamples)
@@ -148,7 +150,7 @@ def bootstrap(
 def _bootstrap(
     values: Sequence[Floats], numbers: Sequence[NDArray[np.int64]], rng: np.random.Generator, resamples: int
 ) -> list[Floats]:
-    """Of each benchmark its means, B x M, over the same draws of clusters."""
+    """The means of each benchmark, B x M, over the same draws of clusters."""
     clusters = 1 + max(int(numbers_Q.max()) for numbers_Q in numbers)
     sums = [cluster_sums(*each, clusters) for each in zip(values, numbers, strict=True)]
     chunk = max(1, CHUNK // clusters)
@@ -156,16 +158,18 @@ def _bootstrap(
     for start in range(0, resamples, chunk):
         size = min(chunk, resamples - start)
         drawn_BC = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=size)
-        for (sums_CM, sizes_C), own in zip(sums, means, strict=True):
+        for (sums_CM, sizes_C), benchmark_means in zip(sums, means, strict=True):
             questions_B1 = (drawn_BC @ sizes_C)[:, None]
-            # a draw that holds nothing of a small benchmark tells nothing of it: its mean stands in
+            # a draw may have no question of a small benchmark: its mean over all questions is used
             missed_M = sums_CM.sum(axis=0) / sizes_C.sum()
-            own.append(np.where(questions_B1 > 0, drawn_BC @ sums_CM / np.maximum(questions_B1, 1), missed_M))
-    return [np.concatenate(own) for own in means]
+            benchmark_means.append(
+                np.where(questions_B1 > 0, drawn_BC @ sums_CM / np.maximum(questions_B1, 1), missed_M)
+            )
+    return [np.concatenate(benchmark_means) for benchmark_means in means]
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """The random numbers of a benchmark: the same whatever other benchmarks there are."""
+    """The random generator of a benchmark; independent of the other benchmarks."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
@@ -177,45 +181,44 @@ def intervals(values_M: Floats, means_BM: Floats) -> list[Estimate]:
 
 
 def estimate(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, dict[str, Estimate]]:
-    """Benchmark -> metric -> estimate; under ``overall`` the mean over benchmarks, each weighing the same.
+    """Benchmark -> metric -> estimate; ``overall`` is the unweighted mean over benchmarks.
 
-    ``overall`` has the metrics that all benchmarks have. ``mean``, ``best`` and ``majority`` are of each benchmark's
-    own number of samples, there too.
+    ``overall`` has the metrics that all benchmarks have; in it, too, ``mean``, ``best`` and ``majority`` use each
+    benchmark's own number of samples.
     """
-    shared = [
-        name for name in next(iter(scores.values())).metrics if all(name in own.metrics for own in scores.values())
-    ]
+    first = next(iter(scores.values()))
+    shared = [metric for metric in first.metrics if all(metric in benchmark.metrics for benchmark in scores.values())]
     estimates: dict[str, dict[str, Estimate]] = {}
     overall_M, overall_BM = np.zeros(len(shared)), np.zeros((RESAMPLES, len(shared)))
     draws: dict[str, Floats] = {}
-    for name, own in scores.items():
-        values_M = own.values_QM.mean(axis=0)
-        draws[name] = bootstrap(own.values_QM, generator(seed, name), clusters=own.clusters)
-        estimates[name] = dict(zip(own.metrics, intervals(values_M, draws[name]), strict=True))
-        overall_M += values_M[[own.metrics.index(metric) for metric in shared]] / len(scores)
+    for name, benchmark in scores.items():
+        values_M = benchmark.values_QM.mean(axis=0)
+        draws[name] = bootstrap(benchmark.values_QM, generator(seed, name), clusters=benchmark.clusters)
+        estimates[name] = dict(zip(benchmark.metrics, intervals(values_M, draws[name]), strict=True))
+        overall_M += values_M[[benchmark.metrics.index(metric) for metric in shared]] / len(scores)
     for name, means_BM in (draws | _drawn_together(scores, seed)).items():
         overall_BM += means_BM[:, [scores[name].metrics.index(metric) for metric in shared]] / len(scores)
     return estimates | {OVERALL: dict(zip(shared, intervals(overall_M, overall_BM), strict=True))}
 
 
 def _drawn_together(scores: Mapping[str, Scores], seed: int) -> dict[str, Floats]:
-    """Bootstrap means, B x M, of the benchmarks that share clusters with another; their draws are shared, too."""
+    """Bootstrap means, B x M, of the benchmarks that share clusters with others, and therefore the draws of them."""
     means: dict[str, Floats] = {}
     for group in sharing(scores):
         joint = numbered([cluster for name in group for cluster in scores[name].clusters])
         ends = np.cumsum([len(scores[name].clusters) for name in group])[:-1]
         values = [scores[name].values_QM for name in group]
-        found = _bootstrap(values, np.split(joint, ends), generator(seed, "\n".join(group)), RESAMPLES)
-        means |= dict(zip(group, found, strict=True))
+        joint_means = _bootstrap(values, np.split(joint, ends), generator(seed, "\n".join(group)), RESAMPLES)
+        means |= dict(zip(group, joint_means, strict=True))
     return means
 
 
 def sharing(scores: Mapping[str, Scores]) -> list[list[str]]:
-    """Groups of benchmarks that are linked by common clusters; those that share none are left out."""
+    """Groups of benchmarks that are linked by common clusters; benchmarks without common clusters are left out."""
     groups: list[tuple[list[str], set[str]]] = []
-    for name, own in scores.items():
-        linked = [group for group in groups if group[1] & set(own.clusters)]
+    for name, benchmark in scores.items():
+        linked = [group for group in groups if group[1] & set(benchmark.clusters)]
         names = [member for group in linked for member in group[0]] + [name]
-        clusters = set(own.clusters).union(*(group[1] for group in linked))
+        clusters = set(benchmark.clusters).union(*(group[1] for group in linked))
         groups = [group for group in groups if group not in linked] + [(names, clusters)]
     return [names for names, _ in groups if len(names) > 1]

@@ -3,13 +3,13 @@
 #
 #   bash eval/eval.sh CHECKPOINT OUTPUT_DIR [flags of eval/generate_vllm.py]
 #
-# CHECKPOINT: a model in the Hugging Face format (a folder, or its name on the hub), which is used as it is; or a
-# checkpoint of verl, global_step_N or its actor/, which verl's own merger writes to OUTPUT_DIR/merged first (in
-# bfloat16, as it does). Questions: DATA_DIR/valid.id.parquet and valid.ood.parquet (DATA_DIR: data), see
-# data/prepare_eval.py; or those of --input_file. The same command goes on with an interrupted run.
+# CHECKPOINT: a model in the Hugging Face format (a folder, or its name on the hub); or a checkpoint of verl,
+# global_step_N or its actor/, which verl's own merger first writes to OUTPUT_DIR/merged (in bfloat16). Questions:
+# DATA_DIR/valid.id.parquet and valid.ood.parquet (default DATA_DIR: data), see data/prepare_eval.py; or those of
+# --input_file. The same command continues an interrupted run.
 set -euo pipefail
 fail() { echo "eval.sh: error: $1" >&2; exit 2; }
-[ $# -ge 2 ] || fail "must be given CHECKPOINT OUTPUT_DIR [flags]"
+[ $# -ge 2 ] || fail "usage: eval.sh CHECKPOINT OUTPUT_DIR [flags]"
 checkpoint=${1%/} output=${2%/}
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,7 +23,7 @@ model=$checkpoint
 if [ -f "$checkpoint/fsdp_config.json" ]; then
     model=$output/merged
     mkdir -p "$output"
-    # what was merged: a run that is continued must not merge again, another checkpoint must
+    # records the source: a continued run must not merge again, another checkpoint must
     source=$(cd "$checkpoint" && stat -c "$PWD/%n %s %Y" model_world_size_*.pt) || fail "$checkpoint: has no model_world_size_*.pt"
     if [ ! -d "$model" ] || [ "$(cat "$output/merged.from" 2>/dev/null)" != "$source" ]; then
         rm -rf "$model" "$model.part" "$output/merged.from"

@@ -1,12 +1,12 @@
-"""A graded run in the form that other tools read.
+"""Write a graded run in the format of another tool.
 
     python -m eval.export OUT.jsonl --format inspect --output logs           # then: inspect view --log-dir logs
     python -m eval.export OUT.jsonl --format lighteval --output details
     python -m eval.export OUT.jsonl --format hf --output MODEL_FOLDER
 
-OUT.jsonl is that of generate_vllm.py, OUT.run.json beside it. inspect: a log for each benchmark (inspect_ai has to be
-installed). lighteval: a details file for each benchmark. hf: MODEL_FOLDER/.eval_results/BENCHMARK.yaml, to be uploaded
-with the model, for benchmarks that are data sets of the hub. every_eval_ever: one JSON file of that schema.
+OUT.jsonl is the output of generate_vllm.py, with OUT.run.json beside it. inspect: a log for each benchmark (requires
+inspect_ai). lighteval: a details file for each benchmark. hf: MODEL_FOLDER/.eval_results/BENCHMARK.yaml, to upload with
+the model, for benchmarks that are data sets on the hub. every_eval_ever: one JSON file in that schema.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the files; an error ends with one line on stderr and status 2."""
+    """Write the files; an error prints one line to stderr and exits with status 2."""
     parser = argparse.ArgumentParser(
         prog="eval.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Every Eval Ever's schema, version 0.3.0: one JSON file of a run, with a result for each benchmark."""
+"""Every Eval Ever's schema, version 0.3.0: one JSON file per run, with a result for each benchmark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def _log(run: Run) -> dict[str, Any]:
-    """What the schema requires, and what a run of ours knows beside it."""
+    """The fields that the schema requires, and the optional ones that a run has."""
     return {
         "schema_version": SCHEMA,
         "evaluation_id": f"exgrpo/{run.model}/{run.started}",
@@ -46,9 +46,9 @@ def _log(run: Run) -> dict[str, Any]:
 
 
 def _about(run: Run) -> dict[str, str]:
-    """Two words that the package's validator asks for, which a run does not tell, and the versions."""
-    asked = {"deployment_type": "unknown", "model_availability": "unknown"}
-    return asked | _texts(run.record.get("versions", {}))
+    """Two fields that the package's validator requires but a run does not know, and the versions."""
+    required = {"deployment_type": "unknown", "model_availability": "unknown"}
+    return required | _texts(run.record.get("versions", {}))
 
 
 def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]
         "source_data": _source(name, len(questions)),
         "evaluation_timestamp": run.started,
         "metric_config": {
-            "evaluation_description": f"Mean@{samples}: share of right responses, {samples} to each question",
+            "evaluation_description": f"Mean@{samples}: share of right responses, {samples} per question",
             "lower_is_better": False,
             "score_type": "continuous",
             "min_score": 0,
@@ -69,21 +69,26 @@ def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]
         "score_details": {"score": value, "uncertainty": uncertainty},
     }
     settings = run.record.get("settings", {})
-    if "grade_only" in run.record["identity"]:  # another harness generated, in a way that its file does not tell
+    if "grade_only" in run.record["identity"]:  # the sampling of another harness is not known
         return result
     arguments = {key: settings[key] for key in ("temperature", "top_p", "max_tokens") if key in settings}
-    told = _texts({key: settings.get(key) for key in ("template", "seed")} | {"samples_a_question": samples})
-    return result | {"generation_config": {"generation_args": arguments, "additional_details": told}}
+    details = _texts({key: settings.get(key) for key in ("template", "seed")} | {"samples_a_question": samples})
+    return result | {"generation_config": {"generation_args": arguments, "additional_details": details}}
 
 
 def _source(name: str, count: int) -> dict[str, Any]:
     source = known()[name].source if name in known() else {}
     if "hub" not in source:
         return {"dataset_name": name, "source_type": "other"}
-    place = {"hf_repo": source["hub"], "hf_split": source["split"]}
-    return {"dataset_name": name, "source_type": "hf_dataset", **place, "samples_number": count}
+    return {
+        "dataset_name": name,
+        "source_type": "hf_dataset",
+        "hf_repo": source["hub"],
+        "hf_split": source["split"],
+        "samples_number": count,
+    }
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """The schema wants texts."""
+    """The values as strings, which the schema requires."""
     return {key: str(value) for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""Hugging Face's .eval_results: a YAML file for each benchmark that is a data set of the hub, beside the model."""
+"""Hugging Face's .eval_results: a YAML file beside the model for each benchmark that is a data set on the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write(run: Run, folder: Path) -> list[Path]:
     """FOLDER/.eval_results/BENCHMARK.yaml.
 
     Raises:
-        ValueError: none of the run's benchmarks is known to be on the hub.
+        ValueError: the run has no benchmark that is known to be on the hub.
     """
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
@@ -30,9 +30,10 @@ def write(run: Run, folder: Path) -> list[Path]:
             date=run.started,
             notes=f"Mean@{len(questions[0])}, template {run.record.get('template', 'unknown')}",
         )
-        paths.append(folder / ".eval_results" / f"{file_part(name)}.yaml")
-        paths[-1].parent.mkdir(exist_ok=True)
-        paths[-1].write_text(yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False), encoding="utf-8")
+        path = folder / ".eval_results" / f"{file_part(name)}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False), encoding="utf-8")
+        paths.append(path)
     if not paths:
         raise ValueError(f"--format=hf: must have a benchmark of {', '.join(known())}")
     return paths

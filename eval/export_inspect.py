@@ -1,4 +1,4 @@
-"""inspect-ai's log: one for each benchmark, a sample of ours being an epoch of theirs."""
+"""inspect-ai's logs: one per benchmark; the samples of a question are its epochs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 
 from eval.export_run import Run, accuracy, file_part
 
-SCORER = "exgrpo"  # the verdict that counts; beside it, where rows have them, those of the full and the second grader
-OTHERS = {"full_grader": lambda row: row.get("rule") is not None, "second_grader": lambda row: bool(row["oat_correct"])}
-KEYS = {"full_grader": "rule", "second_grader": "oat_correct"}
+SCORER = "exgrpo"  # the score of the verdict that counts
 
 
 def write(run: Run, folder: Path) -> list[Path]:
-    """FOLDER/BENCHMARK.eval of each benchmark; ImportError without inspect_ai."""
+    """FOLDER/BENCHMARK.eval for each benchmark; ImportError without inspect_ai."""
     from inspect_ai.log import write_eval_log
 
     paths = []
     for name, questions in run.benchmarks().items():
-        paths.append(folder / f"{file_part(name)}.eval")
-        write_eval_log(_log(run, name, questions), str(paths[-1]), format="eval")
+        path = folder / f"{file_part(name)}.eval"
+        write_eval_log(_log(run, name, questions), str(path), format="eval")
+        paths.append(path)
     return paths
 
 
@@ -29,7 +28,10 @@ def _log(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) 
 
     samples = [_sample(run, row) for rows in questions for row in rows]
     value, error = accuracy(questions)
-    metrics = {key: EvalMetric(name=key, value=found) for key, found in (("accuracy", value), ("stderr", error))}
+    metrics = {
+        "accuracy": EvalMetric(name="accuracy", value=value),
+        "stderr": EvalMetric(name="stderr", value=error),
+    }
     return EvalLog(
         status="success",
         eval=EvalSpec(
@@ -40,6 +42,7 @@ def _log(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) 
             eval_id=f"{run.started}-{name}",
             dataset=EvalDataset(name=name, location=questions[0][0].get("input_file"), samples=len(questions)),
             model=run.model,
+            model_base_url=(run.record.get("server") or {}).get("address"),
             model_generate_config=_sampling(run),
             config=EvalConfig(epochs=len(questions[0])),
             packages=dict(run.record.get("versions", {})),
@@ -50,13 +53,13 @@ def _log(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) 
             completed_samples=len(samples),
             scores=[EvalScore(name=SCORER, scorer=SCORER, scored_samples=len(samples), metrics=metrics)],
         ),
-        stats=EvalStats(started_at=run.started, completed_at=run.started),
+        stats=EvalStats(started_at=run.started, completed_at=run.finished),
         samples=samples,
     )
 
 
 def _sampling(run: Run) -> Any:
-    """A run's sampling; nothing of responses that another harness generated."""
+    """A run's sampling settings; empty for responses of another harness, whose settings are not known."""
     from inspect_ai.model import GenerateConfig
 
     settings = {} if "grade_only" in run.record["identity"] else run.record.get("settings", {})
@@ -67,7 +70,7 @@ def _sample(run: Run, row: Mapping[str, Any]) -> Any:
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ChatMessageUser, ModelOutput, ModelUsage
 
-    said = ChatMessageAssistant(content=row["response"], source="generate")
+    answer = ChatMessageAssistant(content=row["response"], source="generate")
     usage = ModelUsage(output_tokens=row["tokens"], total_tokens=row["tokens"])
     reason = "max_tokens" if row["finish_reason"] == "length" else "stop"
     prompt = row.get("prompt", "")
@@ -76,9 +79,9 @@ def _sample(run: Run, row: Mapping[str, Any]) -> Any:
         epoch=row["sample"] + 1,
         input=prompt,
         target=row["answer"],
-        messages=[ChatMessageUser(content=prompt, source="input"), said],
+        messages=[ChatMessageUser(content=prompt, source="input"), answer],
         output=ModelOutput(
-            model=run.model, choices=[ChatCompletionChoice(message=said, stop_reason=reason)], usage=usage
+            model=run.model, choices=[ChatCompletionChoice(message=answer, stop_reason=reason)], usage=usage
         ),
         model_usage={run.model: usage},
         scores=_scores(row),
@@ -87,10 +90,14 @@ def _sample(run: Run, row: Mapping[str, Any]) -> Any:
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict that counts and, if the row has them, those of the full and the second grader."""
     from inspect_ai.scorer import CORRECT, INCORRECT, Score
 
     verdicts = {SCORER: row["correct"]}
-    verdicts |= {name: verdict(row) for name, verdict in OTHERS.items() if KEYS[name] in row}
+    if "rule" in row:
+        verdicts["full_grader"] = row["rule"] is not None
+    if "oat_correct" in row:
+        verdicts["second_grader"] = bool(row["oat_correct"])
     return {
         name: Score(value=CORRECT if right else INCORRECT, answer=row["extracted"], explanation=row.get("rule"))
         for name, right in verdicts.items()

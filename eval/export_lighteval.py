@@ -1,4 +1,4 @@
-"""lighteval's details: a parquet file for each benchmark, a row for each question with all its samples."""
+"""lighteval's details: a parquet file per benchmark, with a row per question that has all its samples."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from eval.export_run import Run, file_part
 
 
 def write(run: Run, folder: Path) -> list[Path]:
-    """FOLDER/details/MODEL/TIME/details_BENCHMARK|0_TIME.parquet, where lighteval puts it below its output folder."""
+    """FOLDER/details/MODEL/TIME/details_BENCHMARK|0_TIME.parquet, as lighteval names it below its output folder."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     time = re.sub(r"[:+]", "-", run.started)
-    place = folder / "details" / run.model.strip("/") / time
-    place.mkdir(parents=True, exist_ok=True)
+    details = folder / "details" / run.model.strip("/") / time
+    details.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, questions in run.benchmarks().items():
-        paths.append(place / f"details_{file_part(name)}|0_{time}.parquet")
+        path = details / f"details_{file_part(name)}|0_{time}.parquet"
         rows = [_detail(name, samples, run) for samples in questions]
-        pq.write_table(pa.Table.from_pylist(rows), paths[-1])
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        paths.append(path)
     return paths
 
 
 def _detail(name: str, samples: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
-    """The columns doc, model_response and metric; token ids are not kept, so their places hold zeros, one a token."""
+    """The columns doc, model_response and metric; token ids are not kept and are replaced by as many zeros."""
     first = samples[0]
     document = {
         "query": first.get("prompt", ""),

@@ -1,11 +1,11 @@
-"""A graded run, benchmark by benchmark, as the exports need it."""
+"""A graded run in the form that the exports need: by benchmark and question."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -25,24 +25,30 @@ class Run:
 
     @property
     def started(self) -> str:
-        """When generation began (ISO 8601, UTC); of a run that does not say it, now."""
+        """When generation began (ISO 8601, UTC); now, if the run file does not say."""
         return str(self.record.get("started") or datetime.now(UTC).isoformat(timespec="seconds"))
 
+    @property
+    def finished(self) -> str:
+        """When generation ended, without the pauses between sessions (ISO 8601)."""
+        started = datetime.fromisoformat(self.started)
+        return (started + timedelta(seconds=self.record.get("seconds", 0))).isoformat()
+
     def benchmarks(self) -> dict[str, list[list[Mapping[str, Any]]]]:
-        """Benchmark -> the samples of each of its questions, both in their order."""
-        found: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
+        """Benchmark -> the samples of each question, both sorted by number."""
+        by_question: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
         for row in sorted(self.rows, key=lambda row: (row["question"], row["sample"])):
-            found.setdefault(row["benchmark"], {}).setdefault(row["question"], []).append(row)
-        return {name: list(questions.values()) for name, questions in found.items()}
+            by_question.setdefault(row["benchmark"], {}).setdefault(row["question"], []).append(row)
+        return {name: list(questions.values()) for name, questions in by_question.items()}
 
 
 def accuracy(questions: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[float, float]:
-    """Mean@n and its standard error over questions, 0 of a single one."""
+    """Mean@n and its standard error over questions, which is 0 for a single question."""
     means = np.array([np.mean([row["correct"] for row in samples]) for samples in questions])
     error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
     return float(means.mean()), float(error)
 
 
 def file_part(name: str) -> str:
-    """A benchmark's name as a part of a file's name."""
+    """A benchmark's name with only characters that are safe in a file name."""
     return re.sub(r"[^\w.-]", "_", name)

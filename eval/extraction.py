@@ -1,4 +1,4 @@
-r"""Where an answer stands in a response: \boxed{...}, and the letter of a multiple-choice question."""
+r"""Find the answer in a response: \boxed{...}, or the letter of a multiple-choice question."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _CLOSED = re.compile(r"\s*[)\].:,;!]|\s*$|\s+(?:because|since|as)\b", re.IGNOREC
 
 
 def choice(text: str, letters: str = LETTERS) -> str | None:
-    r"""The letter a response settles on, in upper case; None where it names none.
+    r"""The letter of a response's final choice, in upper case; None if it has none.
 
-    The last \boxed{} that holds a letter counts, whatever marks it up or follows it ("\textbf{(c)}", "C. a fish");
-    else the last "ANSWER: C" or "answer is (C)"; else a response that is nothing but a letter, or one choice in one
-    line ("C) a fish"). A capital A or I that begins a phrase ("the answer is A planet") is no letter.
+    The last \boxed{} that contains a letter counts, with any markup or text after it ("\textbf{(c)}", "C. a fish");
+    otherwise the last "ANSWER: C" or "answer is (C)"; otherwise a response that is only a letter, or one choice in one
+    line ("C) a fish"). A capital A or I that begins a phrase ("the answer is A planet") is not a letter.
 
     Args:
-        letters: the letters there are, LETTERS or DIGITS.
+        letters: the possible letters, LETTERS or DIGITS.
     """
     for content in boxed(text):
         if letter := _alone(content, letters, r"[)\].:].*"):
             return letter
     plain = _MARKUP.sub("", text)
-    found = None
+    last = None
     for stated in re.finditer(_STATED.format(letters=letters), plain, re.IGNORECASE):
         if _CLOSED.match(plain, stated.end()):
-            found = stated["letter"].upper()
-    return found or _alone(text, letters, r"[)\].:]+|\)[^\n]*")
+            last = stated["letter"].upper()
+    return last or _alone(text, letters, r"[)\].:]+|\)[^\n]*")
 
 
 def _alone(text: str, letters: str, rest: str) -> str | None:
-    """The letter that a text is: "C", "(c)", or followed by what `rest` matches."""
+    """The letter of a text that is only a letter: "C", "(c)", or one followed by a match of `rest`."""
     bare = _MARKUP.sub("", text).strip()
     match = re.fullmatch(rf"[(\[]?\s*([{letters}])\s*(?:{rest})?", bare, re.IGNORECASE | re.DOTALL)
     return match[1].upper() if match else None

@@ -1,4 +1,4 @@
-"""The end of a run: an output that is there already, verdicts, and the files that are written."""
+"""The end of a run: an output that already exists, verdicts, and the files that are written."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.partial_file import differences, write_whole
+from eval.partial_file import differences
 from eval.settings import Settings
+from exgrpo.saved import durable
 
 THINK = "<think>\n"
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The lines of the output file, and the record of how they were made."""
+    """The rows of the output file, and the content of the run file, which records how they were made."""
 
     rows: list[dict[str, Any]]
     record: dict[str, Any]
 
 
 def partial_path(settings: Settings) -> Path:
-    """Where the samples of an unfinished run are."""
+    """The file with the samples of an unfinished run."""
     return settings.output_file.with_name(settings.output_file.name + ".partial")
 
 
 def run_path(settings: Settings) -> Path:
-    """Where it is said how the output was made."""
+    """The file that records how the output was made."""
     return settings.output_file.with_suffix(".run.json")
 
 
 def make_writable(output: Path) -> None:
-    """The folder of the output file, or ValueError."""
+    """Make the folder of the output file; ValueError if that is impossible."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -46,7 +47,7 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
     """The run whose output already exists; None if there is none.
 
     Raises:
-        ValueError: it has other settings, and would be overwritten.
+        ValueError: it has other settings and would be overwritten.
     """
     output = settings.output_file
     if settings.restart or not output.exists():
@@ -61,7 +62,7 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
 
 
 def finish(settings: Settings, run: FinishedRun) -> None:
-    """Judge the rows, unless that is to be skipped, and write output, run record and report, each as a whole."""
+    """Judge the rows, unless that is skipped, and write output, run record and report, each atomically."""
     output, rows = settings.output_file, run.rows
     if not settings.skip_scoring:
         from eval.grading import grade
@@ -73,8 +74,11 @@ def finish(settings: Settings, run: FinishedRun) -> None:
             any_true=settings.any_true,
             require_think=think and not settings.no_split_think,
         )
-    write_whole(run_path(settings), json.dumps(run.record, indent=2, ensure_ascii=False) + "\n")
-    write_whole(output, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    record_text = json.dumps(run.record, indent=2, ensure_ascii=False) + "\n"
+    row_lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    # a model's response may hold half of a character, which UTF-8 cannot encode
+    durable.replace_file(run_path(settings), record_text, errors="replace")
+    durable.replace_file(output, row_lines, errors="replace")
     print(f"{output}: {len(rows)} samples", flush=True)
     if not settings.skip_scoring:
         from eval import report

@@ -2,12 +2,12 @@
 
     python eval/generate_vllm.py --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file OUT.jsonl
 
-OUT.jsonl has one line per sample, OUT.run.json says how it was made, and OUT.report.md, .json and .html hold the
-results. While it runs, finished samples are in OUT.jsonl.partial: after a kill, the same command generates what is
-missing, and the result is that of an uninterrupted run. Each sample has its own seed, recorded with it.
+OUT.jsonl has one line per sample, OUT.run.json records how it was made, and OUT.report.md, .json and .html have the
+results. During the run, finished samples are in OUT.jsonl.partial: after a kill, the same command generates the missing
+samples, and the result is that of an uninterrupted run. Each sample has its own seed, which is recorded.
 
-Runs on the GPUs of the machine, else on the CPU; nothing has to be set in the environment. With --base_url a server
-generates, with --grade_only nobody.
+Runs on the machine's GPUs, or on the CPU if there are none; no environment variables are required. With --base_url a
+server generates; with --grade_only, responses of a file are graded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eval.templates import TEMPLATES
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the flags name, found and read: the question files, the model's folder or server, the distinct questions."""
+    """The inputs that the flags name: the question files, the model's folder or server, the distinct questions."""
 
     files: list[Path]
     model: Path | Server
@@ -43,14 +43,14 @@ class Inputs:
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    """Run it; an error ends with one line on stderr and status 2."""
+    """Run the evaluation; an error prints one line to stderr and exits with status 2."""
     settings = arguments.read(command_line, __doc__)
     if not settings.debug:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
         evaluate(settings)
     except KeyboardInterrupt:
-        sys.exit("generate_vllm.py: stopped; the same command goes on from here")
+        sys.exit("generate_vllm.py: stopped; the same command continues from here")
     except (ValueError, OSError, RuntimeError) as error:
         if settings.debug:
             raise
@@ -59,7 +59,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
 
 def evaluate(settings: Settings) -> None:
-    """Check everything, generate what is missing, judge and report."""
+    """Check everything, generate the missing samples, judge and report."""
     if settings.grade_only:
         grade_file(settings, settings.grade_only)
         return
@@ -90,12 +90,13 @@ def evaluate(settings: Settings) -> None:
         sampler.generate_missing(settings, inputs.model, requests, partial)
         rows = [partial.rows[request.key] for request in requests]
         generated = run_facts.Generated(partial.started, partial.seconds, sum(row["tokens"] for row in rows))
-        finish(settings, FinishedRun(rows, run_facts.record(settings, identity, generated)))
+        server = inputs.model if isinstance(inputs.model, Server) else None
+        finish(settings, FinishedRun(rows, run_facts.record(settings, identity, generated, server)))
         partial.path.unlink()
 
 
 def grade_file(settings: Settings, file: Path) -> None:
-    """Grade the responses that another harness wrote, and report as on a run of our own."""
+    """Grade the responses that another harness wrote, and report as for a run of this one."""
     from eval import grading, run_facts
 
     rows = response_files.read(file)
@@ -104,12 +105,12 @@ def grade_file(settings: Settings, file: Path) -> None:
     print("\n".join(f"{name}: {count} responses of {file}" for name, count in counts.items()), flush=True)
     grading.check(rows, oat=settings.add_oat_evaluate)
     identity = {"grade_only": model_files.file_sha256(file)}
-    finished_run(settings, identity)  # another run's output is not overwritten
+    finished_run(settings, identity)  # refuses to overwrite another run's output
     finish(settings, FinishedRun(rows, run_facts.graded_record(settings, file, identity, rows)))
 
 
 def read_inputs(settings: Settings) -> Inputs:
-    """What the flags name; ValueError or OSError, naming the flag, where something is missing or wrong."""
+    """Find and read the inputs; ValueError or OSError, naming the flag, if something is missing or wrong."""
     files = question_files.expand(settings.input_file)
     model = served.find(settings) if settings.base_url else model_files.find(str(settings.model_path))
     make_writable(settings.output_file)
@@ -122,12 +123,14 @@ def read_inputs(settings: Settings) -> Inputs:
 
 
 def describe(settings: Settings, questions: Iterable[Question]) -> str:
-    """A line for each benchmark: questions, and how many samples of each."""
-    lines, counts = [], Counter((question.benchmark, question.repeats) for question in questions)
+    """A line for each benchmark: the number of questions, and of samples per question."""
+    lines = []
+    counts = Counter((question.benchmark, question.repeats) for question in questions)
     for (benchmark, repeats), count in counts.items():
         samples = settings.samples(benchmark, repeats)
-        held = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
-        lines.append(f"{benchmark}: {count} questions x {samples} sample{'s' * (samples > 1)}{held}")
+        plural = "s" if samples > 1 else ""
+        note = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
+        lines.append(f"{benchmark}: {count} questions x {samples} sample{plural}{note}")
     return "\n".join(lines)
 
 
@@ -135,13 +138,13 @@ def load_tokenizer(folder: Path, template: str) -> Any:
     """The model's tokenizer.
 
     Raises:
-        ValueError: it cannot be read, or has no chat template where one is needed.
+        ValueError: it cannot be read, or lacks a required chat template.
     """
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
-    except Exception as error:  # whatever a damaged file makes a tokenizer library raise
+    except Exception as error:  # a damaged file may cause any error
         raise ValueError(f"--model_path={folder}: its tokenizer cannot be loaded ({error})") from error
     if TEMPLATES[template].chat and not tokenizer.chat_template:
         raise ValueError(f"--template={template}: the model of --model_path={folder} has no chat template")
@@ -149,7 +152,7 @@ def load_tokenizer(folder: Path, template: str) -> Any:
 
 
 def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> list[Request]:
-    """The requests, their prompts as tokens; a chat template brings its own special tokens, plain text does not."""
+    """The requests with tokenised prompts; a chat template adds its own special tokens, plain text gets the default."""
     template = TEMPLATES[settings.template]
 
     def encode(question: Question) -> Prompt:
@@ -160,26 +163,26 @@ def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> l
 
 
 def plan_served(settings: Settings, questions: Sequence[Question]) -> list[Request]:
-    """The requests, their prompts as a server takes them."""
+    """The requests with prompts in the form that a server takes."""
     return _plan(settings, questions, lambda question: served.encode(TEMPLATES[settings.template], question))
 
 
 def _plan(settings: Settings, questions: Sequence[Question], encode: Callable[[Question], Prompt]) -> list[Request]:
-    def placed(question: Question) -> Prompt:
+    def encode_or_name(question: Question) -> Prompt:
         try:
             return encode(question)
         except ValueError as error:
             place = f"{question.input_file}: question {question.index} of {question.benchmark}"
             raise ValueError(f"--template={settings.template}: {place}: {error}") from error
 
-    return generation.plan(questions, settings.samples, settings.seed, placed)
+    return generation.plan(questions, settings.samples, settings.seed, encode_or_name)
 
 
 def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
-    """ValueError where judging could not work: before the first sample, not after the last."""
+    """ValueError if judging cannot work, before the first sample instead of after the last."""
     if settings.skip_scoring:
         return
-    from eval import grading, report  # noqa: F401 - the report's packages are seen to be there
+    from eval import grading, report  # noqa: F401 - checks that the report's packages are installed
 
     nothing = Response(place=0, text="", tokens=0, finish_reason="stop")
     grading.check([generation.row(request, nothing) for request in requests], oat=settings.add_oat_evaluate)

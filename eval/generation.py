@@ -1,4 +1,4 @@
-"""What is to be generated: one request a sample, each with a seed of its own, and the row it becomes."""
+"""What is generated: one request per sample, each with its own seed, and the row made of its response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[str, int, int]  # benchmark, question, sample
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads of a question, as text and as tokens; or the messages for a server's chat template."""
+    """A question as the model sees it, as text and as tokens; or as messages for a server's chat template."""
 
     text: str
     token_ids: tuple[int, ...] = ()
@@ -23,7 +23,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Request:
-    """Sample number `sample` of a question: what goes to the engine."""
+    """Sample number `sample` of a question, as it is sent to the engine."""
 
     question: Question
     sample: int
@@ -32,13 +32,13 @@ class Request:
 
     @property
     def key(self) -> Key:
-        """What the sample is known by, the same in every run on the same files."""
+        """Identifies the sample; the same in every run on the same files."""
         return (self.question.benchmark, self.question.index, self.sample)
 
 
 @dataclass(frozen=True)
 class Response:
-    """What came back for the request at place `place` of a list; `tokens` counts the end token too."""
+    """The response to the request at position `place` of a list; `tokens` includes the end token."""
 
     place: int
     text: str
@@ -47,7 +47,7 @@ class Response:
 
 
 def sample_seed(seed: int, question_id: str, sample: int) -> int:
-    """Seed of one sample, below 2^48: a function of the run's seed, the question and the sample's number alone."""
+    """Seed of one sample, below 2^48; depends only on the run's seed, the question and the sample's number."""
     digest = hashlib.sha256(f"{seed}:{question_id}:{sample}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
@@ -61,7 +61,7 @@ def plan(
     """All requests, in the order of the final file.
 
     Args:
-        samples: benchmark and repeats -> samples of each of its questions.
+        samples: (benchmark, repeats) -> samples per question.
         encode: question -> its prompt.
     """
     requests = []
@@ -73,9 +73,9 @@ def plan(
 
 
 def row(request: Request, response: Response) -> dict[str, Any]:
-    """The line of the output file for a finished sample, before it is judged."""
+    """The row of the output file for a finished sample, before it is judged."""
     question = request.question
-    judged = {"grader": question.grader} if question.grader else {}
+    optional = {"grader": question.grader, "cluster": question.cluster}
     return {
         "benchmark": question.benchmark,
         "question": question.index,
@@ -88,5 +88,5 @@ def row(request: Request, response: Response) -> dict[str, Any]:
         "finish_reason": response.finish_reason,
         "answer": question.answer,
         "input_file": question.input_file,
-        **judged,
+        **{key: value for key, value in optional.items() if value},
     }

@@ -1,4 +1,4 @@
-"""OUTPUT.jsonl of generate_vllm.py, read back."""
+"""Read OUTPUT.jsonl of generate_vllm.py."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NEEDED = {
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows, which have been graded.
+    """The graded rows.
 
     Raises:
-        ValueError: naming the file, and the line where there is one.
+        ValueError: the message names the file, and the line if there is one.
         OSError: there is no such file.
     """
     rows = []
@@ -46,5 +46,7 @@ def _fault(row: object) -> str | None:
         return "must be an object"
     if "correct" not in row:
         return "has no verdict; generate_vllm.py --force_generate False gives one"
-    wrong = [key for key, kind in NEEDED.items() if not isinstance(row.get(key), kind)]
-    return f"{wrong[0]}={row.get(wrong[0])!r}: must be of type {NEEDED[wrong[0]].__name__}" if wrong else None
+    for key, kind in NEEDED.items():
+        if not isinstance(row.get(key), kind):
+            return f"{key}={row.get(key)!r}: must be of type {kind.__name__}"
+    return None

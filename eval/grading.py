@@ -1,8 +1,8 @@
-"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and on
-request a second grader.
+"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and
+optionally a second grader.
 
-Mathematics is judged in processes of their own, as the training reward is (exgrpo.math_verify_reward): an answer that
-hangs or crashes costs itself alone. The limit is on computing time, so a busy machine changes no verdict.
+Mathematics is judged in separate processes, like the training reward (exgrpo.math_verify_reward): an answer that hangs
+or crashes affects no other. The limit is on CPU time, so a busy machine does not change verdicts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from exgrpo.gold_answers import clean, latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
 
 CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
-CPU_S = 2.0  # of computing for one answer; the slowest of 6,345 real ones took 0.5
-WALL_S = 60.0  # on the clock, for one that sleeps
-WORTH_A_START = 100  # answers that take Math-Verify as long as another process takes to start
-WORTH_A_SECOND_START = 5_000  # the same of the second grader, which imports verl
+CPU_S = 2.0  # CPU time for one answer; the slowest of 6,345 real ones took 0.5
+WALL_S = 60.0  # wall-clock time, for an answer that sleeps
+WORTH_A_START = 100  # number of answers that take Math-Verify as long as starting another process
+WORTH_A_SECOND_START = 5_000  # the same for the second grader, which imports verl
 VERDICT_KEYS = ("correct", "extracted", "vote", "rule", "timed_out", "math_verify_correct", "oat_correct")
 SECOND_GRADER = Path(__file__).with_name("second_grader.py")
 
@@ -45,24 +45,23 @@ def grade(
     require_think: bool = False,
     processes: int | None = None,
 ) -> list[Row]:
-    """The rows in the same order, with their verdicts; those of an earlier grading are dropped.
+    """The rows in the same order, with their verdicts; verdicts of an earlier grading are dropped.
 
-    Each gets ``correct``; ``extracted``, the answer as it was read, None where none was found; ``vote``, what equal
-    answers share; ``rule``, what makes it right for the full grader ("math_verify", "intervals", "letter"), None where
-    it is wrong for that, too; ``timed_out``, whether judging was given up. A
-    response that was cut off is wrong and has no answer.
+    Each gets ``correct``; ``extracted``, the answer as it was read, None if none was found; ``vote``, a key that equal
+    answers share; ``rule``, by which the full grader accepts it ("math_verify", "intervals", "letter"), None if it does
+    not; ``timed_out``, whether judging was abandoned. A truncated response is wrong and has no answer.
 
     A row with ``grader`` "letter" is multiple choice, as are the benchmarks of CHOICE_BENCHMARKS.
 
     Args:
-        oat: judge by the second grader too: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
-        any_true: then ``correct`` is what either grader calls right.
-        require_think: what counts is what follows the first </think>, as in training, and without one the answer is
-            wrong.
-        processes: that judge at a time, of each grader; as many as there are cores.
+        oat: also judge by the second grader: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
+        any_true: with `oat`, ``correct`` is true if either grader accepts the answer.
+        require_think: judge the text after the first </think>, as in training; an answer without </think> is wrong.
+        processes: number of processes of each grader; default: the number of cores.
 
     Raises:
-        ValueError: a multiple-choice answer that is no letter, a row without response, or no second grader installed.
+        ValueError: a multiple-choice answer that is not a letter, a row without response, or the second grader is not
+            installed.
         OSError: a grader's process does not start.
     """
     check(rows, oat=oat)
@@ -88,13 +87,13 @@ def _is_choice(row: Mapping[str, Any]) -> bool:
 
 
 def _job(row: Row, require_think: bool) -> Job:
-    """The gold answer and the part of the response that counts; none of it where it was cut off."""
+    """The gold answer and the part of the response that is judged, which is empty for a truncated response."""
     cut_off = row["finish_reason"] == "length"
     return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
 
 
 def check(rows: Sequence[Mapping[str, Any]], *, oat: bool) -> None:
-    """ValueError at the first thing that would keep rows from being graded; cheap."""
+    """ValueError at the first problem that would prevent grading; cheap."""
     if oat and importlib.util.find_spec("verl") is None:
         raise ValueError("--add_oat_evaluate=True: must have verl installed, whose copy of PRM800K's grader it uses")
     for row in rows:
@@ -121,7 +120,7 @@ def _verdict(reply: Reply) -> Reply:
 
 
 def _add_second(row: Row, reply: Reply, any_true: bool) -> None:
-    """Put the second grader's verdict beside the first's."""
+    """Add the second grader's verdict to the first's."""
     row["math_verify_correct"] = row["correct"]
     row["oat_correct"] = None if _is_choice(row) else reply["correct"]
     row["correct"] = row["correct"] or bool(any_true and row["oat_correct"])
@@ -147,10 +146,10 @@ def _count(jobs: Sequence[Job], processes: int | None, worth_a_start: int) -> in
 def _judge(
     jobs: Sequence[Job], forms: Callable[[str], Sequence[str]], verifier: Callable[[], Verifier], count: int
 ) -> dict[Job, Reply]:
-    """Every job's reply, of `count` verifiers; the same whatever their number.
+    """Every job's reply, from `count` verifiers; independent of their number.
 
-    Answers that end in the same box go to one verifier, in order; where the box is what takes too long, the first two
-    attempts end it for all of them.
+    Answers that end in the same box go to one verifier, in order; if the box itself takes too long, the first two
+    attempts decide for all of them.
     """
     groups: dict[str, list[Job]] = {}
     for gold, answer in jobs:
@@ -159,11 +158,11 @@ def _judge(
     with _started(count, verifier) as idle, tqdm(total=len(jobs), desc="judging", disable=None) as bar:
 
         def judge(box: str) -> None:
-            mine = idle.get()
+            free = idle.get()
             try:
-                replies.update(zip(groups[box], _replies(mine, groups[box], box, forms), strict=True))
+                replies.update(zip(groups[box], _replies(free, groups[box], box, forms), strict=True))
             finally:
-                idle.put(mine)
+                idle.put(free)
             bar.update(len(groups[box]))
 
         with ThreadPoolExecutor(max(count, 1)) as pool:
@@ -174,8 +173,8 @@ def _judge(
 def _replies(
     verifier: Verifier, group: Sequence[Job], box: str, forms: Callable[[str], Sequence[str]]
 ) -> Iterator[Reply]:
-    """Replies to answers that share what is in their last box; to one without a box, if `box` is the whole of it."""
-    hopeless = False
+    """Replies to answers with the same last box; for an answer without a box, `box` is the whole answer."""
+    hopeless = False  # whether the box itself takes too long
     for gold, answer in group:
         reply: Reply | None = None
         if not hopeless:
@@ -194,9 +193,9 @@ def _started(count: int, verifier: Callable[[], Verifier]) -> Iterator[SimpleQue
     try:
         with ThreadPoolExecutor(max(count, 1)) as pool:
             list(pool.map(Verifier.start, verifiers))
-        for each in verifiers:
-            idle.put(each)
+        for started in verifiers:
+            idle.put(started)
         yield idle
     finally:
-        for each in verifiers:
-            each.close()
+        for started in verifiers:
+            started.close()

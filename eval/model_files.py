@@ -1,4 +1,4 @@
-"""The model's folder: what it must hold, and what tells it from another."""
+"""The model's folder: the files it must have, and a hash that identifies it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAMPLE = 1 << 20  # bytes
 
 
 def find(model_path: str) -> Path:
-    """The folder of a model, complete; one that is named as on the hub is fetched from there, or from its cache.
+    """The complete folder of a model; a hub name is fetched from the hub or its cache.
 
     Raises:
         ValueError: there is none, or a file is missing.
@@ -33,8 +33,8 @@ def _from_hub(name: str) -> Path:
 
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "*.gguf", "original/*"]))
-    except Exception as error:  # whatever a hub, a proxy or a cache raises
-        raise ValueError(f"--model_path={name}: no such folder, and not to be had from the hub") from error
+    except Exception as error:  # the hub, a proxy or the cache may raise any error
+        raise ValueError(f"--model_path={name}: no such folder, and not available from the hub") from error
 
 
 def _lacks(folder: Path) -> str | None:
@@ -62,9 +62,9 @@ def weight_bytes(folder: Path) -> int:
 
 
 def sha256(folder: Path) -> str:
-    """Hash of the model: small files in full; of the weights names, sizes, and a MiB at start, middle and end.
+    """Hash of the model: small files completely; for weights their names, sizes, and a MiB at start, middle and end.
 
-    Checkpoints of one run agree in all but the numbers, so names and sizes alone would not tell them apart.
+    Checkpoints of one run differ only in the numbers, so names and sizes would not distinguish them.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):

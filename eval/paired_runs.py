@@ -1,4 +1,4 @@
-"""Graded files side by side: the same questions in the same order, their differences, and which of them flipped."""
+"""Graded files for comparison: aligned to the same questions, with paired differences and flipped questions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eval.estimates import Estimate, Scores, estimate, score
 class Run:
     """A graded file: its scores by benchmark, the prompt of each question, and how it was made.
 
-    `facts`: the content of the run file beside it, empty where there is none; `cut_off`: share of its responses.
+    `facts`: the content of the run file beside it, empty if there is none. `cut_off`: the share of truncated responses.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read a graded file, and OUTPUT.run.json where it lies beside it; ValueError or OSError where it is not one."""
+    """Read a graded file and, if there is one, OUTPUT.run.json beside it; ValueError or OSError if that fails."""
     rows = graded_file.read(path)
     facts = path.with_suffix(".run.json")
     return Run(
@@ -62,12 +62,18 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
             shared[benchmark] = common_questions
     if not shared:
         raise ValueError("the files have no question in common")
-    order = {name: [q for q in runs[0].scores[name].questions if q in shared[name]] for name in shared}
-    return [replace(run, scores={name: _select(run.scores[name], order[name]) for name in order}) for run in runs]
+    order = {}
+    for name, questions in shared.items():
+        order[name] = [question for question in runs[0].scores[name].questions if question in questions]
+    aligned = []
+    for run in runs:
+        scores = {name: _select(run.scores[name], questions) for name, questions in order.items()}
+        aligned.append(replace(run, scores=scores))
+    return aligned
 
 
 def _select(scores: Scores, questions: Sequence[tuple[str, str]]) -> Scores:
-    """The scores of these questions alone, in this order."""
+    """The scores of only these questions, in this order."""
     places = {question: place for place, question in enumerate(scores.questions)}
     rows = [places[question] for question in questions]
     clusters = tuple(scores.clusters[row] for row in rows)
@@ -75,25 +81,25 @@ def _select(scores: Scores, questions: Sequence[tuple[str, str]]) -> Scores:
 
 
 def differences(first: Run, other: Run) -> dict[str, dict[str, Estimate]]:
-    """Benchmark -> metric -> the other's value less the first's, with its paired interval.
+    """Benchmark -> metric -> the other's value minus the first's, with its paired interval.
 
-    ``best`` and ``majority`` only where both have as many samples; under ``overall`` the mean over benchmarks of what
-    all of them have.
+    ``best`` and ``majority`` are included only if both runs have equally many samples; ``overall`` is the mean over
+    benchmarks of the metrics that all of them have.
     """
-    return estimate({name: _difference(mine, other.scores[name]) for name, mine in first.scores.items()})
+    return estimate({name: _difference(scores, other.scores[name]) for name, scores in first.scores.items()})
 
 
-def _difference(mine: Scores, theirs: Scores) -> Scores:
-    """Question by question theirs less mine, of the metrics that mean the same in both."""
-    unlike = () if mine.samples == theirs.samples else ("best", "majority")
-    metrics = tuple(name for name in mine.metrics if name in theirs.metrics and name not in unlike)
-    columns = [theirs.column(name) - mine.column(name) for name in metrics]
-    return replace(mine, metrics=metrics, values_QM=np.stack(columns, axis=1))
+def _difference(first: Scores, other: Scores) -> Scores:
+    """Other minus first for each question, for the metrics that are comparable."""
+    incomparable = () if first.samples == other.samples else ("best", "majority")
+    metrics = tuple(name for name in first.metrics if name in other.metrics and name not in incomparable)
+    columns = [other.column(name) - first.column(name) for name in metrics]
+    return replace(first, metrics=metrics, values_QM=np.stack(columns, axis=1))
 
 
 @dataclass(frozen=True)
 class Flips:
-    """Places of the questions whose majority answer became right, and of those where it became wrong."""
+    """Positions of the questions whose majority answer became correct, and of those where it became wrong."""
 
     became_right: list[int]
     became_wrong: list[int]
@@ -101,5 +107,9 @@ class Flips:
 
 def flips(first: Run, other: Run, benchmark: str) -> Flips:
     """The questions of a benchmark that flipped between two aligned runs."""
-    before_Q, after_Q = (run.scores[benchmark].column("majority") > 0.5 for run in (first, other))
-    return Flips(np.flatnonzero(after_Q & ~before_Q).tolist(), np.flatnonzero(before_Q & ~after_Q).tolist())
+    before_Q = first.scores[benchmark].column("majority") > 0.5
+    after_Q = other.scores[benchmark].column("majority") > 0.5
+    return Flips(
+        became_right=np.flatnonzero(after_Q & ~before_Q).tolist(),
+        became_wrong=np.flatnonzero(before_Q & ~after_Q).tolist(),
+    )

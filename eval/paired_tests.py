@@ -1,9 +1,10 @@
-"""Is the difference of two runs more than chance? Tests paired by question, and what could have been seen at all.
+"""Is the difference of two runs more than chance? Tests paired by question, and the smallest resolvable difference.
 
-The test flips signs: if the runs are alike, each question's difference could as well have the other sign. Differences
-are whole numbers of right samples, so the distribution of their sum over all flips is known exactly, without draws and
-without an assumption on how hard questions are. With one sample a question this is McNemar's exact test. Its p value is
-the mid-p one, in which the observed sum itself counts half: the full one rejects too seldom, since sums are discrete.
+The test flips signs: if the runs are equally good, each question's difference is as likely to have the other sign.
+Differences are whole numbers of right samples, so the distribution of their sum over all flips is computed exactly,
+without random draws and without an assumption about the questions' difficulty. With one sample per question this is
+McNemar's exact test. The p value is the mid-p value, in which the observed sum itself counts half: the full p value
+rejects too seldom, since sums are discrete.
 
 Array axes: C clusters of questions.
 """
@@ -23,17 +24,17 @@ from eval.estimates import OVERALL, Floats, Scores, cluster_sums, generator, num
 
 LEVEL = 0.05  # of a test, two-sided
 POWER = 0.8
-FLIPS = 20_000  # drawn for the mean over benchmarks, whose differences have no common unit
-CHUNK = 4_000_000  # signs held in memory at a time
+FLIPS = 20_000  # random flips for the mean over benchmarks, whose differences have no common unit
+CHUNK = 4_000_000  # signs in memory at a time
 Whole: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A difference of Mean@n; `corrected` is None where it is not one of several that are looked at side by side.
+    """A difference of Mean@n and its p value; `corrected` is None if the difference is the only one of a comparison.
 
     `resolvable`: the smallest true difference that a test at 5 % finds with 80 % power, given how much the questions'
-    differences vary; None where they do not vary.
+    differences vary; None if they do not vary.
     """
 
     difference: float
@@ -43,22 +44,23 @@ class PairedTest:
 
 
 def sign_flip(differences_C: Whole) -> float:
-    """Two-sided mid-p value of the sum of whole differences, exactly, over all choices of their signs."""
-    sizes = np.abs(differences_C[differences_C != 0])
-    if not len(sizes):
+    """Exact two-sided mid-p value of the sum of whole differences, over all choices of their signs."""
+    nonzero_C = differences_C[differences_C != 0]
+    if not len(nonzero_C):
         return 1.0
-    sizes = sizes // np.gcd.reduce(sizes)
-    total, observed = int(sizes.sum()), abs(int((np.sign(differences_C[differences_C != 0]) * sizes).sum()))
-    lower_sum = (total - observed) // 2  # of the sizes whose sign is the rarer one
-    chances = _subset_sums(sizes, total)
-    return float(min(1.0, 2 * chances[:lower_sum].sum() + chances[lower_sum]))
+    nonzero_C = nonzero_C // np.gcd.reduce(nonzero_C)
+    sizes_C = np.abs(nonzero_C)
+    total, observed = int(sizes_C.sum()), abs(int(nonzero_C.sum()))
+    lower_sum = (total - observed) // 2  # the sum of the sizes with the sign that the observed sum does not have
+    probabilities = _subset_sums(sizes_C, total)
+    return float(min(1.0, 2 * probabilities[:lower_sum].sum() + probabilities[lower_sum]))
 
 
 def _subset_sums(sizes: Whole, total: int) -> Floats:
-    """Chance of each sum, 0 to `total`, of the sizes that fair coins choose.
+    """Probability of each sum, 0 to `total`, of the sizes if a fair coin includes or omits each.
 
-    A sum's generating function is the product of (1 + z^size) / 2. It is taken at the roots of unity and transformed
-    back, which leaves errors of 1e-15 and needs one power for each distinct size.
+    The probability generating function of the sum is the product of (1 + z^size) / 2. It is evaluated at the roots of
+    unity and transformed back, with errors of about 1e-15 and one power for each distinct size.
     """
     points = total + 1
     k = np.arange(points // 2 + 1)
@@ -69,36 +71,40 @@ def _subset_sums(sizes: Whole, total: int) -> Floats:
 
 
 def drawn_sign_flip(differences_C: Floats, rng: np.random.Generator, flips: int = FLIPS) -> float:
-    """Two-sided mid-p value of the sum of any differences, by so many random choices of their signs."""
-    observed, near = abs(differences_C.sum()), 1e-12
-    if observed < near:
+    """Two-sided mid-p value of the sum of any differences, from this many random choices of their signs."""
+    observed, tolerance = abs(differences_C.sum()), 1e-12
+    if observed < tolerance:
         return 1.0
     chunk = max(1, CHUNK // len(differences_C))
     as_large = 0.0
     for start in range(0, flips, chunk):
-        signs = 2 * rng.integers(0, 2, size=(min(chunk, flips - start), len(differences_C)), dtype=np.int8) - 1
-        sums = np.abs(signs @ differences_C)
-        larger, at_least = (sums > observed + near).sum(), (sums > observed - near).sum()
+        size = min(chunk, flips - start)
+        signs_BC = 2 * rng.integers(0, 2, size=(size, len(differences_C)), dtype=np.int8) - 1
+        sums_B = np.abs(signs_BC @ differences_C)
+        larger = (sums_B > observed + tolerance).sum()
+        at_least = (sums_B > observed - tolerance).sum()
         as_large += float(larger + at_least) / 2
     return (1 + as_large) / (1 + flips)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p values, corrected so that the chance of any false finding among them is at most the level (Holm 1979)."""
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, (len(p_values) - rank) * p_values[place])
-        corrected[place] = min(1.0, largest)
+    """The p values, corrected so that the probability of any false rejection is at most the level (Holm 1979)."""
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        largest = max(largest, (len(p_values) - rank) * p_values[index])
+        corrected[index] = min(1.0, largest)
     return corrected
 
 
 def quantiles(level: float = LEVEL, power: float = POWER) -> float:
-    """How many standard errors a true difference must measure for a two-sided test to have this power."""
+    """The number of standard errors that a true difference must have for a two-sided test to have this power."""
     return NormalDist().inv_cdf(1 - level / 2) + NormalDist().inv_cdf(power)
 
 
 def standard_error(values_Q: Floats, clusters: Sequence[str]) -> float | None:
-    """Of the mean over questions, by cluster; None of a single cluster."""
+    """Cluster-robust standard error of the mean over questions; None for a single cluster."""
     numbers_Q = numbered(clusters)
     count = int(numbers_Q.max()) + 1
     if count < 2:
@@ -108,13 +114,15 @@ def standard_error(values_Q: Floats, clusters: Sequence[str]) -> float | None:
 
 
 def compare(first: Mapping[str, Scores], other: Mapping[str, Scores]) -> dict[str, PairedTest]:
-    """Benchmark -> test of the other's Mean@n less the first's, corrected over benchmarks; ``overall`` of their mean.
+    """Benchmark -> test of the other's Mean@n minus the first's, corrected over benchmarks; ``overall``: of their mean.
 
     Args:
-        first: with the same benchmarks and questions as `other`, in the same order.
+        first: has the same benchmarks and questions as `other`, in the same order.
     """
-    p_values = {name: sign_flip(_whole(mine, other[name])) for name, mine in first.items()}
-    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True)) if len(p_values) > 1 else {}
+    p_values = {name: sign_flip(_whole(scores, other[name])) for name, scores in first.items()}
+    corrected: dict[str, float] = {}
+    if len(p_values) > 1:
+        corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     tests = {}
     for name, p in p_values.items():
         values_Q = _differences(first[name], other[name])
@@ -123,28 +131,28 @@ def compare(first: Mapping[str, Scores], other: Mapping[str, Scores]) -> dict[st
     return tests | {OVERALL: _overall(first, other, tests)}
 
 
-def _whole(mine: Scores, theirs: Scores) -> Whole:
-    """Each cluster's difference in a unit that makes it a whole number."""
-    unit = math.lcm(mine.samples, theirs.samples)
-    numbers_Q = numbered(mine.clusters)
+def _whole(first: Scores, other: Scores) -> Whole:
+    """Each cluster's difference, in a unit that makes it a whole number."""
+    unit = math.lcm(first.samples, other.samples)
+    numbers_Q = numbered(first.clusters)
     differences_C: Whole = np.zeros(int(numbers_Q.max()) + 1, dtype=np.int64)
-    each_Q = theirs.correct() * (unit // theirs.samples) - mine.correct() * (unit // mine.samples)
-    np.add.at(differences_C, numbers_Q, each_Q)
+    differences_Q = other.correct() * (unit // other.samples) - first.correct() * (unit // first.samples)
+    np.add.at(differences_C, numbers_Q, differences_Q)
     return differences_C
 
 
-def _differences(mine: Scores, theirs: Scores) -> Floats:
-    return theirs.column("mean") - mine.column("mean")
+def _differences(first: Scores, other: Scores) -> Floats:
+    return other.column("mean") - first.column("mean")
 
 
 def _overall(first: Mapping[str, Scores], other: Mapping[str, Scores], tests: Mapping[str, PairedTest]) -> PairedTest:
-    """Of the mean over benchmarks: a cluster that several of them hold is flipped, and counted, once."""
+    """The test of the mean over benchmarks; a cluster that several benchmarks have is flipped and counted once."""
     if len(tests) == 1:
         return next(iter(tests.values()))
-    shares = []
-    for name, mine in first.items():
-        shares.append(_differences(mine, other[name]) / (len(mine.questions) * len(first)))
-    clusters = [cluster for mine in first.values() for cluster in mine.clusters]
+    shares = []  # each question's contribution to the mean, an array per benchmark
+    for name, scores in first.items():
+        shares.append(_differences(scores, other[name]) / (len(scores.questions) * len(first)))
+    clusters = [cluster for scores in first.values() for cluster in scores.clusters]
     numbers = numbered(clusters)
     sums_C = cluster_sums(np.concatenate(shares)[:, None], numbers, int(numbers.max()) + 1)[0][:, 0]
     centred = [(share - share.mean()) * math.sqrt(len(share) / max(1, len(share) - 1)) for share in shares]

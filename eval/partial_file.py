@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,19 +14,19 @@ from eval.generation import Key
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """What a row's sample is known by."""
+    """The key of a row's sample."""
     return (row["benchmark"], row["question"], row["sample"])
 
 
 def differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """Which settings of two runs differ and how, in one line; empty if none."""
+    """The differing settings of two runs, with both values, in one line; empty if there are none."""
     now, then = _flat(now), _flat(then)
     keys = [*now, *(key for key in then if key not in now)]
     return "; ".join(f"{key}={now.get(key)}, was {then.get(key)}" for key in keys if now.get(key) != then.get(key))
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, the items of a mapping among them."""
+    """The settings with the items of nested mappings on the top level."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         flat |= value if isinstance(value, Mapping) else {key: value}
@@ -38,8 +36,8 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 class PartialFile:
     """Open for one process at a time; a context manager.
 
-    The first line holds the settings that the responses depend on, the others one row each. What a kill left of a last
-    line is cut off; nothing else is ever rewritten.
+    The first line has the settings that the responses depend on, the others one row each. A last line that a kill left
+    incomplete is removed; nothing else is ever rewritten.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], restart: bool = False) -> None:
@@ -47,10 +45,10 @@ class PartialFile:
 
         Args:
             settings: JSON values.
-            restart: discard what it holds.
+            restart: discard its content.
 
         Raises:
-            ValueError: it belongs to a run with other settings; those that differ are named.
+            ValueError: it belongs to a run with other settings; the message names the differences.
             OSError: it cannot be written, or another run is writing it.
         """
         self.path = path
@@ -88,7 +86,7 @@ class PartialFile:
 
     @property
     def seconds(self) -> float:
-        """Generating time of all sessions, each up to the last sample it finished."""
+        """Generation time of all sessions, each up to its last finished sample."""
         return sum(self._seconds.values())
 
     def begin(self) -> None:
@@ -96,7 +94,7 @@ class PartialFile:
         self._began = time.monotonic()
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append finished samples; they are safe from a kill of the process when this returns."""
+        """Append finished samples; when this returns they survive a kill of the process."""
         seconds = round(time.monotonic() - self._began, 3)
         self._seconds[self._session] = seconds
         self._append([{"row": row, "session": self._session, "seconds": seconds} for row in rows])
@@ -108,7 +106,7 @@ class PartialFile:
         self._file.flush()
 
     def _read(self) -> tuple[dict[str, Any] | None, int]:
-        """The first line, and this session's number; rows go where they belong, a torn tail is cut off."""
+        """Read all rows and remove an incomplete last line; returns the first line and this session's number."""
         self._file.seek(0)
         header, end = None, 0
         for line in self._file:
@@ -127,17 +125,3 @@ class PartialFile:
         self._file.truncate(end)
         self._file.seek(end)
         return header, max(self._seconds, default=-1) + 1
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write beside the target and rename, once it is on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(text.encode(errors="replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()

@@ -1,4 +1,4 @@
-"""pass@k for every k up to n, with bands: the bootstrap of eval/estimates.py, whose draws all k share."""
+"""pass@k for every k up to n, with bands from the bootstrap of eval/estimates.py, which draws once for all k."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_POINTS = 64
 
 
 class Curve(TypedDict):
-    """Numbers of samples, pass@k there, and the ends of its 95 % interval."""
+    """Values of k, pass@k at each, and the ends of its 95 % interval."""
 
     k: list[int]
     value: list[float]
@@ -22,7 +22,7 @@ class Curve(TypedDict):
 
 
 def ks(samples: Iterable[int]) -> list[int]:
-    """The k of all curves of a report: every one up to 64 samples, beyond that 64 in a geometric row and each n."""
+    """The k of all curves of a report: 1 to n if n is at most 64, else a geometric series of 64 values and each n."""
     numbers = set(samples)
     largest = max(numbers)
     if largest <= MOST_POINTS:
@@ -31,22 +31,25 @@ def ks(samples: Iterable[int]) -> list[int]:
 
 
 def curves(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, Curve]:
-    """Benchmark -> its curve, of the benchmarks with two or more samples a question."""
-    repeated = {name: own for name, own in scores.items() if own.samples > 1}
-    all_ks = ks(own.samples for own in repeated.values()) if repeated else []
-    return {name: _curve(name, own, [k for k in all_ks if k <= own.samples], seed) for name, own in repeated.items()}
+    """Benchmark -> its curve, for benchmarks with two or more samples per question."""
+    repeated = {name: benchmark for name, benchmark in scores.items() if benchmark.samples > 1}
+    all_ks = ks(benchmark.samples for benchmark in repeated.values()) if repeated else []
+    return {
+        name: _curve(name, benchmark, [k for k in all_ks if k <= benchmark.samples], seed)
+        for name, benchmark in repeated.items()
+    }
 
 
 def _curve(name: str, scores: Scores, own_ks: list[int], seed: int) -> Curve:
-    of_count = np.array(
+    by_count = np.array(
         [[pass_at_k(scores.samples, correct, k) for k in own_ks] for correct in range(scores.samples + 1)]
     )
-    values_QM = of_count[scores.correct()]
+    values_QM = by_count[scores.correct()]
     means_BM = bootstrap(values_QM, generator(seed, name), clusters=scores.clusters)
-    found = intervals(values_QM.mean(axis=0), means_BM)
+    estimates = intervals(values_QM.mean(axis=0), means_BM)
     return Curve(
         k=own_ks,
-        value=[each.value for each in found],
-        low=[each.low for each in found],
-        high=[each.high for each in found],
+        value=[estimate.value for estimate in estimates],
+        low=[estimate.low for estimate in estimates],
+        high=[estimate.high for estimate in estimates],
     )

@@ -1,4 +1,4 @@
-"""One picture for a paper: the mean of each benchmark with its 95 % interval, a colour for each series."""
+"""A picture for a paper: the mean of each benchmark with its 95 % interval, one colour per series."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eval.estimates import OVERALL, Estimate
 
 FORMATS = (".pdf", ".svg")
 SHAPES = "osD^vP"
-INCHES_PER_BENCHMARK, INCHES_HIGH = 0.9, 2.6  # of a figure two columns wide at most
-# text stays text, and an equal picture is an equal file
+INCHES_PER_BENCHMARK, INCHES_HIGH = 0.9, 2.6  # the figure is at most two columns wide
+# text stays text, and equal pictures are equal files
 SETTINGS: Any = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "exgrpo", "font.size": 8}
 
 
 def check(path: Path) -> None:
-    """ValueError if no picture can be written there."""
+    """ValueError if a picture cannot be written to this path."""
     if path.suffix not in FORMATS:
         raise ValueError(f"--picture={path}: must end in {' or '.join(FORMATS)}")
     if not path.parent.is_dir():
@@ -28,12 +28,12 @@ def check(path: Path) -> None:
 
 
 def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path) -> None:
-    """Write it.
+    """Draw the series and write the picture.
 
     Args:
-        series: name -> benchmark -> estimate, all with the same benchmarks; the mean over them is left out where there
-            is one benchmark.
-        measure: what the vertical axis is.
+        series: name -> benchmark -> estimate, all with the same benchmarks; their mean is left out if there is only
+            one benchmark.
+        measure: label of the vertical axis.
     """
     import matplotlib
 
@@ -46,14 +46,15 @@ def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path)
     with matplotlib.rc_context(SETTINGS):
         width = min(7.0, 1.4 + INCHES_PER_BENCHMARK * len(names))
         figure, axis = plt.subplots(figsize=(width, INCHES_HIGH))
-        for place, (name, found) in enumerate(series.items()):
-            shift = 0.6 * ((place + 0.5) / len(series) - 0.5)
-            values = [found[benchmark].value for benchmark in names]
-            # a percentile interval may leave out its value by a rounding error
-            below = [max(0.0, found[benchmark].value - found[benchmark].low) for benchmark in names]
-            above = [max(0.0, found[benchmark].high - found[benchmark].value) for benchmark in names]
-            places = [number + shift for number in range(len(names))]
-            bars = axis.errorbar(places, values, yerr=[below, above], label=name, fmt=SHAPES[place % len(SHAPES)])
+        for index, (name, by_benchmark) in enumerate(series.items()):
+            estimates = [by_benchmark[benchmark] for benchmark in names]
+            shift = 0.6 * ((index + 0.5) / len(series) - 0.5)
+            positions = [number + shift for number in range(len(names))]
+            values = [estimate.value for estimate in estimates]
+            # rounding may put a value slightly outside its percentile interval
+            below = [max(0.0, estimate.value - estimate.low) for estimate in estimates]
+            above = [max(0.0, estimate.high - estimate.value) for estimate in estimates]
+            bars = axis.errorbar(positions, values, yerr=[below, above], label=name, fmt=SHAPES[index % len(SHAPES)])
             bars[0].set_markersize(4)
         labels = ["mean" if name == OVERALL else name for name in names]
         axis.set_xticks(range(len(names)), [label.replace("$", r"\$") for label in labels])

@@ -1,4 +1,4 @@
-"""Questions of the input files: verl's parquet schema in, distinct questions of each benchmark out."""
+"""Read input files in verl's parquet schema into the distinct questions of each benchmark."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ COLUMNS = ("data_source", "prompt", "reward_model")
 class Question:
     """A distinct question of a benchmark: `index` is its number there, from 0, in the order of the files.
 
-    `repeats`: the samples a file asks for, by as many equal rows, or by extra_info.samples.
-    `grader`: "letter" for multiple choice, None where the benchmark's name tells.
+    `repeats`: the samples that a file asks for, by that many equal rows or by extra_info.samples.
+    `grader`: "letter" for multiple choice, None if the benchmark's name says which grader it needs.
+    `cluster`: the name of the question's cluster (eval/estimates.py), from extra_info; None if it has none.
     """
 
     benchmark: str
@@ -32,13 +33,14 @@ class Question:
     input_file: str
     repeats: int
     grader: str | None = None
+    cluster: str | None = None
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
-    """The files that paths and globs stand for, each once, those of a glob in the order of their names.
+    """The files that match paths and globs, each once, those of a glob sorted by name.
 
     Raises:
-        FileNotFoundError: naming the path or glob that stands for none.
+        FileNotFoundError: a path or glob matches no file; the message names it.
     """
     files: dict[Path, None] = {}
     for pattern in patterns:
@@ -54,14 +56,14 @@ def expand(patterns: Sequence[str]) -> list[Path]:
 def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> list[Question]:
     """The distinct questions of the files, benchmark by benchmark.
 
-    Questions are the same if messages and ground truth are; one that stands in several files is taken from the first.
+    Questions are equal if messages and ground truth are; one that is in several files is taken from the first.
 
     Args:
-        remove_system: drop a leading system message where there is one.
-        limit: number of questions to take of each benchmark, the first ones; None for all.
+        remove_system: drop a leading system message.
+        limit: take only this many questions of each benchmark, the first ones; None for all.
 
     Raises:
-        ValueError: naming the file, and what it lacks.
+        ValueError: the message names the file and what is missing.
     """
     benchmarks: dict[str, dict[str, Question]] = {}
     for file in files:
@@ -76,7 +78,7 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
 
 
 def _even(questions: list[Question]) -> list[Question]:
-    """The questions with one number of repeats, the lowest: a row that slipped in twice asks for no sample."""
+    """The questions, all with the lowest number of repeats: an accidental duplicate row does not add samples."""
     repeats = min(question.repeats for question in questions)
     return [replace(question, repeats=repeats) for question in questions]
 
@@ -107,7 +109,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _fault(row: dict[str, Any]) -> str | None:
-    """What is wrong with a row; None where it can be asked and judged."""
+    """What is wrong with a row; None if it can be used."""
     prompt, reward = row["prompt"], row["reward_model"]
     if not isinstance(row["data_source"], str) or not row["data_source"]:
         return f"data_source={row['data_source']!r}: must be the name of a benchmark"
@@ -128,15 +130,17 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
     if remove_system and messages[0]["role"] == "system":
         messages = messages[1:]
     extra = row.get("extra_info") or {}
-    written_id, samples = extra.get("question_id"), extra.get("samples")
-    ours = isinstance(written_id, str) and re.fullmatch("[0-9a-f]{32}", written_id)  # others number theirs by this name
+    stored_id, samples, cluster = extra.get("question_id"), extra.get("samples"), extra.get("cluster")
+    # other data sets may number their questions under this name
+    is_hash = isinstance(stored_id, str) and re.fullmatch("[0-9a-f]{32}", stored_id)
     return Question(
         benchmark=row["data_source"],
         index=0,
-        question_id=row_question_id({"question_id": written_id} if ours else None, messages),
+        question_id=row_question_id({"question_id": stored_id} if is_hash else None, messages),
         messages=tuple(messages),
         answer=str(row["reward_model"]["ground_truth"]),
         input_file=str(file),
         repeats=samples if isinstance(samples, int) else 1,
         grader="letter" if extra.get("grader") == "letter" else None,
+        cluster=cluster if isinstance(cluster, str) and cluster else None,
     )

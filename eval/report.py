@@ -1,9 +1,9 @@
-"""A run's report: OUTPUT.report.md, .report.json, and .report.html, one page that needs nothing else.
+"""A run's report: OUTPUT.report.md, .report.json, and .report.html, a self-contained page.
 
     python eval/report.py OUTPUT.jsonl [--picture FILE.pdf]
 
-makes it again from the rows and OUTPUT.run.json, as generate_vllm.py does at its end. What the numbers are:
-eval/estimates.py.
+makes it again from the rows and OUTPUT.run.json, as generate_vllm.py does at its end. eval/estimates.py defines the
+estimates.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if not __package__:  # run as a script: only this folder is on the import path
 
 from eval import bayes, graded_file, picture, report_page
 from eval.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
-from eval.partial_file import write_whole
 from eval.pass_curves import curves
 from eval.report_text import SIDES, hardware, markdown, markdown_table
 from eval.terminal import show
+from exgrpo.saved import durable
 
 KEPT_DISAGREEMENTS = 500
 Row = Mapping[str, Any]
 
 
 def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str, Any]:
-    """Write the three files beside `output`, each as a whole; what the report says.
+    """Write the three files beside `output`, each atomically; returns the report's content.
 
     Args:
         rows: graded, see grading.grade.
-        run: how they were made, the content of OUTPUT.run.json.
+        run: the content of OUTPUT.run.json.
     """
     summary = summarise(rows, run)
     page = report_page.render(summary, rows)
@@ -47,29 +47,29 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
         (".report.md", markdown(summary)),
         (".report.html", page),
     ):
-        write_whole(output.with_suffix(suffix), text)
+        durable.replace_file(output.with_suffix(suffix), text, errors="replace")
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
     show(markdown_table(summary))
     return summary
 
 
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
-    """What the report says, as JSON values."""
+    """The report's content as JSON values."""
     scores = score(rows)
     estimates = estimate(scores)
-    posteriors = {name: bayes.of_scores(own) for name, own in scores.items()}
+    posteriors = {name: bayes.of_scores(benchmark) for name, benchmark in scores.items()}
     pass_curves = curves(scores)
     benchmarks = {}
-    for name, own in scores.items():
+    for name, benchmark in scores.items():
         benchmarks[name] = {
-            "questions": len(own.questions),
-            "samples": own.samples,
+            "questions": len(benchmark.questions),
+            "samples": benchmark.samples,
             "estimates": {metric: asdict(value) for metric, value in estimates[name].items()},
             "bayes": asdict(posteriors[name]),
             "pass_at_k": pass_curves.get(name),
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
-    full = [own["full"] for own in benchmarks.values()]
+    full = [benchmark["full"] for benchmark in benchmarks.values()]
     differing = [row for row in rows if _disagree(row)]
     return {
         "benchmarks": benchmarks,
@@ -89,14 +89,16 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _responses(rows: Sequence[Row]) -> dict[str, Any]:
-    """Lengths in tokens, the shares of responses that were cut off, hold no answer, or could not be judged.
+    """Lengths in tokens, and the shares of responses that are truncated, have no answer, or could not be judged.
 
-    ``full``: the accuracy by the full grader, None of rows graded before there was one; ``rules``: its extra successes.
+    ``full``: the accuracy by the full grader, None for rows from before it existed; ``rules``: its extra successes.
     """
     tokens = np.array([row["tokens"] for row in rows])
+    mean_right, mean_wrong = SIDES
+    extra_rules = Counter(row["rule"] for row in rows if row.get("rule") and not row["correct"])
     lengths = {
-        name: _mean(tokens, [row["correct"] is right for row in rows])
-        for name, right in zip(SIDES, (True, False), strict=True)
+        mean_right: _mean(tokens, [row["correct"] is True for row in rows]),
+        mean_wrong: _mean(tokens, [row["correct"] is False for row in rows]),
     }
     return {
         "responses": len(rows),
@@ -111,7 +113,7 @@ def _responses(rows: Sequence[Row]) -> dict[str, Any]:
         "no_answer": _share(row["vote"] is None and row["finish_reason"] != "length" for row in rows),
         "timed_out": sum(row["timed_out"] for row in rows),
         "full": _share(row["rule"] is not None for row in rows) if all("rule" in row for row in rows) else None,
-        "rules": dict(Counter(row["rule"] for row in rows if row.get("rule") and not row["correct"]).most_common()),
+        "rules": dict(extra_rules.most_common()),
     }
 
 
@@ -133,16 +135,16 @@ def _listed(row: Row) -> dict[str, Any]:
 
 
 def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
-    """What the picture shows: Mean@n, majority@n and Best@n of each benchmark."""
+    """Mean@n, majority@n and Best@n of each benchmark, for the picture."""
     table = {**summary["benchmarks"], OVERALL: summary["overall"]}
     return {
-        title: {name: Estimate(**own["estimates"][metric]) for name, own in table.items()}
+        title: {name: Estimate(**benchmark["estimates"][metric]) for name, benchmark in table.items()}
         for metric, title in report_page.ESTIMATES.items()
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make the report of a finished run again."""
+    """Write the report of a finished run again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "output_file", type=Path, help="OUTPUT.jsonl of generate_vllm.py, its OUTPUT.run.json beside it"

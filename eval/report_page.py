@@ -1,7 +1,7 @@
-"""The report as one HTML page: no request to anywhere, and nothing of what a model wrote is ever read as markup.
+"""The report as one HTML page that makes no requests and never interprets a model's text as markup.
 
-Responses lie in the page as JSON and are put on it as text, twenty at a time, so that thousands stay readable. To keep
-the page small it holds at most RESPONSES_SHOWN of each benchmark and MAX_TEXT characters of each, and says so.
+Responses are embedded as JSON and shown as text, twenty at a time, so that thousands stay readable. To keep the page
+small it has at most RESPONSES_SHOWN of each benchmark and MAX_TEXT characters of each, and says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from eval import report_text
 from exgrpo import charts
 
-RESPONSES_SHOWN = 100  # of a benchmark: half of them right and half wrong, where there are as many
+RESPONSES_SHOWN = 100  # per benchmark: half of them right and half wrong, if there are enough
 MAX_TEXT = 20_000  # characters of a response or prompt
 OVERALL_NAME = "mean over benchmarks"
 ESTIMATES = {"mean": "Mean@n", "majority": "majority@n", "best": "Best@n"}  # of the plot of intervals
@@ -45,7 +45,9 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
         summary=summary,
         table=table,
         curves=curves,
-        ks=sorted({metric for _, own in benchmarks for metric in own["estimates"] if "@" in metric}, key=_k),
+        ks=sorted(
+            {metric for _, benchmark in benchmarks for metric in benchmark["estimates"] if "@" in metric}, key=_k
+        ),
         run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
         facts=facts(summary["run"]),
         cell=report_text.cell,
@@ -61,17 +63,17 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def intervals(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any]:
-    """What charts.intervals draws: a line a benchmark, on it Mean@n, majority@n and Best@n."""
-    found = {metric: [own["estimates"][metric] for _, own in benchmarks] for metric in ESTIMATES}
-    return {
-        "rows": [name for name, _ in benchmarks],
-        "series": [{"name": name, "found": found[metric]} for metric, name in ESTIMATES.items()],
-    }
+    """Data for charts.intervals: a line per benchmark with Mean@n, majority@n and Best@n."""
+    series = [
+        {"name": name, "found": [benchmark["estimates"][metric] for _, benchmark in benchmarks]}
+        for metric, name in ESTIMATES.items()
+    ]
+    return {"rows": [name for name, _ in benchmarks], "series": series}
 
 
 def pass_at_k(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any] | None:
-    """What charts.lines draws, with each curve's band: a curve a benchmark over k; None where all have one sample."""
-    curves = {name: own["pass_at_k"] for name, own in benchmarks if own["pass_at_k"]}
+    """Data for charts.lines: a curve per benchmark over k, with its band; None if all have only one sample."""
+    curves = {name: benchmark["pass_at_k"] for name, benchmark in benchmarks if benchmark["pass_at_k"]}
     if not curves:
         return None
     series = [
@@ -86,7 +88,7 @@ def _k(metric: str) -> int:
 
 
 def chosen(rows: Sequence[Row]) -> list[Row]:
-    """The responses of a benchmark to show, in their order: early samples of early questions, right and wrong alike."""
+    """The responses of a benchmark to show, in order: early samples of early questions, both right and wrong ones."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i]["sample"], rows[i]["question"]))
     right = [i for i in order if rows[i]["correct"]]
     wrong = [i for i in order if not rows[i]["correct"]]
@@ -96,7 +98,7 @@ def chosen(rows: Sequence[Row]) -> list[Row]:
 
 
 def entry(row: Row) -> dict[str, Any]:
-    """What the page has of a row."""
+    """A row's data for the page."""
     keys = ("benchmark", "question", "sample", "answer", "extracted", "correct", "tokens", "finish_reason", "timed_out")
     second = {key: row[key] for key in ("oat_correct", "math_verify_correct") if key in row}
     return {
@@ -108,7 +110,7 @@ def entry(row: Row) -> dict[str, Any]:
 
 
 def shortened(text: str) -> str:
-    """The text, or its two ends with a remark between them."""
+    """The text, or its two ends with a note between them."""
     if len(text) <= MAX_TEXT:
         return text
     half = MAX_TEXT // 2
@@ -116,18 +118,32 @@ def shortened(text: str) -> str:
 
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The facts of a run that the page shows first."""
+    """Names and values of a run's main facts, for the page's table; what the run file lacks is left out."""
+    shown = [("model", run.get("model_path")), ("model sha256", run.get("model_sha256"))]
+    shown += _generation(run)
     machine, versions = run.get("machine") or {}, run.get("versions", {})
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
-    seconds, tokens = run.get("seconds", 0), run.get("generated_tokens", 0)
+    whose = report_text.MACHINES[report_text.origin(run)]
+    shown += [
+        (f"machine{whose}", f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}" if machine else None),
+        (f"versions{whose}", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        *((f"file {path}", digest) for path, digest in run.get("files", {}).items()),
+    ]
+    return [(name, str(value)) for name, value in shown if value not in (None, "")]
+
+
+def _generation(run: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """How the responses were generated."""
+    tokens = f"{run.get('generated_tokens', 0):,} tokens"
+    if report_text.origin(run) == "graded":
+        return [("responses", f"of another harness, graded here; {tokens}")]
+    server = run.get("server") or {}
+    template, template_sha256 = run.get("template"), run.get("template_sha256")
     return [
-        ("model", str(run.get("model_path", ""))),
-        ("model sha256", str(run.get("model_sha256", ""))),
-        ("template", f"{run.get('template', '')} ({run.get('template_sha256', '')})"),
-        ("seed", str(run.get("seed", ""))),
-        ("started", str(run.get("started", ""))),
-        ("generated", f"{tokens:,} tokens in {seconds:,.0f} s"),
-        ("machine", f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        *((f"file {path}", str(digest)) for path, digest in run.get("files", {}).items()),
+        ("server", server.get("address")),
+        ("engine", server.get("engine")),
+        ("template", f"{template} ({template_sha256})" if template else None),
+        ("seed", run.get("seed")),
+        ("started", run.get("started")),
+        ("generated", f"{tokens} in {run['seconds']:,.0f} s" if "seconds" in run else None),
     ]

@@ -1,4 +1,4 @@
-"""The report of eval/report.py as Markdown, and how its numbers are written."""
+"""The report of eval/report.py as Markdown, and the format of its numbers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 SHOWN_DISAGREEMENTS = 50
+# whose machine and versions a run file holds, by where the responses come from: an engine of our own, a server, a file
+MACHINES = {"engine": "", "served": " of the client", "graded": " of the grading"}
 SIDES = ("mean_right", "mean_wrong")  # lengths of right and of wrong responses
 
 
 def number(value: float | None) -> str:
-    """.412 of 0.4123; 1.000 of 1."""
+    """.412 for 0.4123; 1.000 for 1."""
     return "-" if value is None else f"{value:.3f}".removeprefix("0")
 
 
 def cell(estimates: Mapping[str, Mapping[str, float]], metric: str) -> str:
-    """A metric with its interval; a dash where there is none."""
+    """A metric with its interval; a dash if there is none."""
     return with_interval(estimates[metric]) if metric in estimates else "-"
 
 
@@ -27,31 +29,37 @@ def with_interval(estimate: Mapping[str, float]) -> str:
 
 
 def markdown_table(summary: Mapping[str, Any]) -> str:
-    """Benchmark by benchmark, and the mean over benchmarks."""
+    """The table with a row per benchmark and the mean over benchmarks."""
     lines = [
         "| benchmark | questions | n | Mean@n | full grader | Best@n | majority@n | tokens | cut off | Bayes@N |",
         "| --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
     ]
     if summary["hardware"]:
         lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
-    for name, own in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
-        mean, *others = (cell(own["estimates"], metric) for metric in ("mean", "best", "majority"))
-        values = " | ".join((mean, number(own.get("full")), *others))
-        counts = f"{own.get('questions', '')} | {own.get('samples', '')}"
-        responses = f"{own['tokens']['mean']:.0f} | {number(own['cut_off'])}"
+    for name, benchmark in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+        mean, *others = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
+        values = " | ".join((mean, number(benchmark.get("full")), *others))
+        counts = f"{benchmark.get('questions', '')} | {benchmark.get('samples', '')}"
+        responses = f"{benchmark['tokens']['mean']:.0f} | {number(benchmark['cut_off'])}"
         machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
-        lines.append(f"| {plain(name)} | {counts} | {values} | {responses} | {with_interval(own['bayes'])} |{machine}")
+        lines.append(
+            f"| {plain(name)} | {counts} | {values} | {responses} | {with_interval(benchmark['bayes'])} |{machine}"
+        )
     return "\n".join(lines)
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     parts = [f"# {plain(str(summary['run'].get('model_path', 'a model')))}", markdown_table(summary), _notes(summary)]
-    ks = sorted({m for b in summary["benchmarks"].values() for m in b["estimates"] if "@" in m}, key=_k)
+    metrics = {
+        metric for benchmark in summary["benchmarks"].values() for metric in benchmark["estimates"] if "@" in metric
+    }
+    ks = sorted(metrics, key=_k)
     if len(ks) > 1:
-        rows = [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]
         lines = [f"| benchmark | {' | '.join(ks)} |", f"| --- |{' --- |' * len(ks)}"]
-        lines += [f"| {plain(n)} | {' | '.join(cell(own['estimates'], k) for k in ks)} |" for n, own in rows]
+        for name, benchmark in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+            cells = [cell(benchmark["estimates"], k) for k in ks]
+            lines.append(f"| {plain(name)} | {' | '.join(cells)} |")
         parts += ["## pass@k", "\n".join(lines)]
     parts += ["## Responses", _lengths(summary)]
     if summary["second_grader"]:
@@ -68,25 +76,25 @@ def _notes(summary: Mapping[str, Any]) -> str:
     interval = summary["interval"]
     return (
         f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
-        "last line is the mean over benchmarks, each weighing the same, at each one's own n. A response that was cut "
-        "off is wrong. Full grader: Mean@n where rules judge again what Math-Verify rejects. "
-        "majority@n: the most frequent answer, of equally frequent ones the chance that a draw is right. Bayes@N: the "
-        "posterior mean under a flat prior with its 95 % credible interval, of these questions (arXiv 2510.04265)."
+        "last line is the unweighted mean over benchmarks, each with its own n. A response that was cut off is wrong. "
+        "Full grader: Mean@n if answers that Math-Verify rejects are also judged by rules. majority@n: whether the "
+        "most frequent answer is right; with ties, the probability that a random one of them is. Bayes@N: the "
+        "posterior mean under a flat prior and its 95 % credible interval, for these questions only (arXiv 2510.04265)."
     )
 
 
 def _lengths(summary: Mapping[str, Any]) -> str:
     lines = [
         "| benchmark | responses | tokens: mean | median | 95 % | longest | of right ones | of wrong ones | cut off "
-        "| no answer | judging given up |",
+        "| no answer | judging timed out |",
         "| --- |" + " ---: |" * 10,
     ]
-    for name, own in [*summary["benchmarks"].items(), ("**all**", summary["overall"])]:
-        tokens = own["tokens"]
+    for name, benchmark in [*summary["benchmarks"].items(), ("**all**", summary["overall"])]:
+        tokens = benchmark["tokens"]
         sides = " | ".join("-" if tokens[s] is None else f"{tokens[s]:.0f}" for s in SIDES)
         middle = f"{tokens['mean']:.0f} | {tokens['median']:.0f} | {tokens['p95']:.0f} | {tokens['max']} | {sides}"
-        shares = f"{number(own['cut_off'])} | {number(own['no_answer'])} | {own['timed_out']}"
-        lines.append(f"| {plain(name)} | {own['responses']} | {middle} | {shares} |")
+        shares = f"{number(benchmark['cut_off'])} | {number(benchmark['no_answer'])} | {benchmark['timed_out']}"
+        lines.append(f"| {plain(name)} | {benchmark['responses']} | {middle} | {shares} |")
     return "\n".join(lines)
 
 
@@ -103,8 +111,22 @@ def _disagreements(summary: Mapping[str, Any]) -> str:
     return head + "\n\n" + "\n".join(lines)
 
 
+def origin(run: Mapping[str, Any]) -> str:
+    """Where a run's responses come from, a key of MACHINES.
+
+    Args:
+        run: the content of OUTPUT's run file.
+    """
+    identity = run.get("identity") or {}
+    if "grade_only" in identity:
+        return "graded"
+    return "served" if "served_model" in identity else "engine"
+
+
 def hardware(run: Mapping[str, Any]) -> str | None:
-    """The GPUs of a run, or its CPU where it had none; None where its facts do not tell."""
+    """The GPUs that generated a run, or the CPU if there was none; None if the run file does not say."""
+    if origin(run) != "engine":
+        return None
     machine = run.get("machine") or {}
     gpus = Counter(machine.get("gpus") or [])
     if gpus:
@@ -115,10 +137,12 @@ def hardware(run: Mapping[str, Any]) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Text that breaks neither a table nor the page."""
+    """Text that is safe in a table and on the page."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _code(text: str | None) -> str:
-    """Text of a model's, as code in a table's cell."""
-    return "-" if text is None else "`" + " ".join(text.split()).replace("`", "'").replace("|", "\\|")[:80] + "`"
+    """A model's text as code in a table's cell."""
+    if text is None:
+        return "-"
+    return "`" + " ".join(text.split()).replace("`", "'").replace("|", "\\|")[:80] + "`"

@@ -1,7 +1,7 @@
-"""Responses that another harness wrote: the rows of its file as rows of ours, ready to be graded.
+"""Read the responses of another harness into rows of an output file, ready to be graded.
 
-A row is read in one of three forms: plain columns (the names below), a sample of lm-eval's ``--log_samples``, or a row
-of lighteval's details. A row with a list of responses is as many samples of its question.
+A row has one of three forms: plain columns (the names below), a sample of lm-eval's ``--log_samples``, or a row of
+lighteval's details. A row with a list of responses gives that many samples of its question.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
 IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
 RESPONSE = (
     *("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs"),
-    *("prediction", "pred"),  # with some the extracted answer, beside a response
+    *("prediction", "pred"),  # last, since some harnesses call the extracted answer so, beside a response
 )
 GOLD = ("gold", "ground_truth", "gt", "target", "expected_answer", "reference", "reward_model", "answer")
 BENCHMARK = ("benchmark", "data_source", "dataset", "task", "task_name")
 TOKENS = ("tokens", "completion_tokens", "output_tokens")
 FINISH = ("finish_reason", "stop_reason")
-CUT_OFF = ("length", "max_tokens")  # as OpenAI's and other interfaces call it
+CUT_OFF = ("length", "max_tokens")  # the finish reasons of truncated responses in OpenAI's and other interfaces
 GRADERS = ("math", "letter")
 SHOWN_FAULTS = 5
 
@@ -44,20 +44,21 @@ class Answered:
     tokens: list[int]
     reasons: list[str]
     grader: str | None = None
+    cluster: str | None = None
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The file's responses as rows of an output file; tokens are 0 where the file does not tell them.
+    """The file's responses as rows of an output file; tokens are 0 if the file does not have their number.
 
     Raises:
-        ValueError: rows that cannot be graded, by number, counted from 0, and reason.
+        ValueError: some rows cannot be graded; the message has their numbers, from 0, and the reasons.
         OSError: there is no such file.
     """
     source = open_file(file)
     faults, answered = [], []
     kept_filter: str | None = None
     for number, row in enumerate(source.rows(source.columns)):
-        if _is_lm_eval(row):  # which has each response once for each of the task's filters
+        if _is_lm_eval(row):  # lm-eval writes each response once for each of the task's filters
             kept_filter = kept_filter or row.get("filter")
             if row.get("filter") != kept_filter:
                 continue
@@ -72,41 +73,49 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str, Any]]:
-    """A line for each response; questions are numbered within their benchmark, samples within their question."""
-    questions: dict[str, dict[tuple[str, str], int]] = {}
+    """A row for each response; questions are numbered within their benchmark, samples within their question."""
+    indices: dict[str, dict[tuple[str, str], int]] = {}
     first_row: dict[tuple[str, int], int] = {}
     samples: Counter[tuple[str, int]] = Counter()
     rows = []
-    for number, one in answered:
-        own = questions.setdefault(one.benchmark, {})
-        index = own.setdefault((one.question_id, one.gold), len(own))
-        place = (one.benchmark, index)
-        first_row.setdefault(place, number)
-        for response, tokens, reason in zip(one.responses, one.tokens, one.reasons, strict=True):
+    for number, question in answered:
+        of_benchmark = indices.setdefault(question.benchmark, {})
+        index = of_benchmark.setdefault((question.question_id, question.gold), len(of_benchmark))
+        key = (question.benchmark, index)
+        first_row.setdefault(key, number)
+        optional = {"grader": question.grader, "cluster": question.cluster}
+        for response, tokens, reason in zip(question.responses, question.tokens, question.reasons, strict=True):
             row = {
-                "benchmark": one.benchmark,
+                "benchmark": question.benchmark,
                 "question": index,
-                "question_id": one.question_id,
-                "sample": samples[place],
-                "prompt": one.question,
+                "question_id": question.question_id,
+                "sample": samples[key],
+                "prompt": question.question,
                 "response": response,
                 "tokens": tokens,
                 "finish_reason": reason,
-                "answer": one.gold,
+                "answer": question.gold,
                 "input_file": str(file),
             }
-            rows.append(row | ({"grader": one.grader} if one.grader else {}))
-            samples[place] += 1
-    for (benchmark, index), count in samples.items():
-        first = samples[(benchmark, 0)]
-        if count != first:
-            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
-            raise ValueError(f"{where}, the first of {benchmark} has {first}: must be as many of each")
+            rows.append(row | {name: value for name, value in optional.items() if value})
+            samples[key] += 1
+    _check_counts(samples, first_row, file)
     return rows
 
 
+def _check_counts(samples: Mapping[tuple[str, int], int], first_row: Mapping[tuple[str, int], int], file: Path) -> None:
+    """ValueError if questions of a benchmark differ in their number of responses; both by (benchmark, question)."""
+    for (benchmark, index), count in samples.items():
+        expected = samples[(benchmark, 0)]
+        if count != expected:
+            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
+            raise ValueError(
+                f"{where}, the first of {benchmark} has {expected}: must be the same number for each question"
+            )
+
+
 def _answered(row: Row, file: Path) -> Answered:
-    """ValueError, saying what is wrong, for a row that cannot be graded."""
+    """Read a row of any form; ValueError with the reason if it cannot be graded."""
     if _is_lm_eval(row):
         return _lm_eval(row, file)
     for document, response in (("__doc__", "__model_response__"), ("doc", "model_response")):
@@ -130,6 +139,7 @@ def _plain(row: Row, file: Path) -> Answered:
             tokens=_each(_first(row, TOKENS), 0, int, len(responses)),
             reasons=[_reason(reason) for reason in _each(_first(row, FINISH), "stop", str, len(responses))],
             grader=row.get("grader"),
+            cluster=None if row.get("cluster") in (None, "") else str(row["cluster"]),
         )
     )
 
@@ -139,7 +149,7 @@ def _is_lm_eval(row: Row) -> bool:
 
 
 def _lm_eval(row: Row, file: Path) -> Answered:
-    """``resps`` has a list for each request; a generating task has one request a question."""
+    """``resps`` has a list for each request; a generating task has one request per question."""
     task = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?", file.stem)
     requests = row["resps"]
     if not isinstance(requests, list) or len(requests) != 1:
@@ -167,7 +177,7 @@ def _lm_eval_prompt(arguments: Any) -> Any:
 
 
 def _lighteval(document: Row, response: Row, file: Path) -> Answered:
-    """A generation as long as ``generation_size`` allows was cut off; the file has no other word of it."""
+    """A response as long as ``generation_size`` counts as truncated, since the file does not record it otherwise."""
     responses = _texts(response.get("text"), ("model_response.text",))
     places = document.get("gold_index")
     places = places if isinstance(places, list) else [places]
@@ -205,7 +215,7 @@ def _checked(answered: Answered) -> Answered:
 
 
 def _identity(question: str, written: Any) -> str:
-    """Ours where the row has it, else that of the question's text; where there is no text, the harness's own number."""
+    """A hash of ours in the row, else the hash of the question's text; without a text, the harness's own number."""
     if isinstance(written, str) and re.fullmatch("[0-9a-f]{32}", written):
         return written
     if question:
@@ -225,11 +235,11 @@ def _texts(value: Any, names: Sequence[str]) -> list[str]:
 
 
 def _each(value: Any, default: Any, kind: type, count: int) -> list[Any]:
-    """A value for each response: of a list its own, of a single value that one, else the default."""
+    """A value for each response, from a list or from a single value; the default where its type is wrong."""
     values = value if isinstance(value, list) else [value] * count
     if len(values) != count:
-        raise ValueError(f"{count} responses, but {len(values)} values beside them: must be as many")
-    return [found if isinstance(found, kind) else default for found in values]
+        raise ValueError(f"{count} responses, but {len(values)} values beside them: must be the same number")
+    return [entry if isinstance(entry, kind) else default for entry in values]
 
 
 def _reason(written: str) -> str:

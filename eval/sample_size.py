@@ -1,4 +1,4 @@
-"""How many questions and samples a difference needs: advice before a run.
+"""How many questions and samples are needed to find a difference: advice before a run.
 
     python -m eval.sample_size --difference 2 --questions 500 --accuracy 0.4 --n 8
     python -m eval.sample_size --difference 2 --file data/valid.id.parquet --pilot out/a.jsonl out/b.jsonl
@@ -9,9 +9,10 @@ A two-sided test at 5 % finds a true difference of so many points with 80 % powe
     paired:    (B_a + B_b - 2 r sqrt(B_a B_b) + W_a/n + W_b/n) / Q
     unpaired:  (B_a + B_b + W_a/n + W_b/n) / Q
 
-where a question's chance of success has variance B over questions, its outcome W within one on average, and the chances
-in the two runs correlate by r. B + W is accuracy (1 - accuracy), of which B has the share `--between`. A pilot's graded
-files tell accuracy and, with two or more samples a question, that share; two files tell r.
+where B is the variance of the success probability over questions, W the average variance of an outcome within a
+question, and r the correlation of the success probabilities in the two runs. B + W is accuracy (1 - accuracy), of which
+B has the share `--between`. Graded files of a pilot give the accuracy and, with two or more samples per question, that
+share; two files also give r.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ from eval.paired_tests import quantiles
 from eval.report_text import number, plain
 from eval.terminal import show
 
-MOST_SAMPLES = 64  # of the table
-ACCURACY, BETWEEN, CORRELATION = 0.5, 0.5, 0.8  # assumed where neither flag nor pilot tells
+MOST_SAMPLES = 64  # per question in the table
+ACCURACY, BETWEEN, CORRELATION = 0.5, 0.5, 0.8  # defaults without a flag or a pilot
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How a benchmark's outcomes vary; see the module. All shares are between 0 and 1."""
+    """How a benchmark's outcomes vary, see the module's docstring. All values are between 0 and 1."""
 
     accuracy: float
     between: float
     correlation: float
 
     def variance(self, difference: float, samples: int, *, paired: bool) -> float:
-        """Of one question's difference between the two runs' means over their samples.
+        """Variance of one question's difference between the two runs' means over their samples.
 
         Args:
-            difference: accuracy of the second run less that of the first.
+            difference: accuracy of the second run minus that of the first.
         """
         first, second = (accuracy * (1 - accuracy) for accuracy in (self.accuracy, self.accuracy + difference))
         shared = 2 * self.correlation * math.sqrt(first * second) if paired else 0.0
@@ -58,12 +59,12 @@ class Spread:
 
 
 def questions_needed(spread: Spread, difference: float, samples: int, *, paired: bool) -> int:
-    """The fewest questions with so many samples each that find the difference with 80 % power at 5 %."""
+    """The smallest number of questions, each with `samples`, that finds the difference with 80 % power at 5 %."""
     return max(1, math.ceil(quantiles() ** 2 * spread.variance(difference, samples, paired=paired) / difference**2))
 
 
 def samples_needed(spread: Spread, difference: float, questions: int, *, paired: bool) -> int | None:
-    """The fewest samples of each of so many questions; None where no number of them is enough."""
+    """The smallest number of samples per question for this many questions; None if no number is enough."""
     allowed = questions * difference**2 / quantiles() ** 2
     between = spread.variance(difference, sys.maxsize, paired=paired)
     within = spread.variance(difference, 1, paired=paired) - between
@@ -71,7 +72,7 @@ def samples_needed(spread: Spread, difference: float, questions: int, *, paired:
 
 
 def resolvable(spread: Spread, questions: int, samples: int, *, paired: bool) -> float | None:
-    """The smallest difference that so many questions and samples find; None where even the largest is not found."""
+    """The smallest difference that so many questions and samples find; None if they find no possible difference."""
     low, high = 0.0, 1 - spread.accuracy
     if questions_needed(spread, high, samples, paired=paired) > questions:
         return None
@@ -85,9 +86,9 @@ def resolvable(spread: Spread, questions: int, samples: int, *, paired: bool) ->
 
 
 def measured(assumed: Spread, first: Scores, second: Scores | None) -> Spread:
-    """What a pilot tells: accuracy, share of variance between questions, and with a second file the correlation.
+    """A pilot's accuracy, share of the variance between questions and, from two files, correlation.
 
-    Samples vary by themselves, too; that part is taken off the variance of a question's mean.
+    The variance of a question's mean includes that of its samples, which is subtracted.
     """
     spread = replace(assumed, accuracy=float(first.column("mean").mean()))
     if first.samples < 2 or len(first.questions) < 2:
@@ -109,7 +110,7 @@ def _between(scores: Scores) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark to be advised on; `questions` is None where their number is open."""
+    """A benchmark to give advice for; `questions` is None if their number is open."""
 
     name: str
     questions: int | None
@@ -117,7 +118,7 @@ class Plan:
 
 
 def markdown(plans: Sequence[Plan], difference: float, samples: int | None) -> str:
-    """The advice on each benchmark."""
+    """The advice for each benchmark."""
     parts = [f"# A difference of {100 * difference:g} points, found with 80 % power by a two-sided test at 5 %"]
     for plan in plans:
         spread = plan.spread
@@ -135,16 +136,19 @@ def markdown(plans: Sequence[Plan], difference: float, samples: int | None) -> s
 
 
 def _table(plan: Plan, difference: float, samples: int | None) -> str:
-    lines = ["| samples a question | questions, paired | questions, unpaired |", "| ---: | ---: | ---: |"]
+    lines = ["| samples per question | questions, paired | questions, unpaired |", "| ---: | ---: | ---: |"]
     if plan.questions is not None:
-        resolved = " | ".join(("resolvable, paired", "resolvable, unpaired"))
-        lines = [f"{lines[0]} {resolved} |", f"{lines[1]} ---: | ---: |"]
-    for count in sorted({*powers_of_two(MOST_SAMPLES), *([] if samples is None else [samples])}):
+        lines = [f"{lines[0]} resolvable, paired | resolvable, unpaired |", f"{lines[1]} ---: | ---: |"]
+    counts = set(powers_of_two(MOST_SAMPLES))
+    if samples is not None:
+        counts.add(samples)
+    for count in sorted(counts):
         needed = [questions_needed(plan.spread, difference, count, paired=paired) for paired in (True, False)]
-        cells = [f"{each:,}" for each in needed]
+        cells = [f"{questions:,}" for questions in needed]
         if plan.questions is not None:
-            found = [resolvable(plan.spread, plan.questions, count, paired=paired) for paired in (True, False)]
-            cells += ["-" if each is None else f"{100 * each:.1f} points" for each in found]
+            for paired in (True, False):
+                smallest = resolvable(plan.spread, plan.questions, count, paired=paired)
+                cells.append("-" if smallest is None else f"{100 * smallest:.1f} points")
         lines.append(f"| {count} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -187,9 +191,9 @@ def plans(options: argparse.Namespace) -> list[Plan]:
 
 
 def _overruled(spread: Spread, options: argparse.Namespace) -> Spread:
-    """The spread with what the command line says itself."""
-    said = {name: getattr(options, name) for name in ("accuracy", "between", "correlation")}
-    return replace(spread, **{name: value for name, value in said.items() if value is not None})
+    """The spread with the values that the command line sets."""
+    flags = {name: getattr(options, name) for name in ("accuracy", "between", "correlation")}
+    return replace(spread, **{name: value for name, value in flags.items() if value is not None})
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -197,18 +201,18 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--difference", type=float, required=True, help="in points, above 0 and below 100")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--file", nargs="+", help="question files; the number of questions is theirs")
+    source.add_argument("--file", nargs="+", help="question files, whose questions are counted")
     source.add_argument("--questions", type=int, help="number of questions, 2 or more")
-    parser.add_argument("--pilot", type=Path, nargs="+", help="one graded file of a similar run, or two to be compared")
+    parser.add_argument("--pilot", type=Path, nargs="+", help="one or two graded files of similar runs")
     parser.add_argument("--accuracy", type=float, help=f"of the first run, 0 to 1 (without a pilot {ACCURACY})")
     parser.add_argument("--between", type=float, help=f"share of the variance, 0 to 1 (without a pilot {BETWEEN})")
     parser.add_argument("--correlation", type=float, help=f"0 to 1 (without a pilot of two files {CORRELATION})")
-    parser.add_argument("--n", type=int, help="samples a question, beside the powers of two")
+    parser.add_argument("--n", type=int, help="samples per question, in addition to the powers of two")
     return parser.parse_args(arguments)
 
 
 def check(options: argparse.Namespace) -> None:
-    """ValueError, naming the flag and its value, at the first that is not allowed."""
+    """ValueError, naming the flag and its value, at the first wrong one."""
     if not 0 < options.difference < 100:
         raise ValueError(f"--difference={options.difference:g}: must be above 0 and below 100 points")
     for name in ("accuracy", "between", "correlation"):
@@ -224,7 +228,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read, compute, print."""
+    """Read the files, compute and print the advice."""
     options = read_arguments(arguments)
     try:
         check(options)

@@ -1,4 +1,4 @@
-"""From requests to finished samples: what the machine holds, the engine's settings, progress."""
+"""From requests to finished samples: layout of the machine, the engine's settings, progress."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eval.vllm_engine import EngineSettings, Job, Sampling
 def generate_missing(
     settings: Settings, model: Path | Server, requests: Sequence[Request], partial: PartialFile
 ) -> None:
-    """Generate the requests that the partial file does not hold, each added to it as soon as it is finished.
+    """Generate the requests that the partial file lacks; each is added to it as soon as it is finished.
 
     Raises:
         ValueError: a prompt is too long for the model, or the flags need more GPUs than there are.
-        RuntimeError: engine or server gave up on a request.
+        RuntimeError: the engine or the server ended a request with an error.
     """
     missing = [place for place, request in enumerate(requests) if request.key not in partial.rows]
     done = len(requests) - len(missing)
@@ -37,7 +37,7 @@ def generate_missing(
         batches = served.generate(model, settings, {place: requests[place] for place in missing})
     else:
         batches = _local(settings, model, requests, missing)
-    next(batches)  # the model is loaded: time counts from here
+    next(batches)  # the model is loaded: timing begins here
     partial.begin()
     tokens = 0
     refresh = 0.5 if sys.stderr.isatty() else 30  # seconds; a log needs few lines
@@ -66,7 +66,7 @@ def _local(
 
 
 def _layout(settings: Settings, folder: Path, gpus: int) -> Layout:
-    """The flags' copies of the model and GPUs of each, completed from what the GPUs hold."""
+    """Copies of the model and GPUs per copy, from the flags or from the GPUs' memory."""
     from transformers import AutoConfig
 
     memory = 0
@@ -84,7 +84,7 @@ def _layout(settings: Settings, folder: Path, gpus: int) -> Layout:
 
 
 def _engine_settings(settings: Settings, folder: Path, requests: Sequence[Request], tensor: int) -> EngineSettings:
-    """The engine's settings, the context no longer than prompts and responses need."""
+    """The engine's settings, with a context no longer than prompts and responses need."""
     context = vllm_engine.context_length(str(folder), settings.dtype)
     longest = max(requests, key=lambda request: len(request.prompt.token_ids))
     prompt_tokens = len(longest.prompt.token_ids)

@@ -1,9 +1,8 @@
 """The process of the second grader: PRM800K's comparison, in the version that verl carries and maintains.
 
-It shares no code with Math-Verify: answers are compared as normalised text, and as SymPy expressions where few enough
-letters are in them to be evaluated. The graders that descend from it (Oat's, which the released script called, and
-others) are what many published numbers were made with. verl's `math_equal` beside it is not used: it evaluates what the
-model wrote as Python.
+It shares no code with Math-Verify: answers are compared as normalised text, and as SymPy expressions if they have few
+enough letters to be evaluated. Many published numbers were made with graders derived from it (such as Oat's, which the
+released script called). verl's `math_equal` beside it is not used: it evaluates the model's text as Python.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from exgrpo.math_verify_worker import MAX_EXTRACTED, Judge, serve
 
 
 def load_prm800k() -> Judge:
-    """Import verl's copy; its judgement of the last box, else of what it finds itself behind "the answer is"."""
+    """Import verl's copy; judges the last box, or the text that the grader finds after "the answer is"."""
     from verl.utils.reward_score import prime_math
 
-    # its limit is a process forked for each comparison, which would outlive us; our caller keeps the time
+    # its time limit forks a process for each comparison, which could outlive this one; our caller limits the time
     prime_math.are_equal_under_sympy = prime_math.are_equal_under_sympy.__wrapped__
 
     def judge(gold: Sequence[str], answer: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of one evaluation: what its flags say, checked."""
+"""The settings of one evaluation: the values of its flags, checked."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from eval import benchmark_files
 from eval.templates import TEMPLATES
 
-MANY = {name: benchmark.samples for name, benchmark in benchmark_files.known().items()}  # a question, without --n
-DEBUG_QUESTIONS = 10  # a benchmark, under --debug
+MANY = {name: benchmark.samples for name, benchmark in benchmark_files.known().items()}  # per question, without --n
+DEBUG_QUESTIONS = 10  # per benchmark, with --debug
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every flag of one run. `n` maps a benchmark to its samples per question, "" standing for the others."""
+    """All flags of one run. `n` maps a benchmark to its samples per question; "" is for all others."""
 
     model_path: str | None
     input_file: list[str]
@@ -47,7 +47,7 @@ class Settings:
     api_key_env: str | None
 
     def __post_init__(self) -> None:
-        """ValueError, naming the flag and its value, at the first that cannot work."""
+        """ValueError, naming the flag and its value, at the first wrong one."""
         self._check_source()
         need(self.template in TEMPLATES, "template", self.template, f"must be one of {', '.join(TEMPLATES)}")
         need(0 <= self.temperature < math.inf, "temperature", self.temperature, "must be 0 (greedy) or more")
@@ -58,7 +58,7 @@ class Settings:
             need(value is None or value >= 1, name, value, "must be 1 or more")
         for benchmark, samples in self.n.items():
             value = f"{benchmark}={samples}" if benchmark else str(samples)
-            need(samples >= 1, "n", value, "must be 1 or more samples a question")
+            need(samples >= 1, "n", value, "must be 1 or more samples per question")
             need(samples == 1 or self.temperature > 0, "n", value, "must be 1 at --temperature 0: all would be alike")
         need(not self.any_true or self.add_oat_evaluate, "any_true", True, "needs --add_oat_evaluate")
         need(self.seed >= 0, "seed", self.seed, "must be 0 or more")
@@ -66,7 +66,7 @@ class Settings:
         need(suffix == ".jsonl", "output_file", self.output_file, "must end in .jsonl")
 
     def _check_source(self) -> None:
-        """Where responses come from: a model and question files, or a file of responses."""
+        """Check where responses come from: a model and question files, a server, or a file of responses."""
         for name in ("served_model", "api_key_env"):
             need(self.base_url or not getattr(self, name), name, getattr(self, name), "needs --base_url")
         if self.grade_only:
@@ -91,16 +91,17 @@ class Settings:
 
     @property
     def question_limit(self) -> int | None:
-        """Questions to take of each benchmark; None for all."""
+        """Number of questions of each benchmark; None for all."""
         return self.limit or (DEBUG_QUESTIONS if self.debug else None)
 
     @property
     def n_text(self) -> str:
-        """--n as it is written on a command line."""
-        return ",".join(f"{name}={count}" if name else str(count) for name, count in self.n.items()) or "auto"
+        """--n in the form of a command line."""
+        parts = [f"{name}={count}" if name else str(count) for name, count in self.n.items()]
+        return ",".join(parts) or "auto"
 
     def samples(self, benchmark: str, repeats: int) -> int:
-        """Samples of each distinct question of a benchmark whose file holds it `repeats` times."""
+        """Samples per distinct question of a benchmark whose file repeats it `repeats` times."""
         chosen = self.n.get(benchmark, self.n.get(""))
         if chosen is not None:
             return chosen

@@ -1,7 +1,7 @@
-"""The released prompt formats: what stands around a question when it is sent to the model.
+"""The released prompt formats: the text around a question that is sent to the model.
 
-The wordings are those the models were trained or published with, so they are facts and kept to the letter, oddities
-included: ``simplerl`` has no space before \\boxed and doubled braces, as the released evaluation sent it.
+The wordings are those that the models were trained or published with, so they are kept exactly, including oddities:
+``simplerl`` has no space before \\boxed and doubled braces, as the released evaluation sent it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-QUESTION = "{question}"  # replaced as it stands: questions hold braces of their own
+QUESTION = "{question}"  # replaced literally: questions contain braces themselves
 _BOXED = "Present the answer in LaTex format: \\boxed{Your answer}"
 _CODE = "Write Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
 _CONVERSATION = (
@@ -34,25 +34,25 @@ def _chatml(system: str, user: str) -> str:
 
 @dataclass(frozen=True)
 class Template:
-    """`text` holds QUESTION; with `chat` it is the last turn put into the model's chat template, else the prompt."""
+    """`text` contains QUESTION; with `chat` it is the last turn for the model's chat template, else the prompt."""
 
     text: str
     chat: bool
 
     @property
     def keeps_system(self) -> bool:
-        """Whether a system message has a place; in a fixed wording it has none."""
+        """Whether a system message can be kept; a fixed wording has no place for one."""
         return self.chat and self.text == QUESTION
 
     def render(self, messages: Sequence[dict[str, str]], tokenizer: Any) -> str:
         """The prompt of a question.
 
         Args:
-            messages: turns that end with the user's; others than a system message only where `keeps_system`.
-            tokenizer: of transformers; used with `chat` alone.
+            messages: turns that end with the user's; more than that one only if `keeps_system`.
+            tokenizer: of transformers; used only with `chat`.
 
         Raises:
-            ValueError: there are turns that the wording has no place for.
+            ValueError: the wording has no place for some of the turns.
         """
         turns = self.turns(messages)
         if not self.chat:
@@ -68,9 +68,9 @@ class Template:
         return [*messages[:-1], {"role": "user", "content": text}]
 
     def sha256(self, tokenizer: Any) -> str:
-        """Hash of the wording, and of the model's chat template where that is used; a server's is not known (None)."""
-        around = str(tokenizer.chat_template) if self.chat and tokenizer else ""
-        return hashlib.sha256(f"{self.text}\0{around}".encode()).hexdigest()
+        """Hash of the wording, and of the chat template of `tokenizer` if that is used; None for a server's."""
+        chat_template = str(tokenizer.chat_template) if self.chat and tokenizer else ""
+        return hashlib.sha256(f"{self.text}\0{chat_template}".encode()).hexdigest()
 
 
 TEMPLATES = {

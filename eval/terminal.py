@@ -1,4 +1,4 @@
-"""Markdown on stdout: as it is written where that is a file or a pipe, its tables drawn where it is a terminal."""
+"""Print Markdown: unchanged to a file or a pipe, with drawn tables on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def show(markdown: str) -> None:
-    """Print it; only tables are drawn, so that what a model or a data set wrote stays as it is."""
+    """Print it; only tables are drawn, so that text of a model or a data set is not changed."""
     if not sys.stdout.isatty():
         print(markdown)
         return

@@ -1,8 +1,8 @@
 """vLLM as this evaluation uses it: token ids and a seed in, each response out as soon as it is finished.
 
-What a sample depends on: its prompt, its seed, the settings, vLLM's version and the machine, and, in the last bits of
-the logits, what it shared a batch with. With max_num_seqs=1 there is no batch. Prefix caching is off, since a prompt
-whose start was cached is computed in another shape; it would save little, as answers are far longer than prompts.
+A sample depends on its prompt, its seed, the settings, vLLM's version and the machine, and, in the last bits of the
+logits, on the other samples of its batch. With max_num_seqs=1 there is no batch. Prefix caching is off, since a prompt
+with a cached start is computed in another shape; it would save little, as answers are far longer than prompts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eval.generation import Response
 
 CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process less to start, and none that could outlive us
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process less to start, and none that could outlive this one
     "TORCHDYNAMO_DISABLE": "1",  # compiling two sampling kernels costs 20 s and a C++ compiler
     "OMP_WAIT_POLICY": "PASSIVE",
 }
@@ -26,7 +26,7 @@ CPU = {
 
 @dataclass(frozen=True)
 class Sampling:
-    """How each token is drawn, and how many at most."""
+    """How each token is drawn, and the maximum number of tokens."""
 
     temperature: float
     top_p: float
@@ -35,7 +35,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How the model is loaded and sampled from; everything can be sent to another process."""
+    """How the model is loaded and sampled from; can be pickled."""
 
     model: str
     dtype: str
@@ -48,7 +48,7 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class Job:
-    """One response to generate, for the request at place `place` of a list."""
+    """One response to generate, for the request at position `place` of a list."""
 
     place: int
     token_ids: tuple[int, ...]
@@ -56,14 +56,15 @@ class Job:
 
 
 def prepare(gpus: int, copies: int, debug: bool) -> None:
-    """Set what vLLM reads from the environment; before it is imported. What the caller has set stays.
+    """Set environment variables for vLLM, before it is imported; variables that are already set are kept.
 
     Args:
-        gpus: 0 for a CPU, where a quarter of the free memory, 1 to 8 GiB a copy, holds keys and values.
-        copies: of the model, on this machine.
+        gpus: 0 for a CPU, where the KV cache gets a quarter of the free memory, 1 to 8 GiB per copy.
+        copies: number of copies of the model on this machine.
     """
     values = {"VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    values |= {} if debug else {"VLLM_LOGGING_LEVEL": "ERROR"}
+    if not debug:
+        values["VLLM_LOGGING_LEVEL"] = "ERROR"
     if not gpus:
         free = psutil.virtual_memory().available >> 30
         cores = len(os.sched_getaffinity(0))
@@ -76,14 +77,14 @@ def prepare(gpus: int, copies: int, debug: bool) -> None:
 
 
 def context_length(model: str, dtype: str) -> int:
-    """Tokens of prompt and response that the model takes together, as vLLM reads it from its configuration."""
+    """Maximum tokens of prompt and response together, as vLLM reads it from the model's configuration."""
     from vllm import EngineArgs
 
     return int(EngineArgs(model=model, dtype=dtype).create_model_config().max_model_len)
 
 
 def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Response]]:
-    """Yield responses as they finish, those of one step of the engine together; first an empty list, when it is loaded.
+    """Yield responses as they finish, grouped by engine step; first an empty list, when the model is loaded.
 
     Raises:
         RuntimeError: vLLM gave up on a request.
@@ -91,7 +92,7 @@ def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Res
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    # as LLM.generate: for another context vLLM's defaults are those of a server, 128 responses at a time
+    # as in LLM.generate: in another context vLLM uses a server's defaults, 128 responses at a time
     engine = LLMEngine.from_engine_args(_engine_args(settings), usage_context=UsageContext.LLM_CLASS)
     yield []
     for job in jobs:
@@ -112,7 +113,7 @@ def _engine_args(settings: EngineSettings) -> Any:
         machine = {
             "enforce_eager": True,
             "distributed_executor_backend": "uni",
-            # after a part of a prompt vLLM winds the request's generator back, which torch cannot do on a CPU
+            # after part of a prompt vLLM rewinds the request's generator, which torch cannot do on a CPU
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(4096, settings.max_model_len, settings.max_num_seqs or 0),
         }

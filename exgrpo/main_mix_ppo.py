@@ -15,6 +15,7 @@ import hydra
 from omegaconf import DictConfig
 
 from exgrpo.on_verl import released_scale
+from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
 from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
 
@@ -25,13 +26,14 @@ CONFIG = str(Path(__file__).parent / "config")  # a console command would not fi
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
-    try:
-        verify(config)
-        verify_plugin()
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"exgrpo: {error}")
-    resolve(config)
-    train(config)
+    with prepared_workers(config):  # imports while the configuration is checked
+        try:
+            verify(config)
+            verify_plugin()
+        except (ValueError, FileNotFoundError) as error:
+            sys.exit(f"exgrpo: {error}")
+        resolve(config)
+        train(config)
 
 
 def verify_plugin() -> None:

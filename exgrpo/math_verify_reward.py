@@ -44,7 +44,7 @@ def compute_score(
     timeout_s: float = 5.0,
     grader: str = STRICT,
     **_: Any,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Whether ``solution_str`` ends in the answer ``ground_truth``; never raises, for any arguments.
 
     Args:
@@ -61,18 +61,19 @@ def compute_score(
         **_: address and tokenizer of a reward model, passed by verl if there is one; unused.
 
     Returns:
-        ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 if there was no verdict in time, or none at all.
+        ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 if there was no verdict in time, or none at all;
+        with ``full`` also ``rule``, the name of what accepted the answer, empty for a wrong one.
     """
     try:
         answer = judged_part(str(solution_str), require_think)
         gold = () if ground_truth is None else latex_forms(str(ground_truth))
         if not gold or not answer:
-            return _verdict(False)
+            return _verdict(False, grader=grader)
         reply = _VERIFIERS[grader].judge(gold, answer, timeout_s, timeout_s)
-        return _verdict(reply is not None and is_right(reply, grader), timed_out=reply is None)
+        return _verdict(reply is not None and is_right(reply, grader), reply is None, grader, reply)
     except Exception:  # a reward that raises ends the run
         _logger.exception("no verdict, counted as a wrong answer")
-        return _verdict(False)
+        return _verdict(False, grader=grader)
 
 
 def is_right(reply: dict[str, Any], grader: str) -> bool:
@@ -90,8 +91,11 @@ def judged_part(response: str, require_think: bool) -> str:
     return response[-MAX_CHARACTERS:] if response.strip() else ""
 
 
-def _verdict(correct: bool, timed_out: bool = False) -> dict[str, float]:
-    return {"score": float(correct), "acc": float(correct), "timed_out": float(timed_out)}
+def _verdict(
+    correct: bool, timed_out: bool = False, grader: str = STRICT, reply: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    rule = {"rule": (reply or {}).get("rule") or ""} if grader == FULL else {}
+    return {"score": float(correct), "acc": float(correct), "timed_out": float(timed_out), **rule}
 
 
 class Verifier:

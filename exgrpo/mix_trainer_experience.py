@@ -1,8 +1,10 @@
-"""ExGRPO on verl's V1 trainer: PPOTrainerSync with a pool of past successes. This file decides *when* things happen.
+"""ExGRPO on verl's V1 trainers, with a pool of past successes. This file decides *when* things happen.
 
+`ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which mode they extend.
 One step, by the methods below:
 
-1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh.
+1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
+   is some steps earlier; until a group comes back, its question is not drawn again.
 2. ``_balance_batch``: after generation, the candidates of the replayed questions are scored under the same weights
    that generated, and the best one of each question joins its group as a row.
 3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs, and each
@@ -12,51 +14,50 @@ One step, by the methods below:
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import time
-from pathlib import Path
 from typing import Any
 
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import loss_metrics
+from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl import checkpoints, optimizer_states
+from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
+from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
+from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
+from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import rollout_groups
-from exgrpo.preflight.train_files import read_question_ids
-from exgrpo.saved import durable
-
-logger = logging.getLogger(__name__)
+from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
 
 
-@register_trainer("exgrpo")
-class ExperienceMixPPOTrainer(PPOTrainerSync):
+class ExperienceMixin(CheckpointedReplay):
     """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
 
     With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
     """
 
     train_dataloader_it: Any  # verl's; it is not typed
-    total_training_steps: int
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
-        self.trainer_mode = "sync"
+        self.trainer_mode = self.verl_mode
+        settings = self.config.trainer.v1.get(self.verl_mode) or {}
+        self.parameter_sync_step = settings.get("parameter_sync_step", 1)  # verl has looked below our trainer's name
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.config.trainer.rollout_poll_interval
         return buffer
@@ -75,12 +76,21 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         questions = self.train_dataset.question_ids()
         self.row_of_question = {question: row for row, question in enumerate(questions)}
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
-        self.asked_at = -1  # the step that `asked` and `replayed_questions` describe
-        self.asked = 0  # number of its prompts so far
-        self.replayed_questions: dict[str, str] = {}  # question -> uid of its replayed group
+        self.prompts = PromptsOut()
+        self.mixed = False  # whether mixing had begun when the batch was drawn
         self.choice_metrics: dict[str, float] = {}
+        self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
+        self.groups: list[RolloutGroup] = []  # of the step so far
+        self.effects: dict[str, Effect] = {}  # of the step so far, by question
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
+        self.group_filter = None
+        if self.config.algorithm.filter_groups.enable:
+            threshold = self.experience.exp_success_threshold
+            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
         self.replay_seconds = 0.0
+        self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
+        missing = self.experience.exp_missing_log_probs
+        self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
     def _row(self, question: str) -> dict[str, Any]:
@@ -91,24 +101,26 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         """rho * B replayed questions and the rest fresh; no question occurs twice, none is fetched and thrown away.
 
-        A second call in a step replaces groups that failed (``trainer.v1.sampler.sync_refill_failed_groups``) with
-        fresh questions that are not in the step yet.
+        In the synchronous mode a second call in a step replaces groups that failed
+        (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the step yet. In an
+        asynchronous mode every call is a draw of its own, of questions that are not out.
         """
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
             return super()._next_train_batch(size)
-        if self.asked_at != self.global_steps:
-            self.asked_at, self.asked, self.replayed_questions = self.global_steps, 0, {}
-        drawn = self.replay.draw(self.global_steps, size, self._next_question)
-        self.mixed = drawn.mixed
+        step, in_flight = self.global_steps, None
+        if self.asynchronous:
+            self.prompts.keep_only(queue.prompts(PARTITION))
+            in_flight = self.prompts.questions
+        drawn = self.replay.draw(step, size, self._next_question, in_flight)
         fresh = [self._row(question) for question in drawn.fresh]
-        columns = self.mix_collate(fresh, drawn.replayed, self.global_steps, self.replay.rng, first=self.asked)
-        self.asked += size
+        first = self.prompts.first_position(step, size)
+        columns = self.mix_collate(fresh, drawn.replayed, step, self.replay.rng, first)
         marks = columns.pop("is_replayed")
         rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.replayed_questions |= {question: uid for uid, question, is_replayed in rows if is_replayed}
+        self.prompts.add((uid, Prompt(question, bool(mark), drawn.mixed)) for uid, question, mark in rows)
         batch = tu.get_tensordict(columns)
-        tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
 
     def _next_question(self) -> tuple[str, bool]:
@@ -129,34 +141,26 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         if not self.experience.experience:
             return super()._balance_batch(batch, metrics, **kwargs)
         started = time.perf_counter()
+        refuse_several_outputs(batch.keys)
         batch = ops.in_order(batch)
-        siblings = ops.first_siblings(batch, self.replayed_questions.values())
-        questions = [question for question, uid in self.replayed_questions.items() if uid in siblings]
-        choice = self.replay.choose(self.replay.candidates(questions), self._scorer(siblings))
+        taken = self.prompts.take({split_key(key)[0] for key in batch.keys})
+        if not self.asynchronous:
+            self.prompts.keep_only(())  # groups that failed
+        self.mixed = any(prompt.mixed for prompt in taken.values())
+        asked = {uid: prompt.question for uid, prompt in taken.items() if prompt.is_replayed}
+        siblings = ops.first_siblings(batch, asked)
+        # a question may have left the pool since it was drawn: its group stays one row short
+        uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
+        self.replayed_uids = uid_of
+        prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
+        scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
+        choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
         self.choice_metrics = choice.metrics(self.global_steps)
-        chosen = choice.trajectories.items()
-        self.replayed = {self.replayed_questions[question]: trajectory for question, trajectory in chosen}
+        self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
-
-    def _scorer(self, siblings: dict[str, ops.Sibling]) -> CandidateScorer:
-        rollout = self.config.actor_rollout_ref.rollout
-        questions = self.replayed_questions.items()
-        return CandidateScorer(
-            prompts={question: siblings[uid].row["prompts"] for question, uid in questions if uid in siblings},
-            compute_log_prob=self.actor_rollout_wg.compute_log_prob,
-            ranks=self._data_parallel_size(),
-            micro_batch=1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
-            temperature=rollout.temperature,
-        )
-
-    def _data_parallel_size(self) -> int:
-        workers = self.actor_rollout_wg
-        if "actor" not in workers._dispatch_info:
-            workers._dispatch_info["actor"] = workers._query_dispatch_info("actor")
-        return max(workers._dispatch_info["actor"]) + 1
 
     # -- 3. log-probs ---------------------------------------------------------------------------------------------
 
@@ -170,24 +174,47 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
             return batch
         started = time.perf_counter()
         compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, rollout_log_probs=compare)
-        metrics.update(self._observe(batch, rows))
+        rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
+        ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
+        metrics.update({f"experience/{name}": value for name, value in ours.items()})
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
         if self.experience.exp_is_correct:
             ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
+        if self.corrects:
+            ops.exempt_replayed_rows(batch, self.replayed)
         batch = ops.put_phase(batch, rows, FRESH if self.mixed else ON_POLICY, REPLAYED)
         metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
         return batch
 
+    def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
+        """verl's; its weights of rollout correction overwrite the phase of the tokens, so both are written again."""
+        batch = super()._compute_advantage(batch, metrics)
+        if self.experience.experience and self.corrects:
+            batch = ops.add_correction(batch, FRESH if self.mixed else ON_POLICY, REPLAYED)
+        return batch
+
+    @property
+    def corrects(self) -> bool:
+        """Whether verl computes weights of rollout correction, or rejects tokens by them."""
+        correction = self.config.algorithm.rollout_correction
+        return correction.rollout_is is not None or correction.rollout_rs is not None
+
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """Let the pool observe the step's fresh rows; returns all metrics of replay."""
+        """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         fresh = ops.fresh_rows(batch, rows)
-        groups = rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold)
+        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
         noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
-        observed = self.replay.observe(self.global_steps, groups, noted)
-        return {f"experience/{name}": value for name, value in (noted | observed).items()}
+        by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
+        self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
+        if self.local_trigger_step + 1 < self.parameter_sync_step:
+            return noted  # the step has further updates
+        if self.group_filter is not None:
+            self.groups += self.group_filter.take()
+        groups, effects = self.groups, self.effects
+        self.groups, self.effects = [], {}
+        return noted | self.replay.observe(self.global_steps, groups, noted, effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""
@@ -195,56 +222,23 @@ class ExperienceMixPPOTrainer(PPOTrainerSync):
         loss_metrics.finish(metrics)
         return batch
 
-    # -- 4. checkpoints -------------------------------------------------------------------------------------------
 
-    def _open_experience(self) -> None:
-        """Replay from the checkpoint to resume from, if there is one; a wrong checkpoint fails before workers start."""
-        trainer = self.config.trainer
-        files = self.train_dataset.data_files  # verl's local copies; the same ids as exgrpo.preflight reads
-        self.identity = {
-            "data_fingerprint": fingerprint(read_question_ids(files, self.config.data.prompt_key)),
-            "tokenizer": tokenizer_fingerprint(self.tokenizer),
-            "questions": len(self.row_of_question),  # after verl's length filter
-        }
-        root = Path(trainer.default_local_dir)
-        root.mkdir(parents=True, exist_ok=True)
-        self.writer = contextlib.ExitStack()  # keeps the folder locked as long as this process lives
-        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))  # a killed run may be ending
-        self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
-        check = optimizer_states.check_if_loaded(self.config.actor_rollout_ref.actor.checkpoint.load_contents)
-        questions = self.row_of_question.keys()
-        opened = checkpoints.open_experience(trainer, self.experience, self.identity, questions, check)
-        self.resumed_step, self.replay, self.pool_folder = opened
-        dropped = self.replay.pool.keep_only(self.row_of_question, self.config.data.max_response_length)
-        if dropped:
-            logger.warning(
-                "%d trajectories are dropped: their question is not in the data, or they are too long", dropped
-            )
+@register_trainer("exgrpo")
+class ExperienceMixPPOTrainer(ExperienceMixin, PPOTrainerSync):
+    """Generate, train, synchronize the weights: the mode of the paper."""
 
-    def _load_checkpoint(self) -> None:
-        """verl's checkpoint; it must be of the step whose pool was loaded."""
-        super()._load_checkpoint()
-        if self.experience.experience and self.global_steps != self.resumed_step:
-            raise RuntimeError(f"weights of step {self.global_steps} with the pool of step {self.resumed_step}")
+    verl_mode = "sync"
 
-    def _save_checkpoint(self) -> None:
-        """Pool and state first: verl writes its "latest" marker last, so a marked checkpoint has both."""
-        root = Path(self.config.trainer.default_local_dir)
-        folder = checkpoints.step_folder(root, self.global_steps)
-        optimizer_states.expect_new(folder)
-        if self.experience.experience:
-            pool, state = self.replay.pool, self.replay.state()
-            self.pool_folder.save(pool, folder / checkpoints.POOL, self.global_steps, self.identity, state)
-            self.rotation.make_room(self.global_steps)
-        super()._save_checkpoint()
-        if keep := self.config.trainer.max_optim_to_keep:
-            optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 
-    def on_step_end(self) -> None:
-        """verl's weight update; if all questions are retired, the run ends with this step and saves it."""
-        if self.experience.experience and self.replay.exhausted and self.global_steps < self.total_training_steps:
-            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
-            if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
-                self._save_checkpoint()
-            self.total_training_steps = self.global_steps
-        super().on_step_end()
+@register_trainer("exgrpo_colocate_async")
+class ExperienceMixPPOTrainerColocateAsync(ExperienceMixin, PPOTrainerColocateAsync):
+    """Prompts are submitted ahead; unfinished rollouts are interrupted for the update and go on under new weights."""
+
+    verl_mode = "colocate_async"
+
+
+@register_trainer("exgrpo_separate_async")
+class ExperienceMixPPOTrainerSeparateAsync(ExperienceMixin, PPOTrainerSeparateAsync):
+    """Rollout servers of their own generate while the actor trains; a step has several updates."""
+
+    verl_mode = "separate_async"

@@ -29,6 +29,8 @@ sys.path[:0] = [str(HERE), str(HERE / "ablation")]
 
 from studies import COMMON, LOOPS, STUDIES  # noqa: E402
 
+from exgrpo.saved import durable  # noqa: E402
+
 
 @dataclass(frozen=True)
 class Run:
@@ -68,10 +70,8 @@ def perform(run: Run, folder: Path) -> float:
     seconds = time.monotonic() - started
     path = run.file(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
     facts = {"task": run.task, "settings": sorted(run.overrides), "seed": run.seed, "seconds": seconds}
-    temporary.write_text(json.dumps(facts | {"curve": curve}))
-    os.replace(temporary, path)
+    durable.replace_file(path, json.dumps(facts | {"curve": curve}))
     return seconds
 
 

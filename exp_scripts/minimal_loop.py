@@ -2,9 +2,9 @@
 
     python exp_scripts/minimal_loop.py [--output outputs/minimal_loop] [key=value ...]
 
-Keys are the trainer's, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
-policy_loss.off_policy_reshape=no_reshape; and the loop's, such as loop.steps=60 or loop.seed=1. Model and questions are
-the quickstart's: sums of five numbers. Read `train` first: it is the algorithm. `Policy` samples and scores.
+Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
+policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60 or loop.seed=1. Model and
+questions are the quickstart's: sums of five numbers. Read `train` first: it is the algorithm.
 """
 
 from __future__ import annotations
@@ -80,20 +80,20 @@ def train(
     yield {"step": 0, "generated": 0, **tested(policy, task, test)}
     while not progress.over:
         step = progress.step + 1
-        # 1. Questions: of medium difficulty from the pool, the others fresh. K - 1 rollouts where one is replayed.
+        # 1. Questions: some of medium difficulty from the pool, the others fresh. A replayed one gets K - 1 rollouts.
         drawn = replay.draw(step, loop.questions, lambda: next(questions))
         asked = [question for question in drawn.replayed for _ in range(loop.rollout_n - 1)]
         asked += [question for question in drawn.fresh for _ in range(loop.rollout_n)]
         rollouts = policy.sample(asked, step)
         rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
 
-        # 2. Trajectories: of each replayed question the one with the lowest entropy under the current policy; and, as
-        # the keys have it, whole past groups, and a past success where all that is fresh has failed.
+        # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
+        # the keys say so, whole past groups, and a past success where every fresh rollout has failed.
         joined = [*drawn.replayed, *replay.rescuable(failed(asked, rewards, drawn.fresh, experience))]
         choice = replay.choose(replay.candidates(joined), policy.views)
         stored = replay.admit(drawn.stored, policy.views)
 
-        # 3. The pool observes what is fresh, once enough is solved (delayed start).
+        # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
         rows = Rows(asked, rollouts, rewards, choice.trajectories, stored)
         noted = choice.metrics(step)
         report = replay.observe(step, groups_of(rows, experience.exp_success_threshold, drawn.replayed), noted)
@@ -149,10 +149,13 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
 
 
 class Look(NamedTuple):
-    """Rows under the current policy, [B, T]; T counts the prompts too.
+    """Values of each row's tokens under the current policy, [B, T]; T includes the prompts.
 
     Attributes:
-        log_prob: with gradient; past: those recorded with the rows; entropy: in nats; mask: 1 at response tokens.
+        log_prob: with gradient.
+        past: the recorded log-probs.
+        entropy: in nats.
+        mask: 1 at response tokens.
     """
 
     log_prob: Tensor
@@ -162,7 +165,7 @@ class Look(NamedTuple):
 
 
 class Policy:
-    """A causal language model that samples trajectories and tells how it sees them now."""
+    """A causal language model that samples trajectories and scores recorded ones."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> None:
         self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
@@ -174,7 +177,7 @@ class Policy:
 
     @torch.no_grad()
     def sample(self, questions: Sequence[str], step: int) -> list[Trajectory]:
-        """One response to each question, as sampled, with its log-probs and its mean entropy."""
+        """One sampled response per question, with its log-probs and its mean entropy."""
         heads = [torch.tensor(self.encode(question)) for question in questions]
         heads_BP = pad_sequence(heads, True, self.tokenizer.pad_token_id, padding_side="left")
         seen_BP = pad_sequence([torch.ones_like(head) for head in heads], True, padding_side="left")
@@ -184,7 +187,7 @@ class Policy:
         tokens_BT, logits_BTV = output.sequences[:, heads_BP.shape[1] :], torch.stack(output.logits, dim=1)
         log_probs_BT = logits_BTV.log_softmax(-1).gather(-1, tokens_BT[..., None])[..., 0]
         ends_BT = tokens_BT == self.tokenizer.eos_token_id
-        mask_BT = ends_BT.cumsum(1) - ends_BT.long() == 0  # the response with its end token
+        mask_BT = ends_BT.cumsum(1) - ends_BT.long() == 0  # the response, including its end token
         entropies_B, lengths_B = compute_entropy(logits_BTV, mask_BT), mask_BT.sum(1)
         rows = zip(tokens_BT.numpy(), log_probs_BT.numpy(), lengths_B.tolist(), entropies_B.tolist(), strict=True)
         return [Trajectory(tokens[:n], log_probs[:n], step, entropy) for tokens, log_probs, n, entropy in rows]
@@ -193,7 +196,7 @@ class Policy:
         return self.tokenizer.decode(trajectory.tokens, skip_special_tokens=True)
 
     def look(self, rows: Sequence[tuple[str, Trajectory]]) -> Look:
-        """How the policy sees these responses to these questions now."""
+        """Score these responses to these questions under the current policy."""
         heads = [self.encode(question) for question, _ in rows]
         tokens = [torch.tensor(head + row.tokens.tolist()) for head, (_, row) in zip(heads, rows, strict=True)]
         tokens_BT = pad_sequence(tokens, True)
@@ -208,7 +211,7 @@ class Policy:
 
     @torch.no_grad()
     def views(self, rows: Sequence[tuple[str, Trajectory]]) -> list[View]:
-        """The same, as replay asks for it: entropies and log-probs [T] of each response."""
+        """Entropies and log-probs [T] of each response, in the form that replay requires."""
         now = self.look(rows)
         masks = now.mask.bool()
         return [View(now.entropy[row, mask].numpy(), now.log_prob[row, mask].numpy()) for row, mask in enumerate(masks)]
@@ -216,7 +219,7 @@ class Policy:
 
 @torch.no_grad()
 def accuracy(policy: Policy, task: Task, questions: Sequence[str]) -> float:
-    """Share of sampled answers, one a question, that are right."""
+    """Share of right answers, with one sample per question."""
     replies = policy.sample(questions, 0)
     return float(np.mean([task.reward(q, policy.decode(reply)) for q, reply in zip(questions, replies, strict=True)]))
 
@@ -235,7 +238,7 @@ def five_numbers() -> tuple[Policy, Task]:
 
 
 def settings(overrides: Sequence[str]) -> tuple[ExperienceConfig, LossSettings, Loop]:
-    """The trainer's settings, and the loop's, of group.key=value; ValueError names what is not one."""
+    """Parse group.key=value into the trainer's and the loop's settings; ValueError names a wrong one."""
     groups: dict[str, dict[str, str]] = {"trainer": {}, "policy_loss": {}, "loop": {}}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -263,7 +266,7 @@ def _number(name: str, value: str) -> Any:
 
 
 def main() -> None:
-    """Train, print a line a step, write curve.png."""
+    """Train, print a line per step, write curve.png."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/minimal_loop"))
     parser.add_argument("overrides", nargs="*", help="key=value")
@@ -283,7 +286,7 @@ def main() -> None:
 
 
 def draw(curve: Sequence[Mapping[str, float]], path: Path) -> None:
-    """A picture of the run: accuracy, and how many of a step's groups held a replayed trajectory."""
+    """Draw the accuracy and the number of replayed groups over steps."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -3,11 +3,11 @@
     bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt
     python exp_scripts/trl_replay.py [--steps 20] [--questions 8] [--seed 0] [--off]
 
-A group that replays holds one recorded trajectory and K - 1 fresh ones. Three hooks are all of it, none private:
-`rollout_func` asks replayed questions beside fresh ones and hands out recorded tokens with their log-probs; the reward
-function has replay observe what was generated; `compute_loss`, which transformers documents for subclasses, takes the
-mixed-policy loss, since no setting of TRL's own knows replayed rows. Left out: several processes, evaluation by the
-trainer, and more than one update for each generated batch. `--off` is plain GRPO through the same program.
+A replayed group has one recorded trajectory and K - 1 fresh ones. Three public hooks are enough: `rollout_func` asks
+replayed questions beside fresh ones and returns recorded tokens with their log-probs; the reward function lets replay
+observe what was generated; `compute_loss`, which transformers documents for subclasses, computes the mixed-policy loss,
+since TRL has no setting for replayed rows. Not supported: several processes, evaluation by the trainer, and more than
+one update per generated batch. `--off` is plain GRPO through the same program.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ K, LONGEST, RATE = 8, 48, 5e-5  # rollouts a question, tokens of a response, lea
 
 
 def arguments() -> argparse.Namespace:
-    """The command line; one line and exit code 2 for what cannot be."""
+    """The command line; a wrong value prints one line and exits with status 2."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     limits = {"steps": (20, 1), "questions": (8, 2), "seed": (0, 0)}
     for name, (default, _) in limits.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--off", action="store_true", help="no replay")
     options = parser.parse_args()
-    found = {name: getattr(options, name) for name in limits}
-    wrong = [f"{name}={found[name]}: must be at least {low}" for name, (_, low) in limits.items() if found[name] < low]
+    for name, (_, low) in limits.items():
+        if getattr(options, name) < low:
+            parser.exit(2, f"trl_replay.py: {name}={getattr(options, name)}: must be at least {low}\n")
     if not importlib.util.find_spec("trl"):
-        wrong.append("trl is not installed: bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt")
-    if wrong:
-        print(f"trl_replay.py: {wrong[0]}", file=sys.stderr)
-        raise SystemExit(2)
+        message = "trl is not installed: bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt"
+        parser.exit(2, f"trl_replay.py: {message}\n")
     return options
 
 
@@ -55,7 +54,7 @@ import tasks  # noqa: E402
 import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
@@ -84,54 +83,52 @@ class Replay:
     """TRL's `rollout_func` and reward function, over one ExperienceReplay."""
 
     def __init__(self, tokenizer: Any, questions: Sequence[str], seed: int, off: bool) -> None:
-        # TRL deals the questions and shuffles them anew without a word: nobody here knows when an epoch begins.
+        # TRL shuffles the questions and does not say when an epoch begins, so retired questions cannot be skipped.
         config = ExperienceConfig(
             K, experience=not off, experience_start_sratio=0, experience_skip_retired=False, exp_seed=seed
         )
         self.replay = ExperienceReplay(config, questions)
         self.tokenizer = tokenizer
-        self.waiting: deque[str] = deque()  # questions TRL has dealt and whose place a replayed one has taken
+        self.waiting: deque[str] = deque()  # questions from TRL that were displaced by replayed ones
         self.choice_metrics: dict[str, float] = {}
-        self.metrics: dict[str, float] = {}
 
     def rollout(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """K rows for each question. TRL's extra fields: what was asked, and what replay has to know of each row."""
+        """K rows per question; the fields `asked` and `fresh`, None for a replayed row, are passed on to `reward`."""
         self.waiting.extend(prompts[::K])
         step, model = trainer.state.global_step + 1, trainer.accelerator.unwrap_model(trainer.model)
         drawn = self.replay.draw(step, len(prompts) // K, lambda: (self.waiting.popleft(), False))
         asked = [prompt for prompt in drawn.fresh for _ in range(K)]
         asked += [prompt for prompt in drawn.replayed for _ in range(K - 1)]
-        rows = [
-            {"asked": prompt, "tokens": one.tokens.tolist(), "logprobs": [nan] * len(one), "fresh": vars(one)}
-            for prompt, one in zip(asked, self.generate(model, asked, step), strict=True)
-        ]
+        generated = self.generate(model, asked, step)
         choice = self.replay.choose(
             self.replay.candidates(drawn.replayed), lambda candidates: self.views(model, candidates)
         )
         self.choice_metrics = choice.metrics(step)
-        for prompt, past in choice.trajectories.items():
-            rows.append(
-                {"asked": prompt, "tokens": past.tokens.tolist(), "logprobs": past.log_probs.tolist(), "fresh": None}
-            )
-        # To TRL, K rows in succession are a group.
-        rows.sort(key=lambda row: (drawn.fresh + drawn.replayed).index(row["asked"]))
-        return {
-            "prompt_ids": self.tokenizer([row["asked"] for row in rows])["input_ids"],
-            "completion_ids": [row["tokens"] for row in rows],
-            "logprobs": [row["logprobs"] for row in rows],
-            "asked": [row["asked"] for row in rows],
-            "fresh": [row["fresh"] for row in rows],
-        }
+        # (question, tokens, log-probs, the fresh trajectory's fields)
+        rows = [
+            (prompt, rollout.tokens.tolist(), [nan] * len(rollout), vars(rollout))
+            for prompt, rollout in zip(asked, generated, strict=True)
+        ]
+        rows += [
+            (prompt, past.tokens.tolist(), past.log_probs.tolist(), None)
+            for prompt, past in choice.trajectories.items()
+        ]
+        # TRL takes K consecutive rows as a group
+        rows.sort(key=lambda row: (drawn.fresh + drawn.replayed).index(row[0]))
+        prompts, tokens, log_probs, fresh = map(list, zip(*rows, strict=True))
+        prompt_ids = self.tokenizer(prompts)["input_ids"]
+        fields = {"prompt_ids": prompt_ids, "completion_ids": tokens, "logprobs": log_probs}
+        return fields | {"asked": prompts, "fresh": fresh}
 
     @torch.no_grad()
     def generate(self, model: Any, asked: Sequence[str], step: int) -> list[Trajectory]:
-        """A sampled response to each."""
+        """A sampled response to each question."""
         ids, mask = padded(self.tokenizer(list(asked))["input_ids"], "left")
         sampled = model.generate(
             input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, top_p=1.0, max_new_tokens=LONGEST
         )[:, ids.shape[1] :]
         ended = (sampled == self.tokenizer.eos_token_id).int()
-        kept = ended.cumsum(dim=1) - ended == 0  # up to the first end of the text, which belongs to it
+        kept = ended.cumsum(dim=1) - ended == 0  # up to and including the first end token
         logits, log_probs = logits_and_log_probs(model, (ids, mask), (sampled, kept.long()))
         entropies = compute_entropy(logits, kept).tolist()
         return [
@@ -141,7 +138,7 @@ class Replay:
 
     @torch.no_grad()
     def views(self, model: Any, candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:
-        """How the current policy sees them, which chooses among a question's trajectories (section 3.2)."""
+        """Entropies and log-probs under the current policy, by which trajectories are chosen (section 3.2)."""
         prompts = padded(self.tokenizer([prompt for prompt, _ in candidates])["input_ids"], "left")
         responses = padded([past.tokens for _, past in candidates], "right")
         logits, log_probs = logits_and_log_probs(model, prompts, responses)
@@ -151,20 +148,26 @@ class Replay:
     def reward(
         self, completions: list[str], asked: list[str], fresh: list[Any], trainer_state: Any, **_: Any
     ) -> list[float]:
-        """1 for the right sum in a box, else 0. What is fresh is observed."""
+        """1 for the right sum in a box, else 0. Replay observes the fresh rows; prints a line."""
         rewards = [right(prompt, completion) for prompt, completion in zip(asked, completions, strict=True)]
         groups = []
         for prompt in dict.fromkeys(asked):
-            rows = [row for row, other in enumerate(asked) if other == prompt]
+            rows = [row for row, question in enumerate(asked) if question == prompt]
             generated = [row for row in rows if fresh[row] is not None]
             solved = tuple(Trajectory(**fresh[row]) for row in generated if rewards[row])
             groups.append(RolloutGroup(prompt, len(generated), solved, replayed=len(rows) - len(generated)))
-        self.metrics = self.replay.observe(trainer_state.global_step + 1, groups, self.choice_metrics)
+        step = trainer_state.global_step + 1
+        metrics = self.replay.observe(step, groups, self.choice_metrics) | self.choice_metrics
+        print(
+            f"step {step:3d}  reward {sum(rewards) / len(rewards):.3f}  fresh {metrics['fresh_score']:.3f}  "
+            f"replayed {metrics['replayed_groups']:.0f}  pool {metrics['pool_trajectories']:.0f}",
+            flush=True,
+        )
         return rewards
 
 
 def right(prompt: str, completion: str) -> float:
-    """1 if the last box holds the answer."""
+    """1 if the last box has the answer."""
     boxes = re.findall(r"\\boxed\{(\d+)\}", completion)
     return float(bool(boxes) and int(boxes[-1]) == tasks.answer(prompt.strip()))
 
@@ -175,7 +178,7 @@ class ReplayTrainer(GRPOTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """Token losses over rows and the longest response; a row whose log-probs are recorded is a replayed one."""
+        """Token losses divided by rows and LONGEST; a row with recorded log-probs is a replayed one."""
         prompts, responses = ((inputs[f"{name}_ids"], inputs[f"{name}_mask"]) for name in ("prompt", "completion"))
         _, log_prob = logits_and_log_probs(model, prompts, responses)
         recorded = inputs["sampling_per_token_logps"]
@@ -186,24 +189,8 @@ class ReplayTrainer(GRPOTrainer):
         return losses.sum() / (len(losses) * LONGEST)
 
 
-class Line(TrainerCallback):
-    """Prints a line a step."""
-
-    def __init__(self, replay: Replay) -> None:
-        self.replay = replay
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        if logs and "reward" in logs:
-            metrics = self.replay.metrics | self.replay.choice_metrics
-            print(
-                f"step {state.global_step:3d}  reward {logs['reward']:.3f}  fresh {metrics['fresh_score']:.3f}  "
-                f"replayed {metrics['replayed_groups']:.0f}  pool {metrics['pool_trajectories']:.0f}",
-                flush=True,
-            )
-
-
 def accuracy(replay: Replay, model: Any, questions: list[str]) -> float:
-    """Share of right answers, one sampled for each question."""
+    """Share of right answers, with one sample per question."""
     prompts = [f"{question}\n" for question in questions]
     rows = replay.generate(model, prompts, 0)
     texts = replay.tokenizer.batch_decode([row.tokens for row in rows], skip_special_tokens=True)
@@ -243,7 +230,6 @@ def main(options: argparse.Namespace) -> None:
         )
         data = Dataset.from_dict({"prompt": prompts})
         trainer = ReplayTrainer(model, replay.reward, config, data, None, tokenizer, rollout_func=replay.rollout)
-        trainer.add_callback(Line(replay))
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     print(f"after: accuracy {accuracy(replay, model, split['test']):.3f}")

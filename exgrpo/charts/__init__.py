@@ -1,6 +1,6 @@
-"""What the pages that ask for nothing from outside have in common: the script of their charts, and their data as JSON.
+"""Shared parts of the self-contained pages: the script of their charts, and their data as JSON.
 
-Chart.js draws (chartjs-4.6.1/, third-party, unchanged); charts.js says what the pages draw with it, in their colours.
+Chart.js draws the charts (chartjs-4.6.1/, third-party, unchanged); charts.js defines the charts and their colours.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ def script() -> str:
     """Chart.js with its licences, then charts.js, as the content of a script element."""
     licences = [path.read_text(encoding="utf-8") for path in sorted(LIBRARY.glob("LICENSE.*"))]
     library = (LIBRARY / "chart.umd.min.js").read_text(encoding="utf-8")
-    # a browser's developer tools would ask for the source map
+    # a browser's developer tools would request the source map
     library = library.partition("//# sourceMappingURL=")[0]
     own = (FOLDER / "charts.js").read_text(encoding="utf-8")
     return "\n".join(["/*", *licences, "*/", library, own])
 
 
 def embedded(value: object) -> str:
-    """JSON as the content of a script element: no tag, comment or entity begins in it.
+    """JSON that is safe inside a script element: it has no tag, comment or entity.
 
     Raises:
-        ValueError: if a number in it is not finite.
+        ValueError: a number in it is not finite.
     """
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for character in "<>&":

@@ -1,5 +1,5 @@
-// The charts of the pages, drawn by Chart.js. A page has these CSS variables: --ink, --soft, --line, --card and --page,
-// and those of the series' colours, --c0 and on. A colour below is any CSS colour, `var(--c0)` as well.
+// The charts of the pages, drawn by Chart.js. A page defines the CSS variables --ink, --soft, --line, --card and --page,
+// and --c0, --c1, ... for the colours of the series. Colours below are CSS colours, including `var(--c0)`.
 
 const charts = (() => {
   "use strict";
@@ -8,16 +8,16 @@ const charts = (() => {
   const isGap = (value) => value === null || value === undefined;
   const asText = (value) => (isGap(value) ? "none" : value.toLocaleString("en-US", DIGITS));
 
-  /** The colour as a canvas takes it. */
+  /** The colour in a form that a canvas accepts. */
   function resolved(colour) {
     const probe = document.body.appendChild(document.createElement("i"));
     probe.style.color = colour;
-    const found = getComputedStyle(probe).color;
+    const { color } = getComputedStyle(probe);
     probe.remove();
-    return found;
+    return color;
   }
 
-  /** Calls `draw` now and whenever the reader changes between light and dark: colours in a canvas stay as they were. */
+  /** Calls `draw` now and whenever the reader switches between light and dark, since a canvas keeps its colours. */
   function keepDrawn(draw) {
     const redraw = () => {
       Object.values(Chart.instances).forEach((chart) => chart.destroy());
@@ -37,7 +37,7 @@ const charts = (() => {
     defaults.color = resolved("var(--soft)");
     defaults.borderColor = resolved("var(--line)");
     defaults.interaction = { mode: "index", axis: "x", intersect: false };
-    Object.assign(defaults.scale.ticks, { format: DIGITS, maxRotation: 0 }); // the format is that of tips, too
+    Object.assign(defaults.scale.ticks, { format: DIGITS, maxRotation: 0 }); // also the format of tips
     Object.assign(defaults.elements.line, { borderWidth: 2, borderCapStyle: "round", borderJoinStyle: "round" });
     Object.assign(defaults.plugins.tooltip, {
       backgroundColor: resolved("var(--ink)"),
@@ -49,7 +49,7 @@ const charts = (() => {
     Object.assign(defaults.plugins.legend.labels, { usePointStyle: true, boxHeight: 8, padding: 8 });
   }
 
-  /** A chart at the end of `box`, `height` pixels high; `label` is what a screen reader says of it. */
+  /** Appends a chart to `box`, `height` pixels high; `label` is its text for screen readers. */
   function add(box, height, label, config) {
     const plot = document.createElement("div");
     plot.style.cssText = `position: relative; height: ${height}px`;
@@ -61,7 +61,7 @@ const charts = (() => {
     return new Chart(canvas, config);
   }
 
-  /** At most so many ticks, at whole numbers only where the values are. */
+  /** At most `count` ticks, only at whole numbers if the values are whole. */
   const upTo = (count, whole) => ({ maxTicksLimit: count, ...(whole ? { precision: 0 } : {}) });
 
   /** Ticks at these values. */
@@ -82,15 +82,15 @@ const charts = (() => {
     };
   }
 
-  /** Stacked, each curve fills what lies between it and the one below. */
+  /** A curve of a stack; fills the area between it and the curve below. */
   function layer(series, index) {
     return { ...curve(series), fill: index ? "-1" : "origin", borderColor: resolved("var(--card)"), borderWidth: 0.6 };
   }
 
   /**
-   * Curves over x, numbers or names.
-   * series: of {name, values, colour, shape}; a value of null is a gap. Points are marked where there is a shape.
-   * options: height; stacked; top, a value y reaches at least; fromZero (true); xName, what stands before x in a tip.
+   * Curves over x, which are numbers or names.
+   * series: {name, values, colour, shape} each; null is a gap. Points are marked if there is a shape.
+   * options: height; stacked; top, the least upper end of y; fromZero (true); xName, text before x in a tip.
    */
   function lines(box, title, x, series, { height = 225, stacked = false, top, fromZero = true, xName = "" } = {}) {
     const whole = series.every(({ values }) => values.every((value) => isGap(value) || Number.isInteger(value)));
@@ -115,8 +115,8 @@ const charts = (() => {
   }
 
   /**
-   * Bars between edges of equal distances, one edge more than counts. nameOf(i) is what a tip calls a bar.
-   * ticks: where the ticks of x are, if not at round numbers.
+   * Bars between equidistant edges, one more than counts. nameOf(i) is a bar's name in tips.
+   * ticks: positions of the ticks of x; default: round numbers.
    */
   function bars(box, title, { edges, counts, colours, nameOf, ticks }) {
     const whole = Number.isInteger(edges[1] - edges[0]);
@@ -146,8 +146,8 @@ const charts = (() => {
   }
 
   /**
-   * Dots with their intervals, a line for each of `rows`.
-   * series: of {name, colour, found}, found a {value, low, high} for each row.
+   * Dots with their intervals, with a line for each of `rows`.
+   * series: {name, colour, found} each, where found has {value, low, high} for each row.
    */
   function intervals(box, title, rows, series) {
     const text = ({ name, found }, row) => {
@@ -155,7 +155,7 @@ const charts = (() => {
       return `${name}: ${value} (${low} to ${high})`;
     };
     const all = rows.map((name, row) => `${name}: ${series.map((own) => text(own, row)).join(", ")}`);
-    // of each row four points: the interval's two ends with the value between them, then a gap
+    // four points per row: the interval's two ends with the value between them, then a gap
     const perRow = (points) => rows.flatMap((_, row) => points(row));
     const rowOf = (item) => Math.floor(item.dataIndex / 4);
     const datasets = series.map(({ name, colour, found }, place) => {
@@ -168,7 +168,7 @@ const charts = (() => {
         backgroundColor: resolved(colour),
         pointRadius: perRow(() => [0, 4, 0, 0]),
         pointHoverRadius: perRow(() => [0, 6, 0, 0]),
-        clip: false, // a dot at 0 or 1 is drawn in full
+        clip: false, // draws dots at 0 or 1 completely
       };
     });
     return add(box, 46 * rows.length + 70, `${title}. ${all.join("; ")}.`, {

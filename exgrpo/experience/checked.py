@@ -84,13 +84,13 @@ def reward(value: Any) -> float:
     return reward
 
 
-def note(value: Any) -> str | None:
+def text(name: str, value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value:
-        raise ValueError(f"note={str(value)[:60]!r}: must be a text that is not empty, or None")
+        raise ValueError(f"{name}={str(value)[:60]!r}: must be a text that is not empty, or None")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"note={value[:60]!r}: must be valid Unicode ({error.reason})") from None
+        raise ValueError(f"{name}={value[:60]!r}: must be valid Unicode ({error.reason})") from None
     return value

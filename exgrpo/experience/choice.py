@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ class Choice:
         candidates: number of candidates.
         scored: number of candidates that the current policy scored.
         guarded: number passed over because of their importance ratios: too small an effective sample size, or drift.
+        compared: question -> its candidates that were compared, and their scores; only where there was a choice.
     """
 
     trajectories: dict[str, Trajectory]
@@ -48,6 +49,7 @@ class Choice:
     candidates: int
     scored: int
     guarded: int
+    compared: Mapping[str, Sequence[tuple[Trajectory, float]]] = field(default_factory=dict)
 
     def metrics(self, step: int) -> dict[str, float]:
         """Counts, ages in steps and scores; always the same keys, zeros where nothing was replayed."""
@@ -97,6 +99,7 @@ def choose_trajectories(
     trajectories: dict[str, Trajectory] = {}
     chosen_scores: list[float] = []
     passed_over_scores: list[float] = []
+    all_compared: dict[str, list[tuple[Trajectory, float]]] = {}
     for question, known in left.items():
         seen = views.get(question, [None] * len(known))
         compared = [
@@ -113,6 +116,9 @@ def choose_trajectories(
         if len(compared) > 1 and selector.needs_scores:
             chosen_scores.append(scores[position])
             passed_over_scores += scores[:position] + scores[position + 1 :]
+            all_compared[question] = [
+                (trajectory, score) for (trajectory, _), score in zip(compared, scores, strict=True)
+            ]
     scored = sum(map(len, views.values()))
     return Choice(
         trajectories,
@@ -121,6 +127,7 @@ def choose_trajectories(
         candidates=sum(map(len, candidates.values())),
         scored=scored,
         guarded=scored - sum(len(left[question]) for question in views),
+        compared=all_compared,
     )
 
 

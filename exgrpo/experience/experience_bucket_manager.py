@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -48,6 +48,15 @@ class ExperienceBucketManager:
     def members(self, bucket: int) -> Sequence[str]:
         """The questions of a bucket in internal order: ours, not a copy; read it before the next change."""
         return self._members[bucket]
+
+    def positions(self, questions: Collection[str]) -> dict[int, list[int]]:
+        """Bucket -> the distinct positions in it of those questions that are in a bucket."""
+        positions: dict[int, list[int]] = {}
+        for question in set(questions):
+            if question in self._place:
+                bucket, position = self._place[question]
+                positions.setdefault(bucket, []).append(position)
+        return positions
 
     def sizes(self) -> list[int]:
         """Questions in each bucket, [K + 1]."""

@@ -8,12 +8,15 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 
 import numpy as np
 
-from exgrpo.experience import rules
+from exgrpo.experience import pool_metrics, rules
+from exgrpo.experience.bodies import Bodies, InMemory
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
+from exgrpo.experience.replay_log import Odds, ReplayLog
 from exgrpo.experience.snapshot import Snapshot
+from exgrpo.experience.store_counters import StoreCounters
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
+from exgrpo.experience.trajectory_store import TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 
 
@@ -31,18 +34,33 @@ class ExperiencePool:
     A question is eligible while it has a trajectory, is not retired, and lbound < bucket <= rbound. Owned by one
     caller; only `choose` is random, and its generator is an argument.
 
-    Four bounds hold after every call (config: experience_max_*). Above the bound per question, the eviction rule
+    Five bounds hold after every call (config: experience_max_*). Above the bound per question, the eviction rule
     decides which trajectory is dropped first; above the bounds on the whole pool, the oldest recording is.
+
+    Attributes:
+        replays: what has been replayed so far, and why; saved with the pool.
     """
 
-    def __init__(self, config: ExperienceConfig) -> None:
+    def __init__(self, config: ExperienceConfig, bodies: Bodies | None = None) -> None:
+        """Make an empty pool.
+
+        Args:
+            bodies: keeps the packed trajectories, owned by the pool; default: in memory.
+
+        Raises:
+            ValueError: `config` wants them on a disk, and the caller did not.
+        """
+        if bodies is None and config.experience_disk is not None:
+            raise ValueError(f"trainer.experience_disk={config.experience_disk}: must be null, this pool is in memory")
         self._config = config
         self._buckets = ExperienceBucketManager(config.rollout_n)
         self._store = TrajectoryStore(
             config.experience_max_per_question,
             config.experience_max_trajectories,
             config.experience_max_bytes,
+            config.experience_max_disk_bytes,
             rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
+            InMemory() if bodies is None else bodies,
         )
         self._sampler = WeightedBucketSampler(
             config.exp_bucket_manager, config.rollout_n, config.exp_bucket_mean, config.exp_bucket_sigma
@@ -50,6 +68,7 @@ class ExperiencePool:
         self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
         self._retires = rules.RETIREMENTS.load("trainer.exp_retirement", config.exp_retirement)
         self._history: list[dict[str, float]] = []
+        self.replays = ReplayLog()
 
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to one question's group of one step.
@@ -121,10 +140,7 @@ class ExperiencePool:
         """
         if self._config.experience_max_age is not None:
             self._forget(self._store.expire(before=step + 1 - self._config.experience_max_age))
-        metrics = self.metrics() | {
-            "age_median": self._store.age_quantile(0.5, step),
-            "age_p95": self._store.age_quantile(0.95, step),
-        }
+        metrics = self.metrics() | pool_metrics.ages(self._store, step)
         self._history.append({"step": float(step), **metrics, **noted})
         return metrics
 
@@ -184,13 +200,24 @@ class ExperiencePool:
             first = self._config.exp_sample_range == "first_half"
             half = self._buckets.half(self._config.eligible_buckets, first=first, exclude=exclude)
             return self._sampler.sample(half, count, rng)
-        excluded: dict[int, list[int]] = {}
-        for question in set(exclude):
-            if question in self._buckets:
-                bucket, position = self._buckets.place(question)
-                excluded.setdefault(bucket, []).append(position)
         buckets = {bucket: self._buckets.members(bucket) for bucket in self._config.eligible_buckets}
-        return self._sampler.sample(buckets, count, rng, excluded)
+        return self._sampler.sample(buckets, count, rng, self._buckets.positions(exclude))
+
+    def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
+        """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""
+        eligible = self._config.eligible_buckets
+        if self._config.exp_sample_range != "all":
+            first = self._config.exp_sample_range == "first_half"
+            half = self._buckets.half(eligible, first=first, exclude=exclude)
+            room = {bucket: len(members) for bucket, members in half.items()}
+        else:
+            room = {bucket: len(self._buckets.members(bucket)) for bucket in eligible}
+            for bucket, positions in self._buckets.positions(exclude).items():
+                if bucket in room:
+                    room[bucket] -= len(positions)
+        probability = self._sampler.probabilities(room)
+        buckets = {question: self.bucket(question) for question in drawn}
+        return {name: Odds(bucket, probability[bucket], room[bucket], len(drawn)) for name, bucket in buckets.items()}
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording: views of the pool's memory that stay valid.
@@ -213,22 +240,11 @@ class ExperiencePool:
     def metrics(self) -> dict[str, float]:
         """The pool's current metrics, always with the same keys; the counters are cumulative (StoreCounters).
 
-        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
+        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory; with `experience_disk` 220 per
+        trajectory, and `pool_disk_bytes` has the rest.
         """
-        counters = dataclasses.asdict(self._store.counters)
-        evicted = sum(count for name, count in counters.items() if name.startswith("evicted_"))
-        return {
-            "pool_questions": float(len(self._buckets)),
-            "pool_trajectories": float(len(self._store)),
-            "pool_tokens": float(self._store.tokens),
-            "pool_bytes": float(self._store.memory_bytes),
-            "eligible_questions": float(self.eligible),
-            "retired_questions": float(self._buckets.retired_count),
-            "retired_trajectories": float(counters.pop("retired")),
-            "evicted": float(evicted),
-            **{name: float(value) for name, value in counters.items()},
-            **{f"bucket_{bucket}": float(size) for bucket, size in enumerate(self._buckets.sizes())},
-        }
+        on_disk = self._config.experience_disk is not None
+        return pool_metrics.contents(self._store, self._buckets, self.eligible, on_disk)
 
     def snapshot(self) -> Snapshot:
         """Everything the pool holds; valid until it changes."""
@@ -240,6 +256,7 @@ class ExperiencePool:
             tokens=self._store.tokens,
             counters=dataclasses.asdict(self._store.counters),
             records=self._store.records,
+            replays=self.replays,
         )
 
     @classmethod
@@ -251,19 +268,23 @@ class ExperiencePool:
         records: Iterable[tuple[int, str, bytes]],
         next_serial: int,
         counters: Mapping[str, int],
+        bodies: Bodies | None = None,
+        replays: ReplayLog | None = None,
     ) -> ExperiencePool:
         """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
+            bodies: as for the constructor.
 
         Raises:
             ValueError: the parts are inconsistent.
         """
-        pool = cls(config)
+        pool = cls(config, bodies)
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
         pool._store.restore(records, next_serial, StoreCounters(**counters))
         pool._history = [dict(row) for row in history]
+        pool.replays = replays or ReplayLog()
         for question in tuple(pool._store.questions()):
             pool._store.trim(question)
         pool._forget(pool._store.shrink())

@@ -93,7 +93,7 @@ def optional_path(key: str, value: object) -> str | None:
     if is_null(value):
         return None
     if not isinstance(value, str) or not value.strip():
-        refuse(key, value, "the path of a saved pool, or null")
+        refuse(key, value, "a path, or null")
     return value
 
 

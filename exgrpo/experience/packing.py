@@ -1,14 +1,18 @@
-"""A trajectory as one bytes object: 36 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
+"""A trajectory as one bytes object: 40 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from exgrpo.experience.graders import number_of, text_of
 from exgrpo.experience.trajectory import Trajectory
 
-HEADER = struct.Struct("=qIIddI")  # serial, step, tokens, entropy, reward, bytes of the note
+HEADER = struct.Struct("=qIIddII")  # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
 _ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
 
@@ -17,7 +21,8 @@ def pack(serial: int, trajectory: Trajectory) -> bytes:
     """One object instead of the dozen a Trajectory consists of."""
     tokens_T, mask = trajectory.tokens, trajectory.loss_mask
     note = b"" if trajectory.note is None else trajectory.note.encode()
-    header = HEADER.pack(serial, trajectory.step, tokens_T.size, trajectory.entropy, trajectory.reward, len(note))
+    numbers = (trajectory.entropy, trajectory.reward, len(note), number_of(trajectory.grader))
+    header = HEADER.pack(serial, trajectory.step, tokens_T.size, *numbers)
     mask_bits = b"" if mask is None else np.packbits(mask).tobytes()
     return b"".join((header, tokens_T.data, trajectory.log_probs.data, note, mask_bits))
 
@@ -31,26 +36,65 @@ def join(
     reward: float = 1.0,
     mask_bits: bytes = b"",
     note: bytes = b"",
+    grader: str | None = None,
 ) -> bytes:
     """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
-    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note))
+    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), number_of(grader))
     return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
+
+
+class _Stored(Trajectory):
+    """A trajectory that makes its arrays when they are first used: most rules read a number of the header."""
+
+    @classmethod
+    def of(cls, **fields: Any) -> Trajectory:
+        """A trajectory with these fields, and `packed` or a function `read` that returns it."""
+        trajectory = object.__new__(cls)
+        trajectory.__dict__.update(fields)  # the frozen dataclass' own way costs more than all the rest
+        return trajectory
+
+    def __getattr__(self, name: str) -> Any:  # called only for what is not there yet
+        fields = self.__dict__
+        if name == "packed" and "read" in fields:
+            fields[name] = fields["read"]()
+        elif name in ("tokens", "log_probs"):
+            packed = self.packed
+            count = length(packed)
+            dtype, offset = (np.int32, 0) if name == "tokens" else (np.float32, 4 * count)
+            fields[name] = np.frombuffer(packed, dtype=dtype, count=count, offset=HEADER.size + offset)
+        else:
+            raise AttributeError(f"Trajectory has no attribute {name!r}")
+        return fields[name]
 
 
 def unpack(packed: bytes) -> Trajectory:
     """A trajectory whose arrays are read-only views of `packed` and keep it alive."""
-    _, step, count, entropy, reward, note_bytes = HEADER.unpack_from(packed)
-    tokens_T = np.frombuffer(packed, dtype=np.int32, count=count, offset=HEADER.size)
-    log_probs_T = np.frombuffer(packed, dtype=np.float32, count=count, offset=HEADER.size + 4 * count)
+    _, step, count, entropy, reward, note_bytes, grader = HEADER.unpack_from(packed)
+    mask_T, note = None, None
     end = HEADER.size + _BYTES_PER_TOKEN * count
-    if len(packed) == end:
-        return Trajectory.view(tokens_T, log_probs_T, step, entropy, None, reward, None)
-    note = packed[end : end + note_bytes].decode() if note_bytes else None
-    bits = np.frombuffer(packed, dtype=np.uint8, offset=end + note_bytes)
-    mask_T = np.unpackbits(bits, count=count).astype(np.bool_) if len(bits) else None
-    if mask_T is not None:
-        mask_T.setflags(write=False)
-    return Trajectory.view(tokens_T, log_probs_T, step, entropy, mask_T, reward, note)
+    if len(packed) > end:
+        note = packed[end : end + note_bytes].decode() if note_bytes else None
+        mask_T = _mask(packed, end + note_bytes, count)
+    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
+    return _Stored.of(packed=packed, loss_mask=mask_T, note=note, **numbers)
+
+
+def unpack_later(header: bytes, size: int, read: Callable[[], bytes]) -> Trajectory:
+    """The trajectory of `size` packed bytes that `read` returns; called when an array, mask or note is needed."""
+    _, step, count, entropy, reward, _, grader = HEADER.unpack_from(header)
+    if size > HEADER.size + _BYTES_PER_TOKEN * count:
+        return unpack(read())
+    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
+    return _Stored.of(read=read, loss_mask=None, note=None, **numbers)
+
+
+def _mask(packed: bytes, offset: int, count: int) -> npt.NDArray[np.bool_] | None:
+    bits = np.frombuffer(packed, dtype=np.uint8, offset=offset)
+    if not len(bits):
+        return None
+    mask_T = np.unpackbits(bits, count=count).astype(np.bool_)
+    mask_T.setflags(write=False)
+    return mask_T
 
 
 def length(packed: bytes) -> int:
@@ -79,3 +123,11 @@ def note_length(packed: bytes) -> int:
     """Bytes of the note."""
     count: int = HEADER.unpack_from(packed)[5]
     return count
+
+
+def key(packed: bytes) -> bytes:
+    """Trajectory.key."""
+    tokens_end = HEADER.size + 4 * length(packed)
+    if tokens_end > HEADER.size:
+        return packed[HEADER.size : tokens_end]
+    return packed[tokens_end : tokens_end + note_length(packed)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
+from exgrpo.experience.replay_log import Effect, Odds, Replayed, replayed_rows
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 
@@ -79,8 +81,10 @@ class ExperienceReplay:
         self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
         self._mixed = False
+        self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
+        self._replayed: list[Replayed] = []  # of the step that is under way
 
-    def draw(self, step: int, size: int, next_question: NextQuestion) -> Draw:
+    def draw(self, step: int, size: int, next_question: NextQuestion, in_flight: Collection[str] | None = None) -> Draw:
         """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
 
         With `exp_unit=group` rho * size past groups instead, of distinct questions.
@@ -88,6 +92,8 @@ class ExperienceReplay:
         A second draw in the same step, such as for groups that failed, returns fresh questions only.
 
         Args:
+            in_flight: for asynchronous generation: the questions of all earlier draws that have not been observed yet.
+                None of them is drawn, and each draw has its share of replayed questions.
             next_question: returns the data set's next question and whether it begins a new epoch; a question that
                 cannot be used in this step is used in the next.
 
@@ -96,15 +102,16 @@ class ExperienceReplay:
         """
         replayed: list[str] = []
         stored: list[StoredGroup] = []
-        if self._step != step:
-            self._step, self._drawn, self._mixed = step, [], self.mixing
+        if self._step != step or in_flight is not None:
+            self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             if self.mixing:
                 count = int(self.config.experience_ratio * size)
-                deferred = frozenset(self._fresh.deferred)
+                barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
-                    stored = self.groups.choose(count, step, self.rng, exclude=deferred)
+                    stored = self.groups.choose(count, step, self.rng, exclude=barred)
                 else:
-                    replayed = self.pool.choose(count, self.rng, exclude=deferred)
+                    replayed = self.pool.choose(count, self.rng, exclude=barred)
+                    self._odds |= self.pool.odds(replayed, barred)
         past = [*replayed, *(group.question for group in stored)]
         drawn = frozenset([*past, *self._drawn])
         missing = size - len(past)
@@ -150,7 +157,7 @@ class ExperienceReplay:
             candidates: for questions whose group has at least one fresh rollout that came back.
             look: scores candidates under the current policy; called at most once.
         """
-        return choose_trajectories(
+        choice = choose_trajectories(
             candidates,
             self._selector,
             look,
@@ -159,8 +166,17 @@ class ExperienceReplay:
             self.config.exp_min_ess,
             self.config.exp_max_drift,
         )
+        odds = {question: self._odds.pop(question) for question in candidates if question in self._odds}
+        self._replayed += replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
+        return choice
 
-    def observe(self, step: int, groups: Sequence[RolloutGroup], noted: Mapping[str, float]) -> dict[str, float]:
+    def observe(
+        self,
+        step: int,
+        groups: Sequence[RolloutGroup],
+        noted: Mapping[str, float],
+        effects: Mapping[str, Effect] | None = None,
+    ) -> dict[str, float]:
         """Take in the results of a step's fresh rollouts, and close the step.
 
         Mixing begins, for good, once a batch's share of correct rollouts exceeds experience_start_sratio; collecting
@@ -168,6 +184,7 @@ class ExperienceReplay:
 
         Args:
             noted: other measurements of the step; kept in the pool's history beside its own metrics.
+            effects: replayed question -> what its trajectory weighs in the step; kept with the replayed trajectories.
 
         Returns:
             fresh_score, mixing (whether this step's draw was mixed), refused and the pool's metrics.
@@ -188,6 +205,11 @@ class ExperienceReplay:
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
         }
+        known = effects or {}
+        self.pool.replays.add(
+            [replace(row, step=step, effect=known.get(row.question, row.effect)) for row in self._replayed]
+        )
+        self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
 
 
@@ -24,6 +25,7 @@ class Snapshot:
         tokens: number of tokens of all trajectories.
         counters: the store's counters (StoreCounters).
         records: (first, last) -> (serial, question, trajectory) for that range of serials, both ends included.
+        replays: what was replayed, by step.
     """
 
     state: BucketState
@@ -33,3 +35,4 @@ class Snapshot:
     tokens: int
     counters: Mapping[str, int]
     records: Callable[[int, int], Iterator[tuple[int, str, Trajectory]]]
+    replays: ReplayLog

@@ -31,6 +31,7 @@ class Trajectory:
             all tokens are the policy's. Read-only copy.
         reward: 0 to 1; the reward of the replayed row in its group.
         note: a text kept with the trajectory and never interpreted here, such as JSON; None if there is none.
+        grader: who judged it, as exgrpo.judged_by writes it; None if that is unknown.
 
     Raises:
         ValueError: an array is not 1-D, is empty, or has another length, type or range; the message names it.
@@ -43,9 +44,10 @@ class Trajectory:
     loss_mask: npt.NDArray[np.bool_] | None = None
     reward: float = 1.0
     note: str | None = None
+    grader: str | None = None
 
     def __post_init__(self) -> None:
-        note = checked.note(self.note)
+        note = checked.text("note", self.note)
         tokens_T = checked.tokens(self.tokens, may_be_empty=note is not None)
         log_probs_T = checked.log_probs(self.log_probs, may_be_empty=tokens_T.size == 0)
         if tokens_T.shape != log_probs_T.shape:
@@ -61,6 +63,7 @@ class Trajectory:
             "loss_mask": checked.loss_mask(self.loss_mask, tokens_T.size),
             "reward": checked.reward(self.reward),
             "note": note,
+            "grader": checked.text("grader", self.grader),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -74,38 +77,15 @@ class Trajectory:
         loss_mask: Any = None,
         reward: float = 1.0,
         note: str | None = None,
+        grader: str | None = None,
     ) -> Trajectory:
         """A trajectory without recorded log-probs, such as a teacher's text. ValueError as for the constructor."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
-        trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note)
+        trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note, grader)
         blank_T = np.full(tokens_T.size, np.nan, np.float32)
         blank_T.setflags(write=False)
         object.__setattr__(trajectory, "log_probs", blank_T)
-        return trajectory
-
-    @classmethod
-    def view(
-        cls,
-        tokens_T: npt.NDArray[np.int32],
-        log_probs_T: npt.NDArray[np.float32],
-        step: int,
-        entropy: float,
-        loss_mask: npt.NDArray[np.bool_] | None,
-        reward: float,
-        note: str | None,
-    ) -> Trajectory:
-        """A trajectory over read-only arrays that are already validated; they are neither checked nor copied."""
-        trajectory = object.__new__(cls)
-        trajectory.__dict__.update(
-            tokens=tokens_T,
-            log_probs=log_probs_T,
-            step=step,
-            entropy=entropy,
-            loss_mask=loss_mask,
-            reward=reward,
-            note=note,
-        )
         return trajectory
 
     def __len__(self) -> int:

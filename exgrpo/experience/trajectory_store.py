@@ -4,70 +4,59 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
-from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience import packing
+from exgrpo.experience.bodies import Bodies
 from exgrpo.experience.packing import pack, unpack
-from exgrpo.experience.rules import Eviction, highest_entropy
+from exgrpo.experience.recording_order import RecordingOrder
+from exgrpo.experience.rules import Eviction
+from exgrpo.experience.store_counters import StoreCounters
 from exgrpo.experience.trajectory import Trajectory
 
-# Python's overhead per packed trajectory, including its share of the question's entries, as measured by
+# Python's overhead per entry, including its share of the question's entries, as measured by
 # benchmarks/pool.py. With it the bound in bytes means memory: 8 bytes per token and 200 per trajectory.
 _OVERHEAD = 200 - packing.HEADER.size
 
 
-@dataclass
-class StoreCounters:
-    """Numbers of trajectories since the start of training.
-
-    Attributes:
-        stored: added; one that replaced a duplicate counts in `duplicates` only.
-        duplicates: recorded again with the same tokens; the newer record replaced the older one.
-        evicted_by_question, evicted_by_size, evicted_by_age: dropped by the bound per question, by the bounds on the
-            whole pool (trajectories or bytes), by the bound on age.
-        retired: dropped because their question was retired.
-    """
-
-    stored: int = 0
-    duplicates: int = 0
-    evicted_by_question: int = 0
-    evicted_by_size: int = 0
-    evicted_by_age: int = 0
-    retired: int = 0
-
-
 class TrajectoryStore:
-    """Keeps packed trajectories by question; the pool decides which questions are kept.
+    """Keeps trajectories by question; the pool decides which questions are kept.
 
     Each recording gets the next serial number, so serial order is the order of last recording, overall and within a
     question.
 
     Args:
         max_per_question, max_trajectories: bounds in trajectories.
-        max_bytes: bound on `memory_bytes`. All three bounds hold after `trim` and `shrink`.
+        max_bytes, max_disk_bytes: bounds on `memory_bytes` and `disk_bytes`. All four bounds hold after `trim` and
+            `shrink`.
         eviction: rank of a trajectory; above the bound per question the highest rank is dropped first, the oldest
             among equals.
+        bodies: keeps the packed trajectories; owned by the store, which holds an entry of each.
     """
 
     def __init__(
-        self, max_per_question: int, max_trajectories: int, max_bytes: int, eviction: Eviction = highest_entropy
+        self,
+        max_per_question: int,
+        max_trajectories: int,
+        max_bytes: int,
+        max_disk_bytes: int,
+        eviction: Eviction,
+        bodies: Bodies,
     ) -> None:
         self._max_per_question = max_per_question
         self._max_trajectories = max_trajectories
         self._max_bytes = max_bytes
+        self._max_disk_bytes = max_disk_bytes
         self._eviction = eviction
-        self._held: dict[str, list[bytes]] = {}  # question -> packed, in serial order; never empty
-        # Index serial - _base -> the question of that recording, None once it is dropped: one queue over all
-        # questions, at 8 bytes per recording. A dict by serial would need 100.
-        self._owner: list[str | None] = []
-        self._base = 0
-        self._oldest = 0  # no serial below this one is held
+        self._bodies = bodies
+        self._held: dict[str, list[bytes]] = {}  # question -> entries, in serial order; never empty
+        self._order = RecordingOrder()
         self._count = 0
         self._tokens = 0
-        self._bytes = 0  # packed
+        self._bytes = 0  # of the entries
         self._steps: Counter[int] = Counter()  # step -> trajectories of that step
         self.counters = StoreCounters()
 
@@ -79,7 +68,7 @@ class TrajectoryStore:
 
     @property
     def next_serial(self) -> int:
-        return self._base + len(self._owner)
+        return self._order.next_serial
 
     @property
     def tokens(self) -> int:
@@ -87,21 +76,24 @@ class TrajectoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and notes."""
+        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and notes; 220 per
+        trajectory if their bodies are on a disk."""
         return self._bytes + self._count * _OVERHEAD
+
+    @property
+    def disk_bytes(self) -> int:
+        """8 bytes per token and 40 per trajectory, plus masks and notes, if they are on a disk; otherwise 0."""
+        return self._bodies.disk_bytes
 
     def serials(self) -> npt.NDArray[np.int64]:
         """Serial numbers of the stored trajectories, ascending."""
-        held = [serial for serial, question in enumerate(self._owner, self._base) if question is not None]
-        return np.array(held, dtype=np.int64)
+        return self._order.serials()
 
     def records(self, first: int, last: int) -> Iterator[tuple[int, str, Trajectory]]:
         """(serial, question, trajectory) with first <= serial <= last, ascending."""
-        for serial in range(max(first, self._base), min(last + 1, self.next_serial)):
-            question = self._owner[serial - self._base]
-            if question is not None:
-                packed = next(packed for packed in self._held[question] if packing.serial(packed) == serial)
-                yield serial, question, unpack(packed)
+        for serial, question in self._order.between(first, last):
+            entry = next(entry for entry in self._held[question] if packing.serial(entry) == serial)
+            yield serial, question, unpack(self._bodies.read(entry))
 
     def age_quantile(self, share: float, step: int) -> float:
         """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 for an empty store."""
@@ -114,11 +106,11 @@ class TrajectoryStore:
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording, as views. KeyError if it has none."""
-        return tuple(map(unpack, self._held[question]))
+        return tuple(unpack(self._bodies.read(entry)) for entry in self._held[question])
 
     def entropies(self, question: str) -> list[float]:
         """Those recorded of `candidates`, without making trajectories of them. KeyError if it has none."""
-        return [packing.entropy(packed) for packed in self._held[question]]
+        return [packing.entropy(entry) for entry in self._held[question]]
 
     def record(self, question: str, trajectory: Trajectory) -> None:
         """Store a trajectory as the question's newest; it replaces one with the same tokens."""
@@ -134,19 +126,20 @@ class TrajectoryStore:
 
     def trim(self, question: str) -> None:
         """Enforce the bound per question, by the eviction rule."""
-        surplus = len(self._held[question]) - self._max_per_question
+        held = self._held[question]
+        surplus = len(held) - self._max_per_question
         if surplus <= 0:
             return
-        rank = {packed: self._eviction(unpack(packed)) for packed in self._held[question]}
-        highest_first = sorted(rank, key=rank.__getitem__, reverse=True)  # stable: the oldest first among equals
-        for packed in highest_first[:surplus]:
-            self._drop(question, packed)
+        ranked = [(self._eviction(self._bodies.glance(entry)), entry) for entry in held]
+        ranked.sort(key=itemgetter(0), reverse=True)  # stable: the oldest first among equals
+        for _, entry in ranked[:surplus]:
+            self._drop(question, entry)
             self.counters.evicted_by_question += 1
 
     def shrink(self) -> list[str]:
         """Enforce the bounds on the whole store, oldest recording first. Returns the questions left without any."""
         emptied = []
-        while self._count > self._max_trajectories or self.memory_bytes > self._max_bytes:
+        while not self._within_bounds():
             emptied += self._drop_oldest()
             self.counters.evicted_by_size += 1
         return emptied
@@ -154,7 +147,7 @@ class TrajectoryStore:
     def expire(self, before: int) -> list[str]:
         """Drop from the oldest recording on, up to the first not generated before a step; returns as `shrink`."""
         emptied = []
-        while self._count and unpack(self._oldest_record()[1]).step < before:
+        while self._count and packing.step(self._oldest_record()[1]) < before:
             emptied += self._drop_oldest()
             self.counters.evicted_by_age += 1
         return emptied
@@ -163,9 +156,9 @@ class TrajectoryStore:
         """Drop trajectories of more than `longest` tokens; returns as `shrink`."""
         emptied = []
         for question, held in list(self._held.items()):
-            too_long = [packed for packed in held if packing.length(packed) > longest]
-            for packed in too_long:
-                self._drop(question, packed)
+            too_long = [entry for entry in held if packing.length(entry) > longest]
+            for entry in too_long:
+                self._drop(question, entry)
             if question not in self._held:
                 emptied.append(question)
         return emptied
@@ -173,83 +166,79 @@ class TrajectoryStore:
     def discard(self, question: str) -> int:
         """Drop all trajectories of a question. Returns how many there were, which may be 0."""
         held = tuple(self._held.get(question, ()))
-        for packed in held:
-            self._drop(question, packed)
+        for entry in held:
+            self._drop(question, entry)
         return len(held)
 
     def restore(self, records: Iterable[tuple[int, str, bytes]], next_serial: int, counters: StoreCounters) -> None:
         """Fill an empty store, by ascending serials; the bounds are not applied."""
         self.counters = counters
         for serial, question, packed in records:
-            if not self._owner:
-                self._base = self._oldest = serial
-            self._owner.extend([None] * (serial - self.next_serial))
+            self._order.skip_to(serial)
             self._append(question, packed)
-        if not self._owner:
-            self._base = self._oldest = next_serial
-        self._owner.extend([None] * (next_serial - self.next_serial))
+        self._order.skip_to(next_serial)
 
     def check_invariants(self) -> None:
         """Raises ValueError unless queue, questions, counts and bounds agree."""
-        records = [(question, packed) for question, held in self._held.items() for packed in held]
-        held = {packing.serial(packed): question for question, packed in records}
-        queue = {serial: question for serial, question in enumerate(self._owner, self._base) if question is not None}
-        if held != queue:
-            raise ValueError(f"{len(queue)} serials in the queue for {len(held)} records: must be the same")
-        if any(not packed or packed != sorted(packed, key=packing.serial) for packed in self._held.values()):
+        records = [(question, entry) for question, held in self._held.items() for entry in held]
+        held = {packing.serial(entry): question for question, entry in records}
+        self._order.check_invariants(held)
+        if any(not entries or entries != sorted(entries, key=packing.serial) for entries in self._held.values()):
             raise ValueError("trajectories of a question: must be in the order of recording and not none")
-        if min(held, default=self._oldest) < self._oldest:
-            raise ValueError(f"serial {min(held)} is held: must be at least {self._oldest}")
-        trajectories = [unpack(packed) for _, packed in records]
-        if sum(len(packed) for _, packed in records) != self._bytes:
+        trajectories = [unpack(self._bodies.read(entry)) for _, entry in records]
+        if sum(len(entry) for _, entry in records) != self._bytes:
             raise ValueError(f"count of {self._bytes} bytes: must be those held")
         if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
             raise ValueError(f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held")
         if Counter(trajectory.step for trajectory in trajectories) != self._steps:
             raise ValueError("counts of trajectories a step: must be those held")
         largest = max(map(len, self._held.values()), default=0)
-        within = self._count <= self._max_trajectories and self.memory_bytes <= self._max_bytes
-        if not within or largest > self._max_per_question:
-            counts = f"{self._count} trajectories, {self.memory_bytes} bytes, {largest} of one question"
-            raise ValueError(f"{counts}: must be within the bounds")
+        if not self._within_bounds() or largest > self._max_per_question:
+            size = f"{self.memory_bytes} bytes of memory, {self.disk_bytes} on disk"
+            raise ValueError(
+                f"{self._count} trajectories, {size}, {largest} of one question: must be within the bounds"
+            )
+
+    def _within_bounds(self) -> bool:
+        return (
+            self._count <= self._max_trajectories
+            and self.memory_bytes <= self._max_bytes
+            and self.disk_bytes <= self._max_disk_bytes
+        )
 
     def _find(self, question: str, key: bytes) -> bytes | None:
-        for packed in self._held.get(question, ()):
-            if packed.startswith(key, packing.HEADER.size):
-                size = 4 * packing.length(packed) or packing.note_length(packed)  # of the trajectory's own key
-                if size == len(key):
-                    return packed
-        return None
+        return next((entry for entry in self._held.get(question, ()) if self._bodies.matches(entry, key)), None)
 
     def _append(self, question: str, packed: bytes) -> None:
-        self._held.setdefault(question, []).append(packed)
-        self._owner.append(question)
+        entry = self._bodies.keep(packed)
+        self._held.setdefault(question, []).append(entry)
+        self._order.append(question)
         self._count += 1
-        self._tokens += packing.length(packed)
-        self._bytes += len(packed)
-        self._steps[packing.step(packed)] += 1
+        self._tokens += packing.length(entry)
+        self._bytes += len(entry)
+        self._steps[packing.step(entry)] += 1
 
-    def _drop(self, question: str, packed: bytes) -> None:
+    def _drop(self, question: str, entry: bytes) -> None:
         held = self._held[question]
-        held.remove(packed)  # no two are equal: the serial is in the header
+        held.remove(entry)  # no two are equal: the serial is in the header
         if not held:
             del self._held[question]
-        self._owner[packing.serial(packed) - self._base] = None
+        self._bodies.drop(entry)
+        self._order.drop(packing.serial(entry))
         self._count -= 1
-        self._tokens -= packing.length(packed)
-        self._bytes -= len(packed)
-        step = packing.step(packed)
+        self._tokens -= packing.length(entry)
+        self._bytes -= len(entry)
+        step = packing.step(entry)
         self._steps[step] -= 1
         if not self._steps[step]:
             del self._steps[step]
 
     def _oldest_record(self) -> tuple[str, bytes]:
-        while (question := self._owner[self._oldest - self._base]) is None:
-            self._oldest += 1
+        question = self._order.oldest()
         return question, self._held[question][0]  # the oldest overall is the oldest of its question
 
     def _drop_oldest(self) -> list[str]:
         """Returns the question if it is left without trajectories."""
-        question, packed = self._oldest_record()
-        self._drop(question, packed)
+        question, entry = self._oldest_record()
+        self._drop(question, entry)
         return [] if question in self._held else [question]

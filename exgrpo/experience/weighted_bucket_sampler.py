@@ -59,6 +59,15 @@ class WeightedBucketSampler:
         self._mean = mean
         self._sigma = sigma
 
+    def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
+        """Bucket -> probability that a draw falls on it, for the buckets with room; the first draw of a step."""
+        open_buckets = [bucket for bucket, free in room.items() if free > 0]
+        if self._method is False or not open_buckets:
+            total = sum(room[bucket] for bucket in open_buckets)
+            return {bucket: room[bucket] / total for bucket in open_buckets}
+        weights = bucket_weights(self._method, open_buckets, self._rollout_n, self._mean, self._sigma)
+        return dict(zip(open_buckets, weights.tolist(), strict=True))
+
     def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
         """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if there is too little.
 

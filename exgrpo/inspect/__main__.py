@@ -4,6 +4,9 @@
     python -m exgrpo.inspect CHECKPOINT --question ID                         one question's trajectories, to read
     python -m exgrpo.inspect CHECKPOINT --html pool.html --train_files train.parquet
     python -m exgrpo.inspect CHECKPOINT --export rows.parquet --train_files train.parquet
+    python -m exgrpo.inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
+    python -m exgrpo.inspect CHECKPOINT --explain STEP [ROW]
+    python -m exgrpo.inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25     (then --undo)
     python -m exgrpo.inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
 
 CHECKPOINT is a run's folder of checkpoints (the latest is used), one checkpoint, or a saved pool. A run with
@@ -24,7 +27,16 @@ from exgrpo.saved.exchange import SUFFIXES
 
 LOG_PROBS = ("recorded", "none", "model")
 # options of only one of the two commands, with their defaults
-_LOOKING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0}
+_SUSPECT: dict[str, Any] = {
+    "grader": None,
+    "version": None,
+    "rule": None,
+    "steps": None,
+    "undo": False,
+    "dry_run": False,
+}
+_REWARDS: dict[str, Any] = {"rewards": False, "rollouts": None, "explain": None, "quarantine": False, **_SUSPECT}
+_LOOKING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0, **_REWARDS}
 _IMPORTING: dict[str, Any] = {"output": None, "rollout_n": 8, "successes": None, "log_probs": "recorded"}
 
 
@@ -77,6 +89,7 @@ def _make_parser() -> _Parser:
     add("--sample", type=int, metavar="N", help="at most this many trajectories on the page (200)")
     add("--seed", type=int, metavar="N", help="seed for drawing the page's questions (0)")
     add("--export", type=Path, metavar="FILE", help="write all trajectories to a .parquet or .jsonl file")
+    _add_rewards(parser)
     add = parser.add_argument_group("importing").add_argument
     add("--import", type=Path, metavar="FILE", dest="import_file", help="a .parquet or .jsonl file of trajectories")
     add("--output", type=Path, metavar="POOL", help="new folder for the pool")
@@ -85,6 +98,34 @@ def _make_parser() -> _Parser:
     text = "recorded: those of the rows that have them; none; model: computed with --model (recorded)"
     add("--log_probs", choices=LOG_PROBS, help=text)
     return parser
+
+
+def _add_rewards(parser: _Parser) -> None:
+    """Options on who judged what; the flags are None if they are absent, as the other options are."""
+    add = parser.add_argument_group("rewards").add_argument
+    text = "judge the pool's trajectories again, strict and full: where they disagree (requires --train_files)"
+    add("--rewards", action="store_true", default=None, help=text)
+    text = "with --rewards: also the rollouts in this folder, the run's trainer.rollout_data_dir"
+    add("--rollouts", type=Path, metavar="FOLDER", help=text)
+    text = "why this trajectory was replayed: a step's rows, or one row (from 1)"
+    add("--explain", type=int, nargs="+", metavar=("STEP", "ROW"), help=text)
+    add = parser.add_argument_group("quarantine").add_argument
+    text = "take out of the pool what a grader let in, by the next four; the latest checkpoint, or the one named"
+    add("--quarantine", action="store_true", default=None, help=text)
+    add("--grader", metavar="NAME", help="strict, full, a reward function's PATH:NAME, or unknown")
+    add("--version", metavar="TEXT", help="a part of the recorded version")
+    add("--rule", metavar="NAME", help="a rule of docs/grading.md")
+    add("--steps", type=_steps, metavar="FIRST-LAST", help="only trajectories generated in these steps")
+    add("--dry_run", action="store_true", default=None, help="only the report")
+    add("--undo", action="store_true", default=None, help="with --quarantine: put back what was last taken out")
+
+
+def _steps(text: str) -> tuple[int, int]:
+    """FIRST-LAST, or one step."""
+    first, _, last = text.partition("-")
+    if not first.isdigit() or not (last or first).isdigit() or int(first) > int(last or first):
+        raise argparse.ArgumentTypeError(f"{text}: must be FIRST-LAST, two steps in order")
+    return int(first), int(last or first)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -118,10 +159,33 @@ def _check_look(options: argparse.Namespace) -> None:
         _need(options.train_files is not None, "--model", options.model, "requires --train_files for the prompts")
     if options.export is not None:
         _need(options.export.suffix in SUFFIXES, "--export", options.export, f"must end in {' or '.join(SUFFIXES)}")
+    _check_rewards(options)
     for name in ("html", "export"):
         path = getattr(options, name)
         _need(path is None or not path.is_dir(), f"--{name}", path, "is a folder: must be a file")
         _need(path is None or path.absolute().parent.is_dir(), f"--{name}", path, "its folder does not exist")
+
+
+def _check_rewards(options: argparse.Namespace) -> None:
+    commands = [
+        f"--{name}" for name in ("question", "html", "rewards", "explain", "quarantine") if getattr(options, name)
+    ]
+    _need(len(commands) < 2, " ".join(commands), "", "only one of these")
+    _need(not options.rewards or options.train_files is not None, "--train_files", "", "is required with --rewards")
+    if options.rewards and options.export is not None:
+        _need(options.export.suffix == ".jsonl", "--export", options.export, "must end in .jsonl with --rewards")
+    folder = options.rollouts
+    _need(folder is None or bool(options.rewards), "--rollouts", folder, "requires --rewards")
+    _need(folder is None or folder.is_dir(), "--rollouts", folder, "no such folder")
+    _need(options.explain is None or len(options.explain) < 3, "--explain", options.explain, "must be STEP or STEP ROW")
+    for name, default in _SUSPECT.items():
+        value = getattr(options, name)
+        _need(value == default or bool(options.quarantine), f"--{name}", value, "requires --quarantine")
+    asked = [options.grader, options.version, options.rule, options.steps]
+    if options.quarantine and options.undo:
+        _need(not any(asked), "--undo", "", "takes no --grader, --version, --rule or --steps")
+    elif options.quarantine:
+        _need(any(asked[:3]), "--quarantine", "", "requires --grader, --version or --rule")
 
 
 def _check_import(options: argparse.Namespace) -> None:

@@ -33,8 +33,9 @@ class RowImporter:
 
     A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
     without `log_probs`, or a `response`, which is tokenised and closed with the end token. Optional are `successes`,
-    `entropy`, `loss_mask`, `reward` and `note`; a `step` is ignored: imported trajectories are of step 0. A row whose
-    answer is marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is rejected.
+    `entropy`, `loss_mask`, `reward`, `note` and `grader`; a `step` is ignored: imported trajectories are of step 0. A
+    row whose answer is marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is
+    rejected.
 
     Args:
         questions: question id -> question, of the data set that the pool is for.
@@ -96,7 +97,7 @@ class RowImporter:
         if row.get("tokens") is None and log_probs is not None:
             raise ValueError("log_probs without tokens: must come with the tokens they belong to")
         tokens = self._tokens(row)
-        rest = row.get("loss_mask"), _reward(row), row.get("note")
+        rest = row.get("loss_mask"), _reward(row), row.get("note"), row.get("grader")
         if log_probs is None:
             trajectory = Trajectory.without_log_probs(tokens, 0, entropy, *rest)
         else:

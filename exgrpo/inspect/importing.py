@@ -19,7 +19,8 @@ from exgrpo.inspect.import_rows import Imported, RowImporter
 from exgrpo.inspect.questions import Question, read_questions
 from exgrpo.inspect.text import load_tokenizer, printable
 from exgrpo.preflight.train_files import read_question_ids
-from exgrpo.saved.exchange import read_rows, replaced
+from exgrpo.saved.durable import replaced
+from exgrpo.saved.exchange import read_rows
 from exgrpo.saved.pool_folder import PoolFolder
 
 SHOWN = 20  # rejected rows printed on the terminal; the file lists all of them

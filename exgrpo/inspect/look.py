@@ -13,19 +13,33 @@ from tqdm import tqdm
 
 from exgrpo.experience.question_id import tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.inspect import quarantine
+from exgrpo.inspect.explain import explanation
 from exgrpo.inspect.questions import Question, read_questions
 from exgrpo.inspect.summary import look_through, question_lines, summary
 from exgrpo.inspect.text import Decoder, load_tokenizer
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
-from exgrpo.saved.exchange import Row, replaced, to_row, write_rows
+from exgrpo.saved.durable import replaced
+from exgrpo.saved.exchange import Row, to_row, write_rows
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 
 
 def look(options: argparse.Namespace) -> None:
     """Run the command with checked options. ValueError or OSError, in one line, if it fails."""
-    saved = read_saved(find_pool(options.checkpoint))
+    folder = find_pool(options.checkpoint)
+    if options.quarantine:
+        quarantine.run(options, folder)
+        return
+    saved = read_saved(folder)
     questions = _questions(saved, options.train_files)
     tokenizer = _tokenizer(saved, options)
+    if options.explain is not None:
+        step, row = [*options.explain, None][:2]
+        print("\n".join(explanation(saved, step, row, questions)))
+        return
+    if options.rewards:
+        _print_rewards(saved, options, questions, tokenizer)
+        return
     if options.question is not None:
         _print_question(saved, options.question, questions, Decoder(tokenizer))
     elif options.html is not None:
@@ -65,12 +79,12 @@ def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]
 
 def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
     """The tokenizer of the options or of the checkpoint; None if there is none and nothing needs it."""
-    if options.question is None and options.html is None and options.export is None:
+    if options.question is None and options.html is None and options.export is None and not options.rewards:
         return None
     beside = saved.folder.parent / "actor" / "huggingface"  # where verl saves it
     path = options.tokenizer or (str(beside) if beside.is_dir() else None)
     if path is None:
-        if options.question is not None or options.html is not None:
+        if options.question is not None or options.html is not None or options.rewards:
             raise ValueError(f"--tokenizer=: is required, there is none in {beside}")
         return None
     tokenizer = load_tokenizer(path)
@@ -88,6 +102,18 @@ def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Questio
     overview = look_through(saved, {name})
     responses = [decoder.text(trajectory.tokens) for trajectory in overview.kept[name]]
     print("\n".join(question_lines(overview, name, questions, responses)))
+
+
+def _print_rewards(
+    saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
+) -> None:
+    from exgrpo.inspect.rewards import export, judge_again, lines
+
+    rows = judge_again(saved, questions, tokenizer, options.rollouts)
+    of_pool = sum(row.place == "pool" for row in rows)
+    print("\n".join(lines(rows, saved.manifest["counts"]["trajectories"] - of_pool)))
+    if options.export is not None:
+        print(f"{options.export}: {export(options.export, rows):,} rows")
 
 
 def _write_page(

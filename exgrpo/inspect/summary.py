@@ -89,6 +89,8 @@ def facts(overview: Overview) -> dict[str, str]:
     tokens = int(overview.lengths.sum())
     identity = {name: str(value)[:12] for name, value in manifest["identity"].items()}
     size = 8 * tokens + 200 * count
+    taken = overview.saved.quarantined
+    quarantined = {"in quarantine": f"{taken:,} trajectories, --quarantine --undo puts back"} if taken else {}
     return {
         "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items()) or "nothing named",
         "step": f"{overview.step:,}, {overview.rollout_n} rollouts per question",
@@ -96,7 +98,7 @@ def facts(overview: Overview) -> dict[str, str]:
         "log-probs": f"{count - overview.unrecorded:,} trajectories with log-probs, {overview.unrecorded:,} without",
         "retired": f"{len(overview.saved.state.retired):,} questions, solved by every rollout",
         "since the start": _counters(manifest["counters"]),
-    }
+    } | quarantined
 
 
 def _counters(counters: Mapping[str, int]) -> str:

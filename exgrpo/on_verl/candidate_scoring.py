@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
@@ -37,6 +38,13 @@ class CandidateScorer:
     micro_batch: int
     temperature: float
 
+    @classmethod
+    def of(cls, prompts: Mapping[str, torch.Tensor], workers: Any, rollout: DictConfig) -> CandidateScorer:
+        """The scorer of an actor's worker group, by the rollout's settings for log-probs."""
+        micro_batch = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
+        ranks = data_parallel_size(workers)
+        return cls(prompts, workers.compute_log_prob, ranks, micro_batch, rollout.temperature)
+
     def __call__(self, candidates: Sequence[Candidate]) -> list[View]:
         """One pass over the candidates, through a scratch partition that is cleared afterwards."""
         rows = [sequence_fields(self.prompts[question], trajectory) for question, trajectory in candidates]
@@ -58,6 +66,13 @@ class CandidateScorer:
             for row, position in enumerate(order)
         }
         return [views[position] for position in range(len(candidates))]
+
+
+def data_parallel_size(workers: Any) -> int:
+    """The number of data-parallel ranks of the actor's worker group."""
+    if "actor" not in workers._dispatch_info:
+        workers._dispatch_info["actor"] = workers._query_dispatch_info("actor")
+    return int(max(workers._dispatch_info["actor"])) + 1
 
 
 def dealt(lengths: list[int], ranks: int, multiple: int) -> list[int]:

@@ -6,11 +6,13 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
+from exgrpo.saved.disk_bodies import bodies_of
 from exgrpo.saved.pool_files import DamagedPool, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 MARKER = "latest_checkpointed_iteration.txt"
 POOL = "experience"  # our folder in a checkpoint, besides verl's files
+QUEUE = "transfer_queue"  # verl's folder in a checkpoint of an asynchronous mode: the prompts in flight
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -64,11 +67,13 @@ class OpenedExperience(NamedTuple):
         step: the step to resume from; 0 for a new run.
         replay: with the pool and the state of that step.
         folder: saves the pool; knows the segments on disk that the pool was loaded from.
+        state: the JSON values saved with the pool, those of `replay` among them; empty for a new run.
     """
 
     step: int
     replay: ExperienceReplay
     folder: PoolFolder
+    state: Mapping[str, Any]
 
 
 def open_experience(
@@ -95,8 +100,9 @@ def open_experience(
         check(folder)
         pool = pool_folder.load(folder / POOL, config, step, identity)
         replay = ExperienceReplay(config, questions, pool)
-        replay.restore(read_manifest(folder / POOL)["replay_state"])
-        return OpenedExperience(step, replay, pool_folder)
+        state = read_manifest(folder / POOL)["replay_state"]
+        replay.restore(state)
+        return OpenedExperience(step, replay, pool_folder, state)
 
     if trainer.resume_mode == "resume_path":
         folder = Path(trainer.resume_from_path)
@@ -105,11 +111,12 @@ def open_experience(
         resumed = resume_latest(Path(trainer.default_local_dir), load)
         if resumed is not None:
             return resumed
-    pool = None
-    if config.experience_import is not None:
+    if config.experience_import is None:
+        pool = ExperiencePool(config, bodies_of(config))
+    else:
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
         pool = pool_folder.load(config.experience_import, config, 0, compared)
-    return OpenedExperience(0, ExperienceReplay(config, questions, pool), pool_folder)
+    return OpenedExperience(0, ExperienceReplay(config, questions, pool), pool_folder, {})
 
 
 def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
@@ -162,7 +169,7 @@ def _check_whole(root: Path, step: int) -> None:
 
 
 class Rotation:
-    """Deletes the experience of exactly those checkpoints whose weights verl deletes.
+    """Deletes experience and queue of exactly those checkpoints whose weights verl deletes.
 
     verl keeps the newest ``keep`` checkpoints that its own process has written, and begins a save by deleting any older
     ones. This class counts the same way, since the weights may be on another node's disk, which this process cannot
@@ -182,5 +189,6 @@ class Rotation:
         """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be resumed from anyway."""
         surplus = max(0, len(self._saved) + 1 - self._keep) if self._keep else 0
         for old in self._saved[:surplus]:
-            shutil.rmtree(step_folder(self._root, old) / POOL, ignore_errors=True)
+            for name in (POOL, QUEUE):
+                shutil.rmtree(step_folder(self._root, old) / name, ignore_errors=True)
         self._saved = [*self._saved[surplus:], step]

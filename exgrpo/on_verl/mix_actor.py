@@ -3,8 +3,7 @@
 Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
 
 A policy loss registered with verl never sees the batch; its only free per-token argument is ``rollout_is_weights``.
-The trainer passes the phase code of each token there (:mod:`exgrpo.on_verl.phase`), so rollout correction cannot be
-combined with replay.
+The trainer passes phase and correction weight of each token there (:mod:`exgrpo.on_verl.phase`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import Any
 
 import torch
-from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPOptimizerConfig, PolicyLossConfig
 from verl.workers.engine import EngineRegistry
@@ -24,21 +23,27 @@ from verl.workers.utils.padding import no_padding_2_padding
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.phase import ON_POLICY, REPLAYED
+from exgrpo.on_verl.phase import ON_POLICY, is_mixed, weights_of
 from exgrpo.on_verl.released_scale import RELEASED_GPUS
 
+OURS = "exgrpo"
 # all of LossSettings but PPO's clip range, which is a setting of verl's actor
 _OURS = [setting for setting in fields(LossSettings) if not setting.name.startswith("cliprange_")]
 MixPolicyLossConfig = make_dataclass(
     "MixPolicyLossConfig",
-    [("entropy_agg", str, "verl"), *((setting.name, setting.type, setting.default) for setting in _OURS)],
+    [
+        ("entropy_agg", str, "verl"),
+        ("fresh_loss_mode", str, OURS),
+        *((setting.name, setting.type, setting.default) for setting in _OURS),
+    ],
     bases=(PolicyLossConfig,),
     namespace={
         "__module__": __name__,
         "__doc__": """verl's policy-loss settings and those of exgrpo.loss_settings.LossSettings, by the same names.
 
     ``entropy_agg`` is how token entropies are aggregated into the entropy bonus: ``verl``, like the token losses, or
-    ``released``, see exgrpo.on_verl.released_scale.
+    ``released``, see exgrpo.on_verl.released_scale. ``fresh_loss_mode`` is the user's ``loss_mode``, the policy loss of
+    fresh tokens (exgrpo.preflight.checks.resolve); with replay verl's ``loss_mode`` is always ``exgrpo``.
     """,
     },
 )
@@ -51,7 +56,7 @@ class SkipFSDPOptimizerConfig(FSDPOptimizerConfig):
     skip_grad_bound: float | None = None
 
 
-@register_policy_loss("exgrpo")
+@register_policy_loss(OURS)
 def compute_policy_loss_exgrpo(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,
@@ -63,30 +68,38 @@ def compute_policy_loss_exgrpo(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """The mixed objective of ExGRPO (section 3.3), aggregated by ``loss_agg_mode``.
 
+    With ``fresh_loss_mode`` the fresh tokens' part is another policy loss registered with verl; replayed tokens are
+    masked for it.
+
     Args:
         old_log_prob: [B, T] log-probs of the policy that generated the tokens: this step's for fresh rows, the
             recorded ones for replayed rows.
         rollout_is_weights: [B, T] phase codes, see the module docstring; the argument's name is verl's.
     """
     phase = torch.full_like(log_prob, ON_POLICY) if rollout_is_weights is None else rollout_is_weights
-    loss_config = config.policy_loss
-    mixed = bool((phase != ON_POLICY).any())
+    loss_config, replayed = config.policy_loss, phase.isinf()
     settings = LossSettings(
         cliprange_low=config.clip_ratio_low,
         cliprange_high=config.clip_ratio_high,
         **{setting.name: getattr(loss_config, setting.name) for setting in _OURS},
     )
-    if not mixed:  # delayed start: plain PPO until mixing begins
+    if not is_mixed(phase, response_mask):  # delayed start: plain PPO until mixing begins
         settings = replace(settings, loss_remove_clip=False)
-    token_losses, sums = token_losses_and_sums(
-        log_prob, old_log_prob, advantages, phase == REPLAYED, response_mask, settings
-    )
-    loss = agg_loss(
-        loss_mat=token_losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info
+    token_losses, sums = token_losses_and_sums(log_prob, old_log_prob, advantages, replayed, response_mask, settings)
+    weights, ours, theirs = weights_of(phase), response_mask, {}
+    fresh_loss: torch.Tensor | float = 0.0
+    if loss_config.fresh_loss_mode != OURS:
+        ours = response_mask.bool() & replayed
+        fresh_loss, theirs = get_policy_loss_fn(loss_config.fresh_loss_mode)(
+            old_log_prob, log_prob, advantages, response_mask.bool() & ~replayed, loss_agg_mode, config, weights
+        )
+        sums |= dict.fromkeys(("fresh_loss", "fresh_clipped"), weights.new_zeros(()))
+    loss = fresh_loss + agg_loss(
+        loss_mat=token_losses * weights, loss_mask=ours, loss_agg_mode=loss_agg_mode, **config.global_batch_info
     )
     values = torch.stack([value.double() for value in sums.values()]).tolist()  # one transfer from the device
     names = [f"actor/{name}" if name == MAXIMUM else SUM + name for name in sums]
-    return loss, dict(zip(names, values, strict=True))
+    return loss, theirs | dict(zip(names, values, strict=True))
 
 
 def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., Any]:

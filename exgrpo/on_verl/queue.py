@@ -40,3 +40,9 @@ def write(
 def clear(keys: Sequence[str], partition: str) -> None:
     """Drop rows."""
     tq.kv_clear(keys=list(keys), partition_id=partition)
+
+
+def prompts(partition: str) -> set[str]:
+    """uids of the prompts whose groups are being generated or wait to be sampled."""
+    rows = (tq.kv_list(partition) or {}).get(partition, {})
+    return {uid for uid, tag in rows.items() if tag.get("is_prompt")}

@@ -6,7 +6,7 @@ an argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,11 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
+from exgrpo.on_verl.phase import corrected
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import FreshRow, replayed_row, replayed_tag, split_key
+
+PHASE = "rollout_is_weights"  # verl's field that carries exgrpo.on_verl.phase to the loss
 
 
 def in_order(batch: Batch) -> Batch:
@@ -67,10 +70,15 @@ def inject(batch: Batch, siblings: Mapping[str, Sibling], chosen: Mapping[str, T
     )
 
 
-def scored_rows(batch: Batch, rollout_log_probs: bool) -> TensorDict:
-    """The fields of a step's rows that replay needs after the log-prob pass, in one read."""
+def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False) -> TensorDict:
+    """The fields of a step's rows that replay needs after the log-prob pass, in one read.
+
+    Args:
+        rules: also what the reward function says of each row besides its score.
+    """
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
     fields += ["rollout_log_probs"] if rollout_log_probs else []
+    fields += ["extra_fields"] if rules else []
     return queue.read(batch.keys, batch.partition_id, fields)
 
 
@@ -82,6 +90,7 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     log_probs = rows["old_log_probs"].unbind()
     entropies = rows["entropy"].unbind()
     masks = rows["response_mask"].unbind()
+    extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(batch.keys)
     return [
         FreshRow(
             uid=split_key(batch.keys[i])[0],
@@ -91,14 +100,27 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
             log_probs=log_probs[i].float().numpy(),
             entropies=entropies[i].float().numpy(),
             loss_mask=masks[i].numpy(),
+            rule=_rule(extras[i]),
         )
         for i in fresh_positions(batch)
     ]
 
 
+def _rule(extra: Any) -> str:
+    """The rule that the reward function names in its result; empty if it names none."""
+    info = extra.get("reward_extra_info") if isinstance(extra, Mapping) else None
+    return str((info or {}).get("rule") or "")
+
+
 def fresh_positions(batch: Batch) -> list[int]:
     """Positions of the rows that this step generated: neither replayed nor padding."""
     return [i for i, tag in enumerate(batch.tags) if not tag.get("is_replayed") and not tag.get("is_padding")]
+
+
+def staleness(batch: Batch, step: int) -> dict[str, float]:
+    """By how many updates the weights that finished a fresh rollout are older than this step's: mean and maximum."""
+    ages = [step - 1 - batch.tags[i]["max_global_steps"] for i in fresh_positions(batch)] or [0]
+    return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
 
 
 def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
@@ -119,6 +141,15 @@ def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory
     return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
 
 
+def current_log_probs(
+    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """uid -> log-probs of its replayed row under the current policy, [T], before any update."""
+    current = rows["old_log_probs"].unbind()
+    positions = _replayed_rows(batch, replayed)
+    return {split_key(batch.keys[i])[0]: current[i].float().numpy() for i in positions}
+
+
 def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], missing: str) -> None:
     """Write the log-probs of the policy that generated a replayed row as its ``old_log_probs`` (pi_past, equation 4).
 
@@ -133,9 +164,15 @@ def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], mis
     if not overwritten:
         return
     recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in overwritten.values()]
-    nested = torch.nested.as_nested_tensor(recorded, layout=torch.jagged)
-    fields = TensorDict({"old_log_probs": nested}, len(overwritten))
-    queue.write([batch.keys[i] for i in overwritten], batch.partition_id, fields)
+    _put(batch, overwritten, "old_log_probs", recorded)
+
+
+def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> None:
+    """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as they are."""
+    rows = _replayed_rows(batch, replayed)
+    if rows:
+        old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])["old_log_probs"]
+        _put(batch, rows, "rollout_log_probs", old.unbind())
 
 
 def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> Batch:
@@ -144,9 +181,23 @@ def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> 
     for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True):
         code = replayed if tag.get("is_replayed") else fresh
         codes.append(torch.full((len(mask),), code, dtype=torch.float32))
-    nested = torch.nested.as_nested_tensor(codes, layout=torch.jagged)
-    fields = TensorDict({"rollout_is_weights": nested}, len(codes))
-    return queue.write(batch.keys, batch.partition_id, fields)
+    return _put(batch, range(len(batch)), PHASE, codes)
+
+
+def add_correction(batch: Batch, fresh: float, replayed: float) -> Batch:
+    """Rollout correction has put its weights into the channel of the phase: both in one code."""
+    weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
+    codes = [
+        corrected(torch.full_like(weight, replayed if tag.get("is_replayed") else fresh), weight)
+        for weight, tag in zip(weights, batch.tags, strict=True)
+    ]
+    return _put(batch, range(len(batch)), PHASE, codes)
+
+
+def _put(batch: Batch, positions: Iterable[int], field: str, values: Sequence[torch.Tensor]) -> Batch:
+    nested = torch.nested.as_nested_tensor(list(values), layout=torch.jagged)
+    keys = [batch.keys[i] for i in positions]
+    return queue.write(keys, batch.partition_id, TensorDict({field: nested}, len(values)))
 
 
 def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:

@@ -14,6 +14,7 @@ import torch
 from verl.utils.model import compute_position_id_with_mask
 
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.judged_by import JudgedBy
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,23 @@ def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: in
     row["rm_scores"][-1] = trajectory.reward
     if "session_id" in row:
         row["session_id"] = session
+    if "num_turns" in row:
+        turns, named = row["num_turns"], number_of_turns(trajectory)
+        row["num_turns"] = torch.full_like(turns, named) if isinstance(turns, torch.Tensor) else named
     return row
+
+
+def number_of_turns(trajectory: Trajectory) -> int:
+    """As verl's agent loops count: the prompt, and each run of the policy's own tokens or of others between them."""
+    if trajectory.loss_mask is None:
+        return 2
+    return 2 + int(np.count_nonzero(np.diff(trajectory.loss_mask)))
+
+
+def refuse_several_outputs(keys: Sequence[str]) -> None:
+    """RuntimeError if an agent loop returned a list of outputs: a trajectory is one row."""
+    if several := [key for key in keys if split_key(key)[2]]:
+        raise RuntimeError(f"rollout {several[0]}: the agent loop returned several outputs of one session: must be one")
 
 
 def replayed_tag(sibling: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
@@ -78,6 +95,7 @@ class FreshRow:
         uid, question: ids of its prompt and its question.
         reward: the sum of its token rewards.
         tokens, log_probs, entropies, loss_mask: [T], as sampled; natural log; nats; true at the policy's own tokens.
+        rule: that accepted its answer; empty if the reward function does not say.
     """
 
     uid: str
@@ -87,17 +105,24 @@ class FreshRow:
     log_probs: npt.NDArray[Any]
     entropies: npt.NDArray[Any]
     loss_mask: npt.NDArray[Any]
+    rule: str = ""
 
-    def trajectory(self, step: int, vocab_size: int) -> Trajectory:
+    def trajectory(self, step: int, vocab_size: int, judge: JudgedBy | None = None) -> Trajectory:
         """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the reward is above 1."""
         entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
-        trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward)
+        judged = None if judge is None else str(judge.by(self.rule))
+        trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, judged)
         trajectory.check_vocabulary(vocab_size)
         return trajectory
 
 
 def rollout_groups(
-    rows: Sequence[FreshRow], replayed: Collection[str], step: int, vocab_size: int, threshold: float
+    rows: Sequence[FreshRow],
+    replayed: Collection[str],
+    step: int,
+    vocab_size: int,
+    threshold: float,
+    judge: JudgedBy | None = None,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
 
@@ -108,6 +133,7 @@ def rollout_groups(
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         threshold: a reward above it is a success.
+        judge: who judged the rows; None if that is unknown.
     """
     rows_of: dict[str, list[FreshRow]] = {}
     for row in rows:
@@ -118,7 +144,7 @@ def rollout_groups(
         successes = []
         for row in solved:
             try:
-                successes.append(row.trajectory(step, vocab_size))
+                successes.append(row.trajectory(step, vocab_size, judge))
             except ValueError as error:
                 logger.warning("step %d, question %s: a success is not stored: %s", step, row.question, error)
         refused = len(solved) - len(successes)

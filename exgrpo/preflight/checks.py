@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,11 @@ from exgrpo.math_verify_reward import GRADERS
 from exgrpo.on_verl import optimizer_states, released_scale
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.on_verl.trainer_keys import TrainerKeys
+from exgrpo.preflight import modes
 from exgrpo.preflight.absolute_paths import make_absolute
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
+from exgrpo.saved import disk_bodies
 from exgrpo.saved.pool_files import MANIFEST, DamagedPool, read_manifest
 
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
@@ -28,24 +29,7 @@ SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "a
 # key, the required value, why; checked with and without replay
 _REQUIRED: list[tuple[str, Any, str]] = [
     ("trainer.use_v1", True, "the older trainer is not supported"),
-    ("trainer.v1.trainer_mode", "exgrpo", "asynchronous modes are not supported"),
     ("model_engine", "dp", "only FSDP's engine supports the settings of the loss and the optimizer"),
-]
-# the same, checked with replay only
-_REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
-    ("trainer.exp_unit", "trajectory", "this trainer cannot put whole past groups into a batch yet"),
-    ("trainer.exp_rescue", False, "this trainer's groups have K rows; a rescued one would have one more"),
-    ("algorithm.adv_estimator", "grpo", "a replayed trajectory joins a GRPO group"),
-    ("algorithm.filter_groups.enable", False, "the pool must see every group, also those that are filtered out"),
-    ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
-    ("algorithm.rollout_correction.rollout_is", None, "its weights use the channel of the replayed tokens' marks"),
-    ("algorithm.rollout_correction.rollout_rs", None, "rejected tokens cannot be distinguished from replayed ones"),
-    ("actor_rollout_ref.actor.policy_loss.loss_mode", "exgrpo", "another loss would treat replayed tokens as fresh"),
-    ("actor_rollout_ref.rollout.multi_turn.enable", False, "a trajectory is one response"),
-    ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
-    ("distillation.enabled", False, "replayed rows have no teacher"),
-    ("skip.rollout_tq.enable", False, "rollouts of an earlier run would be assigned to other questions"),
-    ("data.gen_batch_size", 1, "fresh questions are fetched one by one, so that none is thrown away"),
 ]
 
 
@@ -54,7 +38,8 @@ def verify(config: DictConfig) -> None:
     rollout_n = config.actor_rollout_ref.rollout.n
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     TrainerKeys.from_mapping(config.trainer)
-    _required(config, _REQUIRED)
+    modes.require(config, _REQUIRED)
+    modes.verify_mode(config)
     _platform(config)
     _engine(config.actor_rollout_ref.actor)
     _packages(config)
@@ -63,17 +48,18 @@ def verify(config: DictConfig) -> None:
     _ranks(config)
     optimizer_states.verify(config.trainer, config.actor_rollout_ref.actor.checkpoint.load_contents)
     if experience.experience:
-        _required(config, _REQUIRED_BY_REPLAY)
+        modes.verify_replay(config)
         _rotation(config.trainer)
         _text_alone(config)
         _loss(config.actor_rollout_ref.actor)
+        disk_bodies.check(experience)
         _data_and_checkpoint(config)
     verify_prompts(config)
     _attention(config)
 
 
 def resolve(config: DictConfig) -> None:
-    """Set what follows from other settings: without replay the loss is verl's own; seeded rollouts use our agent loop.
+    """Set what follows from other settings: trainer and policy loss by verl's names, the agent loop of seeded rollouts.
 
     Paths become absolute, since verl's runner may be on another node.
     """
@@ -81,18 +67,15 @@ def resolve(config: DictConfig) -> None:
         actor = config.actor_rollout_ref.actor
         actor.loss_scale_factor = actor.loss_scale_factor  # resolved now: other processes lack our resolver
         make_absolute(config)
+        config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent
             agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
-        if not ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
-            actor.policy_loss.loss_mode = "vanilla"
-
-
-def _required(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
-    for key, required, why in table:
-        value = OmegaConf.select(config, key)
-        if (value or None) != (required or None):
-            raise ValueError(f"{key}={value}: must be {'null' if required is None else required}; {why}")
+        losses = actor.policy_loss
+        if ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
+            losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
+        elif losses.loss_mode == modes.OURS:
+            losses.loss_mode = "vanilla"
 
 
 def _platform(config: DictConfig) -> None:
@@ -180,7 +163,10 @@ def _text_alone(config: DictConfig) -> None:
             if column in names:
                 raise ValueError(f"{key}={column}: {path} has that column; a replayed trajectory is text only")
         if "agent_name" in names:
-            raise ValueError(f"data.train_files: {path} has a column agent_name; all rows must use one agent loop")
+            raise ValueError(
+                f"data.train_files: {path} has a column agent_name; all rows must use one agent loop, that of "
+                "actor_rollout_ref.rollout.agent.default_agent_loop"
+            )
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (model / name).is_file():

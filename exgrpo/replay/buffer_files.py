@@ -1,14 +1,13 @@
 """The saved form of a buffer.
 
-pool/                   the trajectories, as exgrpo.saved.pool_files writes them, each rollout's text in its note; the
-                        manifest's replay_state names the file beside it with its SHA-256: putting it in place
-                        commits both
+pool/                   the trajectories, as exgrpo.saved.pool_files writes them, with each rollout's text in its note;
+                        the manifest's replay_state has name and SHA-256 of the file beside it, so that renaming the
+                        pool into place commits both
 windows-<sha>.parquet   question, measures: the difficulty window of every question seen
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +27,17 @@ IDENTITY = {"kind": "TrajectoryBuffer"}
 POOL = "pool"
 _FUNCTION = "a function"
 _PATIENCE_S = 10.0  # for another writer beside the folder
-_TABLES = ("windows", old_buffers.ROLLOUTS)  # one of each at most
+_TABLES = ("windows", old_buffers.ROLLOUTS)  # at most one file of each
 
 
 @dataclass(frozen=True)
 class SavedBuffer:
-    """A buffer but for its pool.
+    """A buffer without its pool.
 
     Attributes:
-        settings: the constructor's.
-        step: policy_snapshot.
-        bucketer, rng: the buffer's own.
+        settings: the constructor's arguments.
+        step: the buffer's policy_snapshot.
+        bucketer, rng: those of the buffer.
     """
 
     settings: Mapping[str, Any]
@@ -48,10 +47,10 @@ class SavedBuffer:
 
 
 def save(folder: Path, pool: ExperiencePool, on_disk: PoolFolder, buffer: SavedBuffer) -> None:
-    """Write a buffer. OSError leaves what was there.
+    """Write a buffer; after an OSError the old state is intact.
 
     Args:
-        on_disk: the pool's own, which knows what of it is on disk already.
+        on_disk: belongs to `pool` and knows which parts of it are on disk already.
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ def save(folder: Path, pool: ExperiencePool, on_disk: PoolFolder, buffer: SavedB
 
 
 def read(folder: Path, metric: Measure | None) -> SavedBuffer:
-    """What `save` wrote, but for the pool. Raises as TrajectoryBuffer.load."""
+    """Read what `save` wrote, except the pool. Raises as TrajectoryBuffer.load."""
     folder = folder.absolute()
     durable.finish_replacement(folder / POOL)
     manifest = pool_files.read_manifest(folder / POOL)
@@ -92,7 +91,7 @@ def read(folder: Path, metric: Measure | None) -> SavedBuffer:
 
 
 def read_pool(folder: Path, on_disk: PoolFolder, config: ExperienceConfig) -> ExperiencePool:
-    """The pool of a buffer that `read` has read. Raises as TrajectoryBuffer.load."""
+    """Read the pool of a buffer that `read` has read. Raises as TrajectoryBuffer.load."""
     folder = folder.absolute()
     manifest = pool_files.read_manifest(folder / POOL)
     files = manifest["replay_state"]["files"]
@@ -102,7 +101,7 @@ def read_pool(folder: Path, on_disk: PoolFolder, config: ExperienceConfig) -> Ex
 
 
 def _write(folder: Path, bucketer: DifficultyBucketer) -> dict[str, str]:
-    """Write the windows under a name of their content, beside what is there; returns the name and the SHA-256."""
+    """Write the windows to a new file named by their content; returns its name and SHA-256."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,11 +110,9 @@ def _write(folder: Path, bucketer: DifficultyBucketer) -> dict[str, str]:
     table = pa.table({"question": pa.array(windows, pa.string()), "measures": measures})
     temporary = folder / f"windows-{'0' * 16}.parquet.tmp"
     pq.write_table(table, temporary, compression="zstd")
-    durable.sync(temporary)
     checksum = durable.sha256(temporary)
     path = folder / f"windows-{checksum[:16]}.parquet"
-    os.replace(temporary, path)
-    durable.sync(folder)
+    durable.rename(temporary, path)
     return {"file": path.name, "sha256": checksum}
 
 

@@ -1,4 +1,4 @@
-"""How difficult a question is, as a level between 0 and 1 that follows its recent trajectories."""
+"""The difficulty of a question: a level between 0 and 1, measured on its recent trajectories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 Measure = Callable[[Mapping[str, Any]], float]
 
-# The length that counts as a level of one half; lengths differ by orders of magnitude, and x / (x + half) takes any.
+# lengths with level one half; x / (x + half) maps lengths of any order of magnitude to 0..1
 HALF_QUESTION, HALF_TOKENS = 200, 500  # characters; tokens
 _CODE = re.compile(r"```|^\s*(def |class |import |from \w+ import |#include|public |function |SELECT )", re.MULTILINE)
 
@@ -35,18 +35,18 @@ METRICS: dict[str, Measure] = {
 
 
 class DifficultyBucketer:
-    """The mean of a measure over each question's last `window_size` trajectories, right and wrong ones alike.
+    """The mean of a measure over each question's last `window_size` trajectories, both right and wrong ones.
 
-    correctness_rate  share of correct ones: 0 is a question that is never solved, 1 one that always is (section 3.1)
+    correctness_rate  share of correct trajectories: 0 if the question is never solved, 1 if always (section 3.1)
     question_length   c / (c + 200), c the question's characters
-    token_count       t / (t + 500), t the rollout's tokens, or its words where no tokens are given
-    has_code          1 for a question with a fenced block or a line that opens like code, else 0
+    token_count       t / (t + 500), t the rollout's tokens, or its words if there are no tokens
+    has_code          1 for a question with a fenced block or a line that begins like code, else 0
 
-    Keeps one window for each question it has seen, whether or not anything of it is stored elsewhere.
+    Keeps a window for each question that it has seen, even if no trajectory of the question is stored elsewhere.
 
     Args:
-        metric: a name above, or a function of the trajectory (the mapping TrajectoryBuffer.add takes) to 0..1.
-        window_size: trajectories of a question that count; its latest.
+        metric: a name above, or a function from the trajectory (the mapping of TrajectoryBuffer.add) to 0..1.
+        window_size: number of a question's latest trajectories that count.
 
     Raises:
         ValueError: one line with the name, the value and what is allowed.
@@ -63,17 +63,17 @@ class DifficultyBucketer:
         self._windows: dict[str, deque[float]] = {}
 
     def __len__(self) -> int:
-        """Questions seen."""
+        """Number of questions seen."""
         return len(self._windows)
 
     def __contains__(self, prompt: object) -> bool:
         return prompt in self._windows
 
     def observe(self, trajectory: Mapping[str, Any]) -> float:
-        """Take a trajectory into its question's window; returns the question's level now.
+        """Add a trajectory to its question's window; returns the question's new level.
 
         Raises:
-            ValueError: the measure is no number between 0 and 1; nothing has changed.
+            ValueError: the measure is not between 0 and 1; nothing has changed.
         """
         value = float(self._measure(trajectory))
         if not 0 <= value <= 1:
@@ -83,12 +83,12 @@ class DifficultyBucketer:
         return self.level(trajectory["prompt"])
 
     def level(self, prompt: str) -> float:
-        """The question's mean measure. KeyError if nothing of it was observed."""
+        """The question's mean measure; KeyError for a question that was never observed."""
         window = self._windows[prompt]
         return math.fsum(window) / len(window)  # exact, so that a restored window gives the same bits
 
     def tier(self, prompt: str, tiers: int) -> int:
-        """Which of `tiers` equal ranges of 0..1 the level falls in: 0..tiers-1, a boundary in the higher one."""
+        """The index, 0..tiers-1, of the level among `tiers` equal ranges of 0..1; a boundary is in the higher range."""
         return min(int(self.level(prompt) * tiers), tiers - 1)
 
     def clear(self) -> None:
@@ -96,9 +96,9 @@ class DifficultyBucketer:
         self._windows.clear()
 
     def windows(self) -> dict[str, list[float]]:
-        """Question -> its measures, oldest first: what `restore` takes."""
+        """Question -> its measures, oldest first, as `restore` takes them."""
         return {prompt: list(window) for prompt, window in self._windows.items()}
 
     def restore(self, windows: Mapping[str, list[float]]) -> None:
-        """Replace everything with what `windows` gave."""
+        """Replace all windows with these, from `windows`."""
         self._windows = {prompt: deque(window, self.window_size) for prompt, window in windows.items()}

@@ -1,6 +1,6 @@
-"""Buffers saved before pools had notes (format 2): the texts and rewards lie in a table beside the pool.
+"""Read buffers saved before pools had notes (format 2): texts and rewards are in a table beside the pool.
 
-rollouts-<sha>.parquet   question, key, text, reward, entropy; key is a digest of the tokens. text is null where the
+rollouts-<sha>.parquet   question, key, text, reward, entropy; key is a digest of the tokens. text is null if the
                          tokens are the text's code points.
 """
 
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 def read_pool(folder: Path, rollouts: Any, config: ExperienceConfig) -> ExperiencePool:
-    """The pool in `folder`, with each text and reward of the table in its trajectory; order and draws are the same.
+    """The pool in `folder`, with texts and rewards of the table in its trajectories; order and draws are unchanged.
 
-    Rewards could be any number then: what is outside 0..1 becomes the nearer of the two, with one warning.
+    In that format a reward could be any number: rewards outside 0..1 are clipped, with one warning.
     """
     saved = pool_files.read_saved(folder)
     table = rollouts.to_pylist()
-    beyond = [row["reward"] for row in table if not 0 <= row["reward"] <= 1]
-    if beyond:
-        logger.warning("%s: %d rewards, such as %s, are brought into 0..1", folder, len(beyond), beyond[0])
+    outside = [row["reward"] for row in table if not 0 <= row["reward"] <= 1]
+    if outside:
+        logger.warning("%s: %d rewards, such as %s, are brought into 0..1", folder, len(outside), outside[0])
     rows = {(row["question"], row["key"]): row for row in table}
     numbers = saved.manifest["next_serial"], saved.manifest["counters"]
     return ExperiencePool.restore(config, saved.state, saved.history, _with_notes(saved, rows), *numbers)
@@ -43,10 +43,10 @@ def _with_notes(saved: SavedPool, rows: Mapping[tuple[str, bytes], Any]) -> Iter
     for serial, question, packed in saved.records():
         old = unpack(packed)
         row = rows[question, hashlib.blake2b(old.tokens.tobytes(), digest_size=16).digest()]
-        rest = (old.step, old.entropy, None, min(max(row["reward"], 0.0), 1.0))
+        other_fields = (old.step, old.entropy, None, min(max(row["reward"], 0.0), 1.0))
         if row["text"] is None:
             note = note_of("".join(map(chr, old.tokens)))
-            yield serial, question, pack(serial, Trajectory.without_log_probs([], *rest, note))
+            yield serial, question, pack(serial, Trajectory.without_log_probs([], *other_fields, note))
         else:
             note = note_of(row["text"].decode(errors="surrogatepass"))
-            yield serial, question, pack(serial, Trajectory.view(old.tokens, old.log_probs, *rest, note))
+            yield serial, question, pack(serial, Trajectory(old.tokens, old.log_probs, *other_fields, note))

@@ -1,15 +1,15 @@
-"""Rollouts as rows, padded to tensors, and the log-probs that a policy gives their tokens. Needs torch alone.
+"""Rollouts as rows, padded to tensors, and the log-probs of their tokens under a policy. Requires torch only.
 
-A row is a mapping like those that TrajectoryBuffer.add takes and ReplayBatch.rows gives:
+A row is a mapping like those that TrajectoryBuffer.add takes and ReplayBatch.rows returns:
 
-prompt        the question's text; rows of one prompt are a group
+prompt        the question's text; rows with the same prompt are a group
 tokens        int [T], the response
-log_probs     float [T] in nats, of the policy that wrote the tokens; with a gradient if they are the current policy's
+log_probs     float [T] in nats, under the policy that generated the tokens; with a gradient if that is the current one
 loss_mask     bool [T], true at the policy's own tokens; absent or None: all are
-step          the number of the policy that wrote it; absent: the current one
+step          the number of the policy that generated it; absent: the current one
 is_replayed   whether it is a past success; absent: it is not
 
-B rows, T the longest response's tokens.
+B rows; T is the number of tokens of the longest response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CausalPolicy:
     """A causal language model, such as transformers', as a policy.
 
     Args:
-        model: called with `input_ids` and `attention_mask`, [B, L] padded right; gives `.logits`, float[B, L, V].
+        model: called with `input_ids` and `attention_mask`, [B, L] padded right; returns `.logits`, float[B, L, V].
         encode: a prompt's text -> its token ids, at least one: a tokenizer's `encode`, or a chat template.
     """
 
@@ -45,18 +45,21 @@ class CausalPolicy:
     def __call__(self, prompts: list[str], tokens: list[Tensor]) -> list[Tensor]:
         """Log-probs of each response's tokens after its prompt, with the model's gradient."""
         device = getattr(self.model, "device", None)
-        heads = [torch.tensor(self.encode(prompt)) for prompt in prompts]
-        whole = [torch.cat([head, response]) for head, response in zip(heads, tokens, strict=True)]
-        ids = pad_sequence(whole, batch_first=True).to(device)
-        attention = pad_sequence([torch.ones_like(row) for row in whole], batch_first=True).to(device)
+        encoded = [torch.tensor(self.encode(prompt)) for prompt in prompts]
+        sequences = [torch.cat([prompt, response]) for prompt, response in zip(encoded, tokens, strict=True)]
+        ids = pad_sequence(sequences, batch_first=True).to(device)
+        attention = pad_sequence([torch.ones_like(sequence) for sequence in sequences], batch_first=True).to(device)
         logits = self.model(input_ids=ids, attention_mask=attention).logits[:, :-1].float()
-        of_next = logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
-        rows = zip(of_next, heads, tokens, strict=True)
-        return [row[len(head) - 1 : len(head) - 1 + len(response)] for row, head, response in rows]
+        next_log_probs = logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
+        of_responses = []
+        for row, prompt, response in zip(next_log_probs, encoded, tokens, strict=True):
+            start = len(prompt) - 1
+            of_responses.append(row[start : start + len(response)])
+        return of_responses
 
 
 def _rows_of(rollouts: Rollouts) -> list[Row]:
-    """The rollouts as checked rows. ValueError names what is missing."""
+    """The rollouts as checked rows; ValueError names what is missing."""
     rows: list[Row] = [*rollouts.rows()] if isinstance(rollouts, ReplayBatch) else list(rollouts)
     if not rows:
         raise ValueError("rollouts is empty: must have one row or more")
@@ -76,13 +79,15 @@ def _rows_of(rollouts: Rollouts) -> list[Row]:
 
 def _mask_of(rows: Sequence[Row]) -> Tensor:
     """bool[B, T], true at the policies' own tokens."""
-    masks = (row.get("loss_mask") for row in rows)
-    whole = (np.ones(len(row["tokens"])) for row in rows)
-    return _padded(own if mask is None else mask for mask, own in zip(masks, whole, strict=True)).bool()
+    masks = []
+    for row in rows:
+        mask = row.get("loss_mask")
+        masks.append(np.ones(len(row["tokens"])) if mask is None else mask)
+    return _padded(masks).bool()
 
 
 def _recorded(rows: Sequence[Row]) -> Tensor:
-    """float[B, T], the log-probs that came with the rows, and their gradients. ValueError where one has none."""
+    """float[B, T], the rows' own log-probs with their gradients; ValueError if a row has none."""
     for index, row in enumerate(rows):
         if row.get("log_probs") is None:
             raise ValueError(f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote it")
@@ -90,10 +95,10 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
 
 
 def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
-    """float[B, T] that a policy gives, with its gradient.
+    """float[B, T], the rows' log-probs under a policy, with its gradient.
 
     Args:
-        name: of the argument that the policy came in, for messages.
+        name: the argument that holds the policy, for messages.
     """
     kind = type(policy).__name__
     if not callable(policy):
@@ -113,8 +118,10 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
 def both_log_probs(
     old_policy: int | Policy | None, current_policy: Policy | None, rollouts: Rollouts | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """float[B, T] under the current policy and under those that wrote the rows, and their mask; see
-    `exgrpo.replay.tensors.compute_importance_weights`."""
+    """Log-probs float[B, T] under the current policy and under those that generated the rows, and their mask.
+
+    The arguments are those of `exgrpo.replay.tensors.compute_importance_weights`.
+    """
     if old_policy is None or current_policy is None or rollouts is None:
         arguments = {"old_policy": old_policy, "current_policy": current_policy, "rollouts": rollouts}
         missing = next(name for name, value in arguments.items() if value is None)
@@ -138,15 +145,17 @@ def loss_tensors(
     """Rows as the tensors that `exgrpo.replay.tensors.compute_grpo_loss` takes.
 
     Returns:
-        The tensors, and whether the weights alone tell how the current policy sees some of them.
+        The tensors, and whether some replayed rows have no log-probs of the current policy, only importance weights.
     """
     rows = _rows_of(rollouts)
     past = _recorded(rows)
     replayed = torch.tensor([bool(row.get("is_replayed")) for row in rows])
-    blind = [current_policy is None and not getattr(row["log_probs"], "requires_grad", False) for row in rows]
+    without_gradient = [
+        current_policy is None and not getattr(row["log_probs"], "requires_grad", False) for row in rows
+    ]
     weighted = importance_weights is not None and importance_weights.requires_grad
     for index in range(len(rows)):
-        if torch.is_grad_enabled() and blind[index] and not (replayed[index] and weighted):
+        if torch.is_grad_enabled() and without_gradient[index] and not (replayed[index] and weighted):
             source = "current_policy" + (" or importance_weights that have one" if replayed[index] else "")
             raise ValueError(f"rollouts[{index}]['log_probs'] has no gradient: must have one, or come with {source}")
     current = past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)
@@ -157,7 +166,8 @@ def loss_tensors(
         "group": [row["prompt"] for row in rows],
         "is_replayed": replayed.to(current.device),
     }
-    return tensors, any(row.get("is_replayed") and unseen for row, unseen in zip(rows, blind, strict=True))
+    weights_only = bool((replayed & torch.tensor(without_gradient)).any())
+    return tensors, weights_only
 
 
 def _padded(rows: Iterable[Any]) -> Tensor:

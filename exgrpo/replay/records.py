@@ -1,4 +1,4 @@
-"""A trajectory as a caller's mapping, checked; and a batch of them as it comes out of the buffer."""
+"""Check a caller's mapping as a trajectory; batches of trajectories that the buffer returns."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Record(NamedTuple):
     """A checked mapping.
 
     Attributes:
-        prompt: the question, which is its own identity.
-        is_correct: whether it is a success.
-        trajectory: with the rollout's text in its note; without tokens where the mapping has none.
+        prompt: the question, identified by its text.
+        is_correct: whether the trajectory is a success.
+        trajectory: has the rollout's text in its note, and no tokens if the mapping has none.
     """
 
     prompt: str
@@ -37,7 +37,7 @@ class Record(NamedTuple):
         """Check a caller's mapping.
 
         Args:
-            step: the policy's number where the mapping has none.
+            step: the policy's number, if the mapping has none.
 
         Raises:
             ValueError: one line with the key, the value and what is allowed.
@@ -57,28 +57,29 @@ class Record(NamedTuple):
         if tokens is not None and np.size(tokens) == 0:
             raise ValueError(f"tokens has shape {np.shape(tokens)}: must be 1-D and not empty")
         step, entropy = row.get("step", step), _entropy(row["entropy"])
-        rest = (step, entropy, row.get("loss_mask"), _reward(row["reward"], is_correct), note_of(rollout))
+        reward = _reward(row["reward"], is_correct)
+        other_fields = (step, entropy, row.get("loss_mask"), reward, note_of(rollout))
         if log_probs is None:
-            trajectory = Trajectory.without_log_probs([] if tokens is None else tokens, *rest)
+            trajectory = Trajectory.without_log_probs([] if tokens is None else tokens, *other_fields)
         else:
-            trajectory = Trajectory(tokens, log_probs, *rest)
+            trajectory = Trajectory(tokens, log_probs, *other_fields)
         return cls(prompt, is_correct, trajectory)
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayBatch:
-    """n trajectories, drawn from the buffer; n is never 0. `batch["prompts"]` is `batch.prompts`.
+    """n trajectories drawn from the buffer; n is at least 1. `batch["prompts"]` is `batch.prompts`.
 
     Attributes:
-        prompts, rollouts: texts, as they went in.
-        rewards: float64 [n], as they went in, 0 to 1.
-        tokens: int32 [T_i] each, read-only; None where the trajectory was added without.
-        log_probs: float32 [T_i] each, of the policy that wrote them, in nats; None where it was added without.
-        entropies: float64 [n], recorded mean token entropies in nats; NaN where unknown.
-        levels: float64 [n], the questions' levels of difficulty now; success rates by default.
-        steps: int64 [n], the number of the policy that wrote each.
+        prompts, rollouts: texts, as they were added.
+        rewards: float64 [n], as they were added, 0 to 1.
+        tokens: int32 [T_i] each, read-only; None if the trajectory was added without tokens.
+        log_probs: float32 [T_i] each, in nats, under the policy that generated them; None if added without.
+        entropies: float64 [n], recorded mean token entropies in nats; NaN if unknown.
+        levels: float64 [n], the questions' current levels of difficulty; success rates by default.
+        steps: int64 [n], the number of the policy that generated each.
         ages: int64 [n], policy_snapshot minus `steps`.
-        loss_masks: bool [T_i] each, true at the policy's own tokens; None where all are.
+        loss_masks: bool [T_i] each, true at the policy's own tokens; None if all are.
     """
 
     prompts: list[str]
@@ -94,20 +95,20 @@ class ReplayBatch:
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], levels: Sequence[float], policy_snapshot: int) -> ReplayBatch:
-        """The batch of these trajectories of the buffer; `levels` [n] are their questions'."""
+        """The batch of these trajectories; `levels` [n] are those of their questions."""
         trajectories = [trajectory for _, trajectory in candidates]
-        steps = np.array([each.step for each in trajectories], dtype=np.int64)
+        steps = np.array([trajectory.step for trajectory in trajectories], dtype=np.int64)
         return cls(
             prompts=[prompt for prompt, _ in candidates],
-            rollouts=[json.loads(each.note or "{}").get("rollout", "") for each in trajectories],
-            rewards=np.array([each.reward for each in trajectories]),
-            tokens=[each.tokens if len(each) else None for each in trajectories],
-            log_probs=[each.log_probs if each.has_log_probs else None for each in trajectories],
-            entropies=np.array([each.entropy for each in trajectories]),
+            rollouts=[_rollout_of(trajectory) for trajectory in trajectories],
+            rewards=np.array([trajectory.reward for trajectory in trajectories]),
+            tokens=[trajectory.tokens if len(trajectory) else None for trajectory in trajectories],
+            log_probs=[trajectory.log_probs if trajectory.has_log_probs else None for trajectory in trajectories],
+            entropies=np.array([trajectory.entropy for trajectory in trajectories]),
             levels=np.array(levels),
             steps=steps,
             ages=policy_snapshot - steps,
-            loss_masks=[each.loss_mask for each in trajectories],
+            loss_masks=[trajectory.loss_mask for trajectory in trajectories],
         )
 
     def __len__(self) -> int:
@@ -123,7 +124,7 @@ class ReplayBatch:
         return getattr(self, name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One mapping a trajectory, as `TrajectoryBuffer.add` and the functions of exgrpo.replay.tensors take it."""
+        """A mapping per trajectory, for `TrajectoryBuffer.add` and the functions of exgrpo.replay.tensors."""
         return [
             {
                 "prompt": self.prompts[row],
@@ -142,12 +143,17 @@ class ReplayBatch:
 
 
 def note_of(rollout: str) -> str:
-    """A rollout's text as the note of its trajectory: JSON of ASCII alone, so that lone surrogates survive."""
+    """A rollout's text as the note of its trajectory: ASCII-only JSON, so that lone surrogates survive."""
     return json.dumps({"rollout": rollout})
 
 
+def _rollout_of(trajectory: Trajectory) -> str:
+    """The text in a trajectory's note; empty if it has none."""
+    return str(json.loads(trajectory.note or "{}").get("rollout", ""))
+
+
 def _on_cpu(values: Any) -> Any:
-    """A tensor of torch without its gradient, where numpy can read it; anything else as it is."""
+    """A torch tensor detached and on the CPU, where numpy can read it; anything else unchanged."""
     return values.detach().cpu() if hasattr(values, "detach") else values
 
 
@@ -169,7 +175,7 @@ def _entropy(value: Any) -> float:
 
 
 def _reward(value: Any, is_correct: bool) -> float:
-    """What is kept of a reward: a failure's is checked alone."""
+    """The reward to keep; that of a failure is only checked, and 0 is kept."""
     reward = _number(value)
     if not math.isfinite(reward) or (is_correct and not 0 <= reward <= 1):
         raise ValueError(f"reward={value}: must be a finite number, and between 0 and 1 where it is correct")
@@ -177,7 +183,7 @@ def _reward(value: Any, is_correct: bool) -> float:
 
 
 def _number(value: Any) -> float:
-    """NaN, which no range contains, where there is none."""
+    """The value as a float; NaN, which is in no range, if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Whether a step replays, and what."""
+"""Decide whether a step replays, and draw what it replays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
 
 @dataclass(frozen=True)
 class SelectiveReplay:
-    """Replays in a share of the steps. Holds no state: the buffer's generator draws, and is saved with it.
+    """Replays in a random share of the steps. Has no state: the buffer's generator draws and is saved with the buffer.
 
     Attributes:
-        strategy: `entropy_guided`, questions of medium difficulty and of each the trajectory of lowest entropy, as the
-            paper does; `difficulty_guided`, the same questions and any of their trajectories; `uniform`, any of both.
-        replay_probability: that a step replays at all, 0 to 1.
+        strategy: `entropy_guided`: questions of medium difficulty, with the lowest-entropy trajectory of each, as in
+            the paper; `difficulty_guided`: the same questions with random trajectories; `uniform`: both at random.
+        replay_probability: probability that a step replays, 0 to 1.
         medium_difficulty_range: levels of difficulty that `entropy_guided` and `difficulty_guided` draw from.
 
     Raises:
@@ -41,13 +41,13 @@ class SelectiveReplay:
         checked_range("medium_difficulty_range", self.medium_difficulty_range)
 
     def choose(self, buffer: TrajectoryBuffer, size: int, scores: Scores | None = None) -> ReplayBatch | None:
-        """What to replay in this step, at most `size` questions; None if nothing.
+        """The trajectories to replay in this step, of at most `size` questions; None if there are none.
 
-        Advances the buffer's generator by one number, and by what `TrajectoryBuffer.sample` takes if the step replays.
-        The percentile of entropy is not bounded: of every question in the range the best trajectory is a candidate.
+        Draws one number from the buffer's generator, and those of `TrajectoryBuffer.sample` if the step replays.
+        Entropies are not bounded by a percentile: every question in the range has candidates.
 
         Args:
-            scores: as of TrajectoryBuffer.sample.
+            scores: as in TrajectoryBuffer.sample.
         """
         if buffer.rng.random() >= self.replay_probability:
             return None

@@ -1,4 +1,4 @@
-"""The ways to draw from a buffer: settings of experience replay, with bounds on difficulty and recorded entropy."""
+"""Strategies to draw from a buffer: settings of experience replay, with bounds on difficulty and recorded entropy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from exgrpo.replay.records import ReplayBatch
 
 Scores = Callable[[ReplayBatch], npt.ArrayLike]  # n candidates -> their mean token entropies [n] in nats
 Range = tuple[float, float]
-AsNamed = Literal["as named"]  # the strategy's own bound
+AsNamed = Literal["as named"]  # use the strategy's own bound
 
 _QUESTIONS: dict[str, tuple[str | Literal[False], Range | None]] = {
     "medium_difficulty": ("normal", (0.3, 0.7)),
@@ -32,22 +32,22 @@ STRATEGIES = [f"{questions}_{trajectories}" for questions in _QUESTIONS for traj
 
 
 class NothingLeft(ValueError):
-    """Nothing is within the bounds of a draw."""
+    """No trajectory is within the bounds of a draw."""
 
 
 class Drawable(NamedTuple):
-    """Questions that have a candidate.
+    """The questions that have a candidate.
 
     Attributes:
-        buckets: bucket -> questions in their order of entry; none is empty.
-        limit: what a candidate's recorded entropy must not exceed; None: any will do, unknown ones included.
+        buckets: bucket -> questions in their order of entry; no bucket is empty.
+        limit: highest allowed recorded entropy of a candidate; None: any, including unknown ones.
     """
 
     buckets: dict[int, list[str]]
     limit: float | None
 
     def has(self, entropy: float) -> bool:
-        """Whether a trajectory with that recorded entropy, or NaN, is a candidate."""
+        """Whether a trajectory with this recorded entropy (NaN if unknown) is a candidate."""
         return self.limit is None or entropy <= self.limit
 
 
@@ -56,7 +56,7 @@ class Strategy(NamedTuple):
 
     Attributes:
         settings: keys of ExperienceConfig.
-        difficulty_range, entropy_percentile: None stands for no bound.
+        difficulty_range, entropy_percentile: None means no bound.
     """
 
     settings: dict[str, Any]
@@ -64,19 +64,19 @@ class Strategy(NamedTuple):
     entropy_percentile: float | None
 
     def config(self, buffers: ExperienceConfig) -> ExperienceConfig:
-        """The buffer's own settings, with those of the strategy."""
+        """The buffer's settings, overridden by those of the strategy."""
         return replace(buffers, **self.settings)
 
     @property
     def needs_scores(self) -> bool:
-        """Whether entropies choose among a question's trajectories."""
+        """Whether trajectories of a question are chosen by their entropies."""
         return self.settings["exp_metric"] != RANDOM
 
     def drawable(self, pool: ExperiencePool, bucketer: DifficultyBucketer, scored: bool = False) -> Drawable:
-        """What is left within the bounds; a pass over the pool.
+        """The questions and candidates within the bounds; takes one pass over the pool.
 
         Args:
-            scored: the candidates will be scored, so that their recorded entropies may be unknown.
+            scored: whether the candidates will be scored, so that their recorded entropies may be unknown.
         """
         low, high = self.difficulty_range or (0.0, 1.0)
         prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]
@@ -100,7 +100,7 @@ def resolve(
     """The strategy of that name, with the given bounds instead of its own.
 
     Raises:
-        ValueError: an unknown name, a range that is none, a percentile that is not among `percentiles`.
+        ValueError: an unknown name, an invalid range, or a percentile that is not in `percentiles`.
     """
     if name not in STRATEGIES:
         raise ValueError(f"strategy={name!r}: must be one of {', '.join(STRATEGIES)}")
@@ -115,14 +115,14 @@ def resolve(
     elif entropy_percentile is None or entropy_percentile in percentiles:
         percentile = entropy_percentile
     else:
-        allowed = ", ".join(f"{known:g}" for known in percentiles)
+        allowed = ", ".join(f"{percentile:g}" for percentile in percentiles)
         raise ValueError(f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}")
     settings = {"exp_bucket_manager": bucket_manager, "exp_metric": metric, "exp_select_mode": mode}
     return Strategy(settings, bounds, percentile)
 
 
 def checked_range(name: str, bounds: Sequence[float]) -> Range:
-    """(low, high) of levels of difficulty, both included. ValueError if it is none."""
+    """(low, high) of levels of difficulty, both included; ValueError if it is not a valid range."""
     array = np.asarray(bounds)
     if array.shape != (2,) or array.dtype.kind not in "iuf":
         raise ValueError(f"{name}={bounds!r}: must be two numbers, (low, high)")
@@ -133,38 +133,40 @@ def checked_range(name: str, bounds: Sequence[float]) -> Range:
 
 
 def recorded_entropies(pool: ExperiencePool) -> dict[str, list[float]]:
-    """Question -> those of its trajectories, NaN where unknown."""
+    """Question -> the recorded entropies of its trajectories, NaN if unknown."""
     return {prompt: pool.entropies(prompt) for prompt in pool}
 
 
 def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
-    """The entropy at a percentile of those that are known; NaN if none is."""
+    """The entropy at a percentile of the known entropies; NaN if none is known."""
     entropies = np.fromiter(itertools.chain.from_iterable(recorded.values()), dtype=np.float64)
     known = entropies[~np.isnan(entropies)]
     return float(np.percentile(known, percentile)) if known.size else math.nan
 
 
 def look_by(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]) -> Look:
-    """How a policy that is known by one number a candidate sees candidates.
+    """The view of a policy that is known only by one entropy per candidate.
+
+    The returned function raises ValueError if the number of scores is not that of the candidates.
 
     Args:
-        scores: None: the recorded entropies.
-        batch_of: candidates as `scores` takes them.
-
-    The look raises ValueError if the scores are not as many as the candidates.
+        scores: None for the recorded entropies.
+        batch_of: makes the batch that `scores` takes.
     """
 
     def look(candidates: Sequence[Candidate]) -> list[View]:
-        given = [trajectory.entropy for _, trajectory in candidates] if scores is None else scores(batch_of(candidates))
-        entropies = np.asarray(given, dtype=np.float64)
+        if scores is None:
+            entropies = np.array([trajectory.entropy for _, trajectory in candidates], dtype=np.float64)
+        else:
+            entropies = np.asarray(scores(batch_of(candidates)), dtype=np.float64)
         if entropies.shape != (len(candidates),):
-            raise ValueError(f"scores has shape {entropies.shape}: must be ({len(candidates)},), one a candidate")
+            raise ValueError(f"scores has shape {entropies.shape}: must be ({len(candidates)},), one per candidate")
         return [_view(entropy, trajectory) for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)]
 
     return look
 
 
 def _view(entropy: float, trajectory: Trajectory) -> View:
-    """The number as the entropy of one token; of each where a loss mask picks among them."""
+    """A view with this mean entropy: of a single token, or of every token if a loss mask selects some of them."""
     count = 1 if trajectory.loss_mask is None else len(trajectory)
     return View(np.full(count, entropy), np.zeros(count))

@@ -1,7 +1,7 @@
-"""What a loop of its own needs on tensors: entropies, importance weights, advantages and the loss. Needs torch alone.
+"""Functions on tensors for any loop: entropies, importance weights, advantages and the loss. Requires torch only.
 
 B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are bool or 0/1 [B, T].
-Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies), and pad and mask them themselves.
+Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies), which they pad and mask.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -
     """Entropy of the distribution at each position, or its mean over each row's response (section 3.2).
 
     Args:
-        logits: float[..., V]; minus infinity stands for a token that cannot come. Or a rollout, a mapping with one of
-            logits, float[T, V], entropies, float[T], and entropy, its recorded mean; optionally with a loss_mask, [T].
-        response_mask: [B, T] for logits [B, T, V]; what it leaves out may hold anything, NaN included.
+        logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping with logits,
+            float[T, V], entropies, float[T], or entropy, its recorded mean; optionally with a loss_mask, [T].
+        response_mask: [B, T] for logits [B, T, V]; masked positions may have any value, including NaN.
 
     Returns:
-        float[...] without a mask; with one, float[B]: H(o) of each row. Of a rollout a float, what
+        float[...] without a mask; with one, float[B]: H(o) of each row. For a rollout a float, which
         TrajectoryBuffer.add takes as `entropy`; NaN if it was recorded as unknown.
 
     Raises:
@@ -67,7 +67,9 @@ def _rollout_entropy(rollout: Row) -> float:
     else:
         raise ValueError("rollout without 'entropy': must have logits, entropies or entropy")
     mask = rollout.get("loss_mask")
-    return mean_entropy(entropies.double().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
+    if mask is not None:
+        mask = torch.as_tensor(mask).cpu().numpy()
+    return mean_entropy(entropies.double().cpu().numpy(), mask)
 
 
 def compute_importance_weights(
@@ -82,18 +84,18 @@ def compute_importance_weights(
 ) -> Tensor:
     """f(w*) of replayed tokens, w* = pi_now / pi_past: w / (w + 0.1) by default (equation 4).
 
-    The same numbers and gradients as inside the trainer's loss, which bounds log w at 20. Give two tensors, or two
-    policies and the rollouts.
+    The same values and gradients as inside the trainer's loss, which bounds log w at 20. Pass either two tensors, or
+    two policies and the rollouts.
 
     Args:
         log_prob: float[B, T] under the current policy; gradients flow to it.
-        past_log_prob: float[B, T] under the policy that wrote the tokens.
+        past_log_prob: float[B, T] under the policy that generated the tokens.
         response_mask: [B, T]; default: every token.
         settings: `LossSettings(off_policy_reshape="no_reshape")` gives w itself.
-        old_policy: the number of the newest policy that may have written the rollouts, `buffer.policy_snapshot`: the
-            log-probs that came with them are the past ones. Or a policy, which is asked for them without a gradient.
-        current_policy: asked for the log-probs of all rollouts, once, with a gradient: a callable, modules included,
-            (prompts, tokens of each) -> float[B, T]; a model of transformers as `exgrpo.replay.policies.CausalPolicy`.
+        old_policy: the number of the newest policy that may have generated the rollouts, `buffer.policy_snapshot`;
+            their own log-probs are then the past ones. Or a policy, which is called for them without a gradient.
+        current_policy: called once for the log-probs of all rollouts, with a gradient: a callable or module,
+            (prompts, tokens of each) -> float[B, T]; for a transformers model `exgrpo.replay.policies.CausalPolicy`.
         rollouts: B rows (exgrpo.replay.policies), or a ReplayBatch.
 
     Returns:
@@ -111,21 +113,21 @@ def compute_importance_weights(
         raise ValueError(f"{missing} is missing: must be given, log_prob and past_log_prob, or policies and rollouts")
     rows = torch.ones(len(log_prob), dtype=torch.bool, device=log_prob.device)
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
-    # With A = -1 the loss of a replayed token, -f(w*) A, is the weight.
+    # with A = -1 the loss of a replayed token, -f(w*) A, is the weight
     minus_one = torch.full_like(log_prob, -1.0).detach()
     return mixed_token_losses(log_prob, past_log_prob, minus_one, rows, mask, settings or LossSettings())[0]
 
 
 def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_std: bool = False) -> Tensor:
-    """GRPO's A_i = r_i - mean of its group, the replayed row included (Dr. GRPO, as the paper has it).
+    """GRPO's A_i = r_i - mean of its group, including the replayed row (Dr. GRPO, as in the paper).
 
     Args:
         rewards: [B].
         group: [B], equal for the rows of one question: a tensor or any hashable values.
-        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as GRPO does at first.
+        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as in the original GRPO.
 
     Returns:
-        float[B]; 0 for a row that is alone, from which nothing can be told (verl gives it its reward).
+        float[B]; 0 for a group of one row, which has no baseline (verl uses its reward).
 
     Raises:
         ValueError: lengths differ, or a reward is not finite.
@@ -165,42 +167,42 @@ def compute_grpo_loss(
     Token losses are summed and divided by `length` and by the rows (verl's seq-mean-token-sum-norm).
 
     Args:
-        rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy that wrote each row's
-            tokens; response_mask, [B, T]; group, as of `group_advantages`; optionally is_replayed, bool[B]. Or B rows
-            (exgrpo.replay.policies), whose groups are their prompts: the gradient comes from `current_policy`, or from
-            the rows' log_probs, and of replayed rows from `importance_weights`.
-        rewards: [B]; with rows anything that makes a tensor.
-        importance_weights: float[B, T] instead of f(w*) of the replayed rows, with a gradient; what
-            `compute_importance_weights` gives is what stands there without. Other rows' entries are not read.
-        current_policy: with rows: asked for the log-probs of all, as of `compute_importance_weights`.
-        use_std: as of `group_advantages`.
-        length: constant instead of T, such as the longest response allowed, so that padding plays no part.
-        settings: variant of the loss; default the paper's, which does not clip.
+        rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy that generated each
+            row's tokens; response_mask, [B, T]; group, as in `group_advantages`; optionally is_replayed, bool[B]. Or B
+            rows (exgrpo.replay.policies), grouped by prompt: the gradient comes from `current_policy` or from the
+            rows' log_probs, and for replayed rows from `importance_weights`.
+        rewards: [B]; with rows anything that can become a tensor.
+        importance_weights: float[B, T] with a gradient, used instead of f(w*) for the replayed rows; the default is
+            what `compute_importance_weights` returns. Entries of other rows are ignored.
+        current_policy: with rows: called for the log-probs of all rows, as in `compute_importance_weights`.
+        use_std: as in `group_advantages`.
+        length: constant instead of T, such as the maximum response length, so that padding has no effect.
+        settings: variant of the loss; default: the paper's, which does not clip.
 
     Returns:
-        The loss, and the metrics of `mixed_token_losses`. Its `replayed_*` describe the weights by `settings`; where
-        nothing but `importance_weights` tells how the current policy sees replayed rows, they are NaN.
+        The loss, and the metrics of `mixed_token_losses`. Its `replayed_*` describe the weights by `settings`; they are
+        NaN if replayed rows have no log-probs of the current policy, only `importance_weights`.
 
     Raises:
         ValueError: one line with the key and what is allowed.
     """
-    weights_alone = False
+    weights_only = False
     if not isinstance(rollouts, Mapping):
-        rollouts, weights_alone = policies.loss_tensors(rollouts, current_policy, importance_weights)
+        rollouts, weights_only = policies.loss_tensors(rollouts, current_policy, importance_weights)
         rewards = torch.as_tensor(rewards, device=rollouts["log_prob"].device)
     elif current_policy is not None:
         raise ValueError("current_policy is given with tensors: must come with rollouts as rows")
-    given = _checked(rollouts, rewards)
-    log_prob, mask = given["log_prob"], given["response_mask"]
-    advantages = group_advantages(rewards, given["group"], use_std).to(log_prob.dtype)[:, None].expand_as(log_prob)
+    batch = _checked(rollouts, rewards)
+    log_prob, mask, is_replayed = batch["log_prob"], batch["response_mask"], batch["is_replayed"]
+    advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)[:, None].expand_as(log_prob)
     losses, metrics = mixed_token_losses(
-        log_prob, given["old_log_prob"], advantages, given["is_replayed"], mask, settings or LossSettings()
+        log_prob, batch["old_log_prob"], advantages, is_replayed, mask, settings or LossSettings()
     )
     if importance_weights is not None:
         _check_weights(importance_weights, log_prob)
-        replayed = given["is_replayed"][:, None] & mask.bool()
+        replayed = is_replayed[:, None] & mask.bool()
         losses = torch.where(replayed, -advantages * torch.where(replayed, importance_weights, 0.0), losses)
-    if weights_alone:
+    if weights_only:
         unknown = [name for name in metrics if name.startswith("replayed_") and name != "replayed_tokens_share"]
         metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
     return losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])), metrics

@@ -1,4 +1,4 @@
-"""A replay buffer for any training loop: ExperiencePool, fed one trajectory at a time and drawn from by strategy."""
+"""A replay buffer for any training loop: an ExperiencePool that takes single trajectories and is drawn by strategy."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from exgrpo.saved.pool_folder import PoolFolder
 
 
 class TrajectoryBuffer:
-    """Successes by question, filed by difficulty, drawn by difficulty and entropy.
+    """Successes of each question, filed by difficulty and drawn by difficulty and entropy.
 
-    A question's identity is its prompt. Tier t of n, counted from 1, is bucket t of a pool with K = n + 1: partly
-    solved, whatever the level, since nobody can tell from single trajectories that a question is solved for good.
+    Questions are identified by their prompt. Tier t of n, counted from 1, is bucket t of a pool with K = n + 1. Every
+    tier counts as partly solved, since single trajectories cannot show that a question is always solved.
 
     Args:
-        max_size: trajectories; the oldest recording goes first.
-        difficulty_tiers: equal ranges of 0..1 that the sampler weighs, 1 or more.
-        entropy_percentiles: those of the recorded entropies that a sample may ask for, each in 0..100.
-        bucketer: measures difficulty; belongs to the buffer from here on. Default: the success rate.
-        max_per_question: beyond it the highest recorded entropy goes first, unknown before any.
-        max_age: trajectories leave once `policy_snapshot` is further than this beyond their step; None: never.
-        seed: of every draw, or a generator (PCG64, which is what numpy's default_rng makes).
+        max_size: number of trajectories; the oldest recording leaves first.
+        difficulty_tiers: number of equal ranges of 0..1 that the sampler weighs, at least 1.
+        entropy_percentiles: the percentiles of recorded entropies that a sample may use, each in 0..100.
+        bucketer: measures difficulty; the buffer takes ownership. Default: the success rate.
+        max_per_question: above it, the highest recorded entropy leaves first, unknown ones before all others.
+        max_age: trajectories leave when `policy_snapshot` exceeds their step by more than this; None: never.
+        seed: seed of all draws, or a generator (PCG64, as numpy's default_rng makes it).
 
     Attributes:
-        pool, bucketer: what the buffer holds, to be read; change them through the buffer alone.
-        rng: the generator of every draw.
+        pool, bucketer: for reading only; change them through the buffer.
+        rng: the generator of all draws.
 
     Raises:
         ValueError: one line with the name, the value and what is allowed.
@@ -80,14 +80,14 @@ class TrajectoryBuffer:
         self.pool, self._on_disk = pool, on_disk
 
     def __len__(self) -> int:
-        """Trajectories."""
+        """Number of trajectories."""
         return self.pool.trajectories
 
     @property
     def policy_snapshot(self) -> int:
-        """The current policy's number, such as the count of updates so far; never goes back.
+        """The current policy's number, such as the number of updates so far; never decreases.
 
-        A trajectory is recorded under it unless it brings a `step` of its own; ages are counted to it.
+        A trajectory without a `step` is recorded with this number; ages are counted from it.
         """
         return self._snapshot
 
@@ -100,16 +100,15 @@ class TrajectoryBuffer:
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
-        """Count a trajectory for its question's difficulty and, if it is correct, keep it; returns whether it was kept.
+        """Count a trajectory for its question's difficulty and keep it if it is correct; returns whether it was kept.
 
         A success replaces one of the same question with the same tokens, or, without tokens, with the same text.
 
         Args:
-            trajectory: prompt and rollout (texts), reward (0 to 1 where it is correct), is_correct, entropy (mean token
-                entropy in nats when it was written; None if unknown); optionally tokens, int [T], with or without
-                log_probs, float [T] in nats of the policy that wrote them; with tokens optionally loss_mask, bool [T],
-                false at what a tool or an environment wrote; optionally step, the policy's number. A measure may want
-                further keys.
+            trajectory: prompt and rollout (texts), reward (0 to 1 if it is correct), is_correct, entropy (mean token
+                entropy in nats when it was generated; None if unknown). Optional: tokens, int [T]; with tokens also
+                log_probs, float [T] in nats under the policy that generated them, and loss_mask, bool [T], false at
+                tokens of a tool or an environment; step, the policy's number. A measure may require further keys.
 
         Raises:
             ValueError: one line with the key, the value and what is allowed; nothing has changed.
@@ -120,15 +119,15 @@ class TrajectoryBuffer:
         max_age = self._config.experience_max_age
         keep = is_correct and (max_age is None or self._snapshot - success.step <= max_age)
         self.pool.file(prompt, 1 + self.bucketer.tier(prompt, self._tiers), success if keep else None)
-        return keep and any(held.key == success.key for held in self.pool.candidates(prompt))
+        return keep and any(candidate.key == success.key for candidate in self.pool.candidates(prompt))
 
     def clear(self) -> None:
-        """Forget trajectories and difficulties; the generator and `policy_snapshot` go on."""
+        """Forget trajectories and difficulties; the generator and `policy_snapshot` are kept."""
         self.bucketer.clear()
         self._begin(ExperiencePool(self._config), PoolFolder())
 
     def entropy_thresholds(self) -> dict[float, float]:
-        """Percentile -> the recorded entropy in nats that it stands at, NaN while none is known."""
+        """Percentile -> the recorded entropy at it, in nats; NaN if no entropy is known."""
         recorded = recorded_entropies(self.pool)
         return {percentile: threshold(recorded, percentile) for percentile in self._percentiles}
 
@@ -138,7 +137,7 @@ class TrajectoryBuffer:
         difficulty_range: Sequence[float] | AsNamed | None = "as named",
         entropy_percentile: float | AsNamed | None = "as named",
     ) -> int:
-        """Questions that `sample` can draw from with these arguments and no `scores`."""
+        """Number of questions that `sample` can draw with these arguments and without `scores`."""
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
         return sum(map(len, chosen.drawable(self.pool, self.bucketer).buckets.values()))
 
@@ -150,50 +149,50 @@ class TrajectoryBuffer:
         entropy_percentile: float | AsNamed | None = "as named",
         scores: Scores | None = None,
     ) -> ReplayBatch:
-        """One trajectory each of up to `size` distinct questions, in random order; fewer if there are not enough.
+        """One trajectory from each of up to `size` distinct questions, in random order; fewer if there are not enough.
 
-        The bounds come first: questions whose level is in the range, ends included; of these, trajectories whose
+        The bounds apply first: questions whose level is in the range, ends included, and their trajectories whose
         recorded entropy is at or below the percentile of all recorded ones. Then `medium_difficulty` weighs the tiers
-        by a normal density around the middle one, `uniform` draws over questions; and `low_entropy`, `high_entropy`
-        or `random` chooses among what is left of each question. Costs a pass over the questions.
+        with a normal density around the middle one, and `uniform` draws questions uniformly. `low_entropy`,
+        `high_entropy` or `random` chooses among a question's remaining trajectories. Takes one pass over the questions.
 
         Args:
             strategy: one of `exgrpo.replay.strategies.STRATEGIES`.
-            size: 1 or more.
-            difficulty_range: (low, high), or None for any. As named: (0.3, 0.7) of medium_difficulty, else None.
-            entropy_percentile: one of `entropy_percentiles`, or None for any. As named: the lowest of them (25)
-                of low_entropy, else None.
-            scores: re-scores candidates under the current policy, as the paper does (section 3.2): called once at most,
-                with those of all drawn questions that have more than one; returns their entropies [n]. Without it the
-                recorded ones decide, and a trajectory whose entropy is unknown is no candidate.
+            size: at least 1.
+            difficulty_range: (low, high), or None for any. "as named": (0.3, 0.7) for medium_difficulty, else None.
+            entropy_percentile: one of `entropy_percentiles`, or None for any. "as named": the lowest of them (25)
+                for low_entropy, else None.
+            scores: scores candidates again under the current policy, as in the paper (section 3.2). It is called at
+                most once, with the candidates of all drawn questions that have more than one, and returns their
+                entropies [n]. Without it the recorded entropies decide, and a trajectory without one is no candidate.
 
         Raises:
             ValueError: one line with the name, the value and what is allowed.
-            NothingLeft: a ValueError too: nothing is within the bounds.
+            NothingLeft: a ValueError: no trajectory is within the bounds.
         """
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
         _positive("size", size)
-        left = chosen.drawable(self.pool, self.bucketer, scored=scores is not None)
-        if not left.buckets:
+        drawable = chosen.drawable(self.pool, self.bucketer, scored=scores is not None)
+        if not drawable.buckets:
             bounds = f"difficulty_range={chosen.difficulty_range}, entropy_percentile={chosen.entropy_percentile}"
             raise NothingLeft(f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to draw")
         config = chosen.config(self._config)
         sampler = WeightedBucketSampler(config.exp_bucket_manager, config.rollout_n)
-        candidates = {
-            prompt: [each for each in self.pool.candidates(prompt) if left.has(each.entropy)]
-            for prompt in sampler.sample(left.buckets, size, self.rng)
-        }
+        candidates = {}
+        for prompt in sampler.sample(drawable.buckets, size, self.rng):
+            trajectories = self.pool.candidates(prompt)
+            candidates[prompt] = [trajectory for trajectory in trajectories if drawable.has(trajectory.entropy)]
         replay = ExperienceReplay(config, (), self.pool, self.rng)
         choice = replay.choose(candidates, look_by(scores, self._batch))
         return self._batch(list(choice.trajectories.items()))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the buffer, generator included, to `folder`: a kill at any moment leaves the old state or the new one.
+        """Write the buffer and its generator to `folder`; a kill at any moment leaves the old state or the new one.
 
-        Needs pyarrow. What the last save or load has written of tokens and log-probs is linked, not written again.
+        Requires pyarrow. Tokens and log-probs that the last save or load left on disk are linked, not written again.
 
         Raises:
-            OSError: the disk is full, the folder read-only, another process is writing; what was there is intact.
+            OSError: the disk is full, the folder read-only, or another process is writing; the old state is intact.
         """
         settings = {
             "max_size": self._config.experience_max_trajectories,
@@ -207,15 +206,15 @@ class TrajectoryBuffer:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], metric: Measure | None = None) -> TrajectoryBuffer:
-        """The buffer that was saved to `folder`: the same settings, and the same next draws to the last bit.
+        """The buffer that was saved to `folder`, with the same settings and bit-identical next draws.
 
         Args:
-            metric: the function that measured difficulty, if one did: functions are not saved.
+            metric: the function that measured difficulty, if it was a function: functions are not saved.
 
         Raises:
-            FileNotFoundError: there is none.
-            DamagedPool: naming the file.
-            ValueError: what is there is not a buffer's, or `metric` does not fit it.
+            FileNotFoundError: there is no saved buffer.
+            DamagedPool: the message names the damaged file.
+            ValueError: the folder does not have a buffer, or `metric` does not match it.
         """
         saved = buffer_files.read(Path(folder), metric)
         buffer = cls(**saved.settings, bucketer=saved.bucketer, seed=saved.rng)

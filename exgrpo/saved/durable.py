@@ -18,15 +18,32 @@ LOCK = ".exgrpo.lock"
 logger = logging.getLogger(__name__)
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a small text file: a kill at any moment leaves the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def replace_file(path: Path, text: str, errors: str = "strict") -> None:
+    """Write a text file: a kill at any moment leaves the old one or the new one.
+
+    Args:
+        errors: what happens to characters that UTF-8 cannot encode, as in `str.encode`.
+    """
+    with replaced(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors=errors)
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, to be written; it replaces `path` when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        rename(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def rename(temporary: Path, path: Path) -> None:
+    """Give a complete file its name, in the same folder, once its content is on disk."""
+    sync(temporary)
     os.replace(temporary, path)
-    sync(path.parent)
+    sync(path.absolute().parent)
 
 
 def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -10,16 +10,15 @@ log_probs     natural log, one per token; null if they were not recorded
 loss_mask     true at the policy's own tokens; null if all are
 reward        0 to 1
 note          the trajectory's note; null if it has none
+grader        who judged it (exgrpo.judged_by); null if that is unknown
 response      the decoded tokens, for reading; an import uses it only for rows without tokens
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ def to_row(question_id: str, successes: int, trajectory: Trajectory, question: s
         "loss_mask": trajectory.loss_mask,
         "reward": trajectory.reward,
         "note": trajectory.note,
+        "grader": trajectory.grader,
         "response": response,
     }
 
@@ -56,21 +56,8 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
 
     Rows are consumed in batches. After an OSError the previous file is unchanged.
     """
-    with replaced(path) as temporary:
+    with durable.replaced(path) as temporary:
         return _write_parquet(temporary, rows) if path.suffix == ".parquet" else _write_jsonl(temporary, rows)
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        durable.sync(temporary)
-        os.replace(temporary, path)
-        durable.sync(path.absolute().parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> int:

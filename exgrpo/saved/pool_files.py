@@ -1,11 +1,12 @@
 """The saved form of a pool: a folder that is replaced atomically; only new trajectories are written, others linked.
 
-trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward, note: segments, most of
-                         them linked from the previous checkpoint (pool_segments); log_probs is null if they were not
-                         recorded, loss_mask if every token is the policy's
+trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward, note, grader: segments,
+                         most of them linked from the previous checkpoint (pool_segments); log_probs is null if they
+                         were not recorded, loss_mask if every token is the policy's, grader if it is unknown
 live.parquet             serial: the trajectories in the pool, in the order of recording; segments may hold more
 questions.parquet        question, bucket, position, retired: in their order of entry, then the retired ones
 history.parquet          step and the metrics of each step
+replayed.parquet         what each step replayed and why (exgrpo.experience.replay_log)
 manifest.json            format_version, step, rollout_n, identity, counts, counters, segments, replay_state, sha256
 
 pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/live.parquet"))
@@ -28,18 +29,21 @@ import numpy.typing as npt
 
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.packing import unpack
+from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import pool_segments
+from exgrpo.saved import pool_replays, pool_segments
 from exgrpo.saved.pool_segments import Segment
 
-FORMAT_VERSION = 3
-READABLE = (2, FORMAT_VERSION)  # 2 had no loss_mask, reward or note: all tokens are actions, reward 1, no note
+FORMAT_VERSION = 4
+# 2 had no loss_mask, reward or note: all tokens are actions, reward 1, no note; 3 had no grader and no replayed.parquet
+READABLE = (2, 3, FORMAT_VERSION)
 MANIFEST = "manifest.json"
 TRAJECTORIES = "trajectories"
 LIVE = "live.parquet"
 QUESTIONS = "questions.parquet"
 HISTORY = "history.parquet"
-TABLES = (LIVE, QUESTIONS, HISTORY)
+REPLAYED = "replayed.parquet"
+TABLES = (LIVE, QUESTIONS, HISTORY, REPLAYED)
 _READERS = 4  # at most this many segments in memory at a time, besides the pool
 
 
@@ -72,13 +76,25 @@ class SavedPool:
         manifest: see the module docstring.
         state: buckets and retired questions.
         history: the metrics of each step, by their names in docs/metrics.md without the prefix.
+        replays: what was replayed, by step; None in pools of older formats.
     """
 
     folder: Path
     manifest: dict[str, Any]
     state: BucketState
     history: list[dict[str, float]]
+    replays: ReplayLog | None
     _alive: npt.NDArray[np.int64]
+
+    @property
+    def serials(self) -> npt.NDArray[np.int64]:
+        """Of the trajectories in the pool, ascending."""
+        return self._alive
+
+    @property
+    def quarantined(self) -> int:
+        """Trajectories that were taken out of it and can be put back (pool_quarantine)."""
+        return int(self.manifest.get("quarantined", 0))
 
     @property
     def segments(self) -> list[Segment]:
@@ -135,13 +151,14 @@ def read_saved(folder: Path) -> SavedPool:
         ValueError: another format version; the message has both.
     """
     manifest = read_manifest(folder)
-    contents = {name: _verified(folder / name, manifest["sha256"][name]) for name in TABLES}
-    live, questions, history = (_table(contents[name]) for name in TABLES)
+    contents = {name: _table(_verified(folder / name, checksum)) for name, checksum in manifest["sha256"].items()}
+    live, questions, history = (contents[name] for name in (LIVE, QUESTIONS, HISTORY))
     names, buckets, positions = (questions[column].to_pylist() for column in ("question", "bucket", "position"))
     kept = len(names) - sum(questions["retired"].to_pylist())
     state = BucketState(names[:kept], buckets[:kept], positions[:kept], names[kept:])
     rows = [{name: value for name, value in row.items() if value is not None} for row in history.to_pylist()]
-    return SavedPool(folder, manifest, state, rows, live["serial"].to_numpy())
+    replays = pool_replays.read(contents[REPLAYED]) if REPLAYED in contents else None
+    return SavedPool(folder, manifest, state, rows, replays, live["serial"].to_numpy())
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

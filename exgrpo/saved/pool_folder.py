@@ -9,6 +9,7 @@ from pathlib import Path
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.saved import durable, pool_files, pool_writer
+from exgrpo.saved.disk_bodies import bodies_of
 
 
 class PoolFolder:
@@ -66,6 +67,8 @@ class PoolFolder:
             saved.records(),
             saved.manifest["next_serial"],
             saved.manifest["counters"],
+            bodies_of(config),
+            saved.replays,
         )
         self._on_disk = saved.on_disk
         return pool

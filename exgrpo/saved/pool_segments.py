@@ -114,6 +114,7 @@ def trajectory_columns() -> dict[str, pa.DataType]:
         "loss_mask": pa.list_(pa.bool_()),
         "reward": pa.float64(),
         "note": pa.string(),
+        "grader": pa.string(),
     }
 
 
@@ -140,7 +141,7 @@ def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
     split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
     options = {"compression": "zstd", "compression_level": 1, "column_encoding": split}
     rows = size = last = 0
-    with pq.ParquetWriter(path, pa.schema(kinds), use_dictionary=["question"], **options) as writer:
+    with pq.ParquetWriter(path, pa.schema(kinds), use_dictionary=["question", "grader"], **options) as writer:
         while size < SEGMENT_BYTES and (batch := list(itertools.islice(source, _BATCH))):
             writer.write_table(pa.Table.from_arrays(_columns(batch), names=list(kinds)))
             rows, last = rows + len(batch), batch[-1][0]
@@ -166,6 +167,7 @@ def _columns(batch: Sequence[Record]) -> list[pa.Array]:
         pa.array([view.loss_mask for view in views], pa.list_(pa.bool_())),
         pa.array([view.reward for view in views], pa.float64()),
         pa.array([view.note for view in views], pa.string()),
+        pa.array([view.grader for view in views], pa.string()),
     ]
 
 
@@ -185,7 +187,7 @@ def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Itera
     numbers, questions, steps, entropies = (
         batch.column(name).to_pylist() for name in ("serial", "question", "step", "entropy")
     )
-    masks, rewards, notes = (_optional(batch, name) for name in ("loss_mask", "reward", "note"))
+    masks, rewards, notes, graders = (_optional(batch, name) for name in ("loss_mask", "reward", "note", "grader"))
     tokens, starts, ends = _values(batch.column("tokens"))
     log_probs, firsts, lasts = _values(batch.column("log_probs"))
     for row in np.flatnonzero(is_alive).tolist():
@@ -202,12 +204,13 @@ def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Itera
             1.0 if rewards[row] is None else rewards[row],
             b"" if masks[row] is None else np.packbits(masks[row]).tobytes(),
             (notes[row] or "").encode(),
+            graders[row],
         )
         yield numbers[row], questions[row], packed
 
 
 def _optional(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """A column that segments of format 2 lack; all None for them."""
+    """A column that segments of older formats lack; all None for them."""
     return batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(batch)
 
 

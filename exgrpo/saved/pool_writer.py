@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.snapshot import Snapshot
-from exgrpo.saved import durable, pool_files, pool_segments
+from exgrpo.saved import durable, pool_files, pool_replays, pool_segments
 from exgrpo.saved.pool_files import OnDisk
 from exgrpo.saved.pool_segments import Segment
 
@@ -54,11 +58,8 @@ def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[st
         "counters": dict(snapshot.counters),
         "next_serial": snapshot.next_serial,
         "segments": [dataclasses.asdict(segment) for segment in segments],
-        "sha256": {name: durable.sha256(folder / name) for name in pool_files.TABLES},
     }
-    manifest["checksum"] = pool_files.checksum_of(manifest)
-    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    (folder / pool_files.MANIFEST).write_text(text, encoding="utf-8")
+    write_manifest(folder, manifest)
     return segments
 
 
@@ -66,9 +67,28 @@ def _write_tables(folder: Path, snapshot: Snapshot, retired_bucket: int) -> None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    write_live(folder, snapshot.serials)
+    write_questions(folder, snapshot.state, retired_bucket)
+    names = sorted({name for row in snapshot.history for name in row} | {"step"})
+    history = {name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names}
+    pq.write_table(pa.table(history), folder / pool_files.HISTORY, compression="zstd")
+    pq.write_table(pool_replays.table(snapshot.replays), folder / pool_files.REPLAYED, compression="zstd")
+
+
+def write_live(folder: Path, serials: npt.NDArray[np.int64]) -> None:
+    """The table of the trajectories in the pool, in the order of recording."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     delta: dict[str, Any] = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED"}
-    pq.write_table(pa.table({"serial": pa.array(snapshot.serials)}), folder / pool_files.LIVE, **delta)
-    state = snapshot.state
+    pq.write_table(pa.table({"serial": pa.array(serials)}), folder / pool_files.LIVE, **delta)
+
+
+def write_questions(folder: Path, state: BucketState, retired_bucket: int) -> None:
+    """The table of the questions; `retired_bucket` is K."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     kept, retired = len(state.questions), len(state.retired)
     columns = {
         "question": pa.array([*state.questions, *state.retired], pa.string()),
@@ -77,6 +97,12 @@ def _write_tables(folder: Path, snapshot: Snapshot, retired_bucket: int) -> None
         "retired": pa.array([*[False] * kept, *[True] * retired], pa.bool_()),
     }
     pq.write_table(pa.table(columns), folder / pool_files.QUESTIONS, compression="zstd", use_dictionary=False)
-    names = sorted({name for row in snapshot.history for name in row} | {"step"})
-    history = {name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names}
-    pq.write_table(pa.table(history), folder / pool_files.HISTORY, compression="zstd")
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """The manifest, last: with the checksums of the tables in `folder` and its own."""
+    names = [name for name in pool_files.TABLES if (folder / name).is_file()]
+    whole = {**manifest, "sha256": {name: durable.sha256(folder / name) for name in names}}
+    whole["checksum"] = pool_files.checksum_of(whole)
+    text = json.dumps(whole, indent=1, sort_keys=True) + "\n"
+    (folder / pool_files.MANIFEST).write_text(text, encoding="utf-8")

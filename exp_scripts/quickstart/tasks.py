@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.question_id import question_id
+from exgrpo.saved import durable
 
 TEST, TRAIN = 256, 3072
 
@@ -55,9 +55,8 @@ def write(folder: Path) -> None:
     for split, questions in split_questions().items():
         if split == "supervised":
             continue
-        temporary = folder / f".{split}.parquet.tmp"
-        pd.DataFrame([row(question, i, split) for i, question in enumerate(questions)]).to_parquet(temporary)
-        os.replace(temporary, folder / f"{split}.parquet")
+        with durable.replaced(folder / f"{split}.parquet") as temporary:
+            pd.DataFrame([row(question, i, split) for i, question in enumerate(questions)]).to_parquet(temporary)
 
 
 if __name__ == "__main__":

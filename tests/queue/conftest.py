@@ -31,3 +31,11 @@ def partition(request):
     listed = tq.kv_list(name) or {}
     if listed.get(name):
         tq.kv_clear(keys=list(listed[name]), partition_id=name)
+
+
+@pytest.fixture
+def training_queue():
+    """verl's partition for training, empty before and after."""
+    yield "train"
+    if keys := list((tq.kv_list("train") or {}).get("train", {})):
+        tq.kv_clear(keys=keys, partition_id="train")

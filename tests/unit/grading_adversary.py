@@ -2,7 +2,8 @@ r"""Answers that are wrong on purpose, 1,000 for each gold, against the full gra
 
     python tests/unit/grading_adversary.py FOLDER [--golds 60] [--answers 1000] [--processes 2] [--minutes 8] [--skip 40]
 
-FOLDER holds hardverify_dev.jsonl, math_verify_tests.jsonl and qwen_math_cot_100.jsonl. Half of the answers are a fixed
+FOLDER holds data sets, in folders of its own or not: jsonl files with gold and question, parquet files of verl's schema.
+The golds are taken from the files in turn, so that each data set has the same share. Half of the answers are a fixed
 kit (empty boxes, options, lists with the gold among them, tautologies, letters that could be anything, undefined values,
 other golds, the question); the rest are the gold with one or two characters changed. A change may hit on an equal answer
 (2+3 for 3+2): those are printed with the rest, to be looked at, unless the values say that they are equal.
@@ -12,6 +13,7 @@ other golds, the question); the rest are the gold with one or two characters cha
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import re
@@ -23,12 +25,12 @@ from threading import Lock
 from time import monotonic
 
 from exgrpo.gold_answers import latex_forms
+from exgrpo.inspect.questions import read_questions
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier
 
 SEED = 20251002
 WALL_S, CPU_S = 60.0, 2.0
 OTHERS = 60  # golds of other questions among the answers
-FILES = ("hardverify_dev", "math_verify_tests", "qwen_math_cot_100")
 NOTHING = [
     "",
     " ",
@@ -83,6 +85,7 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
     numbers = [str(draw.randint(2, 40)) for _ in range(2 * (len(AROUND) + len(UNBOXED)))]
     around = [each for each in AROUND if bare not in ("0", "1") or each not in SCALED]
     filled = [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in around]
+    fixed = [each for each in fixed if each.casefold() != bare.casefold()]
     kit = [rf"\boxed{{{each}}}" for each in [*fixed, *filled, *others]] + [*fixed, *filled]
     kit += [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in UNBOXED]
     yield from kit[:count]
@@ -114,14 +117,30 @@ def _changed(text: str, draw: random.Random) -> str:
 
 
 def sample(folder: Path, count: int) -> list[tuple[str, str]]:
-    """Golds and their questions ("" where unknown), each once, the same for the same count."""
-    found: dict[str, str] = {}
-    for name in FILES:
-        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+    """Golds and their questions ("" where unknown), each once, from every file in turn; the same for the same count."""
+    files = []
+    for path in sorted([*folder.rglob("*.jsonl"), *folder.rglob("*.parquet")]):
+        found: dict[str, str] = {}
+        for gold, question in _questions(path):
+            if gold.strip() and len(gold) < 300 and "boxed" not in gold:
+                found.setdefault(gold, question)
+        files.append(random.Random(SEED).sample(sorted(found.items()), len(found)))
+    golds: dict[str, str] = {}
+    for gold, question in (pair for row in itertools.zip_longest(*files) for pair in row if pair is not None):
+        golds.setdefault(gold, question)
+    return list(golds.items())[:count]
+
+
+def _questions(path: Path) -> Iterator[tuple[str, str]]:
+    """Golds and questions of a file; of rows with a verdict only those that are right, of verl's the ground truth."""
+    if path.suffix == ".jsonl":
+        for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            if row["expected"] and len(row["gold"]) < 300 and "boxed" not in row["gold"]:
-                found.setdefault(row["gold"], row.get("question") or "")
-    return random.Random(SEED).sample(sorted(found.items()), min(count, len(found)))
+            if row.get("expected", True):
+                yield row["gold"], row.get("question") or ""
+        return
+    for question in read_questions([str(path)]).values():
+        yield question.gold, question.text
 
 
 class Attack:

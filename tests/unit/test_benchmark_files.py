@@ -8,7 +8,7 @@ import yaml
 from eval_inputs import settings
 
 from data import benchmark_rows, prepare_eval
-from eval import benchmark_files, generation, grading, question_files
+from eval import benchmark_files, estimates, generation, grading, question_files
 
 MINE = {"name": "mine", "source": {"file": "rows.jsonl"}, "question": "q", "answer": "a"}
 
@@ -67,6 +67,20 @@ def test_a_users_own_is_asked_and_judged_as_it_says(written):
     assert [row["correct"] for row in grading.grade(answered)] == [True] * 3 + [False] * 3
 
 
+def test_a_column_of_clusters_reaches_the_graded_rows(written):
+    """Questions with an equal value are drawn together; a row without one stays alone."""
+    rows = [{"q": f"{n}?", "a": "1", "original": original} for n, original in enumerate((7, 7, None, 8))]
+    path = written(rows, cluster="original")
+    prepared(path)
+    file = path.parent / "out" / "valid.mine.parquet"
+    questions = question_files.read([file], remove_system=True, limit=None)
+    requests = generation.plan(questions, settings().samples, 0, lambda q: generation.Prompt("p", ()))
+    answered = [generation.row(r, generation.Response(0, r"\boxed{1}", 3, "stop")) for r in requests]
+    assert [row.get("cluster") for row in answered] == ["mine: 7", "mine: 7", None, "mine: 8"]
+    scores = estimates.score(grading.grade(answered))["mine"]
+    assert scores.clusters == ("mine: 7", "mine: 7", questions[2].question_id, "mine: 8")
+
+
 def test_choices_in_columns_are_shuffled_by_the_question_alone(written):
     path = written(choices=["right", "wrong"], grader="letter")
     path.write_text(path.read_text().replace("answer: a\n", ""))
@@ -98,6 +112,7 @@ def test_known_ones_beside_a_users_own(written, tmp_path):
         ({"choices": []}, "choices: must be a column"),
         ({"template": "Answer."}, "template: must be a text that holds {question}"),
         ({"name": 3}, "name=3: must be a text"),
+        ({"cluster": 3}, "cluster=3: must be a text"),
     ],
 )
 def test_wrong_fields_get_one_line(fields, complaint, written, capsys):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from buffer_rows import ALL, level_of, right
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
@@ -19,16 +20,6 @@ from exgrpo.saved.pool_files import DamagedPool
 from exgrpo.saved.pool_folder import PoolFolder
 
 OLD = Path(__file__).parents[1] / "golden" / "format2"
-
-ALL = {"difficulty_range": None, "entropy_percentile": None}
-
-
-def right(prompt="q", rollout="r", entropy=0.5, **more):
-    return {"prompt": prompt, "rollout": rollout, "reward": 1.0, "is_correct": True, "entropy": entropy, **more}
-
-
-def level_of(trajectory):
-    return trajectory["level"]
 
 
 def filled():

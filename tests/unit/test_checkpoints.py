@@ -32,7 +32,7 @@ def make(root, step, *, data=True, actor=True):
 
 def open_(root, mode="auto", path=None, config=CONFIG, **identity):
     trainer = OmegaConf.create({"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(root)})
-    step, replay, _ = checkpoints.open_experience(trainer, config, IDENTITY | identity, ["q"])
+    step, replay, *_ = checkpoints.open_experience(trainer, config, IDENTITY | identity, ["q"])
     steps = [each.step for each in replay.pool.candidates("q")] if replay.pool.eligible else []
     return step, steps, replay.state()["deferred"]
 

@@ -148,5 +148,5 @@ def test_one_question_has_no_width():
 
 
 def test_questions_with_unlike_samples_are_refused():
-    with pytest.raises(ValueError, match="benchmark=x: 1 to 2 samples a question"):
+    with pytest.raises(ValueError, match="benchmark=x: 1 to 2 samples per question"):
         score(rows_of("x", ["Aa", "A"]))

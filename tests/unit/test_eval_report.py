@@ -1,24 +1,17 @@
-"""Report and comparison: what is in them, what a hostile response can do to them, and what is refused."""
+"""The report: its numbers, its three files, and what a hostile response can do to the page."""
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from browser import ask, needs_browser
+from graded_rows import HOSTILE, row, two_benchmarks
 
-from eval import compare, graded_file, paired_runs, report, report_page
-from eval.estimates import Estimate
+from eval import report, report_page
 from eval.report_text import markdown, markdown_table, number
 from exgrpo import charts
 
-EVAL = Path(report.__file__).parent
-HOSTILE = (
-    '</script><script>alert(1)</script><img src="https://example.org/x" onerror=alert(2)> {{ 7*7 }} | `a` \x00 \ud800'
-)
 RUN = {
     "model_path": "models/<b>tiny</b>",
     "seed": 7,
@@ -34,31 +27,9 @@ RUN = {
 }
 
 
-def row(benchmark, question, sample, correct, **more):
-    extracted = None if more.get("finish_reason") == "length" else f"{question if correct else 'no'}"
-    return {
-        "benchmark": benchmark,
-        "question": question,
-        "question_id": f"{question:032x}",
-        "sample": sample,
-        "prompt": "What is it?",
-        "response": HOSTILE,
-        "tokens": 100 + question,
-        "finish_reason": "stop",
-        "answer": str(question),
-        "correct": correct,
-        "extracted": extracted,
-        "vote": extracted,
-        "timed_out": False,
-        **more,
-    }
-
-
 @pytest.fixture
 def rows():
-    mixed = [row("aime", q, s, (q + s) % 2 == 0) for q in range(4) for s in range(4)]
-    mixed[1] |= {"finish_reason": "length", "extracted": None, "vote": None, "tokens": 400}
-    return mixed + [row(HOSTILE[:40], q, 0, q < 3) for q in range(6)]
+    return two_benchmarks()
 
 
 class Elements(HTMLParser):
@@ -209,95 +180,3 @@ def test_disagreements_are_listed(rows):
 @pytest.mark.parametrize(("value", "text"), [(0.4123, ".412"), (1.0, "1.000"), (0.0, ".000"), (None, "-")])
 def test_numbers(value, text):
     assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("", "must hold at least one sample"),
-        ("{\n", "line 1: must be JSON"),
-        ("[]\n", "line 1: must be an object"),
-        ('{"benchmark": "x"}\n', "line 1: has no verdict"),
-        ('{"benchmark": 3, "correct": true}\n', "line 1: benchmark=3: must be of type str"),
-    ],
-)
-def test_what_is_no_graded_file_gets_one_line(content, complaint, tmp_path, capsys):
-    path = tmp_path / "out.jsonl"
-    path.write_text(content)
-    with pytest.raises(SystemExit) as stopped:
-        report.main([str(path)])
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and complaint in error and error.count("\n") == 1
-
-
-def save(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def test_a_run_compared_with_itself_differs_in_nothing(rows, tmp_path):
-    path = save(tmp_path / "a.jsonl", rows)
-    first, other = compare.align([compare.load(path), compare.load(path)], shared_only=False)
-    zero = Estimate(0.0, 0.0, 0.0)
-    assert all(found == zero for own in paired_runs.differences(first, other).values() for found in own.values())
-    assert paired_runs.flips(first, other, "aime") == paired_runs.Flips([], [])
-
-
-def test_differences_are_paired(tmp_path):
-    """Each question is one sample of eight better: unpaired intervals overlap widely, the paired one is a point."""
-    a = [row("math", q, s, s < q % 8) for q in range(64) for s in range(8)]
-    b = [row("math", q, s, s < q % 8 + 1) for q in range(64) for s in range(8)]
-    runs = [compare.load(save(tmp_path / f"{name}.jsonl", rows)) for name, rows in (("a", a), ("b", b))]
-    found = paired_runs.differences(*compare.align(runs, shared_only=False))["math"]["mean"]
-    assert (found.value, found.low, found.high) == pytest.approx((1 / 8, 1 / 8, 1 / 8))
-
-
-def test_flips_and_their_list(tmp_path):
-    a = [row("math", q, 0, q < 3) for q in range(6)]
-    b = [row("math", q, 0, q in (1, 2, 5)) for q in reversed(range(6))]  # another order of the same questions
-    runs = [compare.load(save(tmp_path / f"{name}.jsonl", rows)) for name, rows in (("a", a), ("b", b))]
-    first, other = compare.align(runs, shared_only=False)
-    assert paired_runs.flips(first, other, "math") == paired_runs.Flips([5], [0])
-    text = compare.markdown([first, other])
-    assert f"math, became right (1):\n\n- {5:032x} (Mean@n .000 to 1.000)" in text
-    assert f"math, became wrong (1):\n\n- {0:032x} (Mean@n 1.000 to .000)" in text
-    assert "| math | 6 | .500" in text
-
-
-def test_other_questions_are_refused_unless_the_shared_are_asked_for(tmp_path, capsys):
-    a = save(tmp_path / "a.jsonl", [row("math", q, 0, True) for q in range(6)])
-    b = save(tmp_path / "b.jsonl", [row("math", q, 0, q > 3) for q in range(2, 9)] + [row("amc", 0, 0, True)])
-    with pytest.raises(SystemExit) as stopped:
-        compare.main([str(a), str(b)])
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and error.count("\n") == 1
-    assert "benchmark=math: must have the same questions in all files (a 6, b 7; in common 4)" in error
-    compare.main([str(a), str(b), "--shared_only"])
-    assert "| math | 4 | 1.000 (1.000 to 1.000) | 1 | .500" in capsys.readouterr().out
-    c = save(tmp_path / "c.jsonl", [row("gpqa", 0, 0, True)])
-    with pytest.raises(SystemExit):
-        compare.main([str(a), str(c), "--shared_only"])
-    assert "no question in common" in capsys.readouterr().err
-
-
-def test_runs_with_other_numbers_of_samples_share_what_can_be_compared(tmp_path):
-    a = save(tmp_path / "a.jsonl", [row("math", q, s, s == 0) for q in range(6) for s in range(4)])
-    b = save(tmp_path / "b.jsonl", [row("math", q, s, s == 0) for q in range(6) for s in range(2)])
-    found = paired_runs.differences(*compare.align([compare.load(a), compare.load(b)], shared_only=False))
-    assert set(found["math"]) == {"mean", "pass@1", "pass@2"} == set(found["overall"])
-    assert found["math"]["mean"].value == 0.25 and found["math"]["pass@2"].value == 0.5
-
-
-def test_scripts_say_what_they_do_without_anything_heavy():
-    for script in ("report.py", "compare.py"):
-        done = subprocess.run(
-            [sys.executable, str(EVAL / script), "--help"], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0 and "OUTPUT.jsonl" in done.stdout
-
-
-def test_a_file_without_votes_can_be_read(tmp_path):
-    bare = row("math", 0, 0, True)
-    for key in ("vote", "timed_out", "extracted"):
-        del bare[key]
-    assert graded_file.read(save(tmp_path / "a.jsonl", [bare]))[0]["vote"] is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from eval_inputs import parquet
 from eval_inputs import row as question_row
-from test_eval_report import row, save
+from graded_rows import row, save
 
 from eval import paired_runs, sample_size
 from eval.paired_tests import quantiles, sign_flip

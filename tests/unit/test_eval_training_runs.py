@@ -4,7 +4,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from test_eval_report import row, save
+from graded_rows import row, save
 
 from eval import compare, report, training_runs
 from eval.estimates import Scores
@@ -40,7 +40,7 @@ def test_the_bootstrap_has_the_variance_of_its_closed_form():
     base = rng.uniform(0.2, 0.8, size=40)
     first, second = method(rng, base, 3, 0.05), method(rng, base, 5, 0.03)
     by_method = [training_runs._by_cluster([run["x"] for run in runs]) for runs in (first, second)]
-    drawn = [training_runs._drawn_runs(len(runs), rng) for runs in (first, second)]
+    drawn = [training_runs._run_weights(len(runs), rng) for runs in (first, second)]
     draws = training_runs._draws(by_method, drawn, rng)
     expected = (values(second).mean(0) - values(first).mean(0)).var() / 40
     for runs in (first, second):

@@ -1,83 +1,25 @@
-"""Trajectories that leave a pool and enter one: the values to the bit, and every refused row with its reason."""
-
-import json
-import re
-import sys
+"""Rows of trajectories for a pool: every bit kept, and every refused row with its reason."""
 
 import numpy as np
 import pandas
 import pytest
+from exchanged_rows import TOKENS, Letters, bits, random_trajectories, write_train_file
 
-from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.question_id import fingerprint, question_id
+from exgrpo.experience.question_id import question_id
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.inspect import __main__ as inspect
 from exgrpo.inspect.import_rows import RowImporter
 from exgrpo.inspect.questions import Question, ids_by_text, read_questions
 from exgrpo.saved.exchange import read_rows, to_row, write_rows
-from exgrpo.saved.pool_files import read_saved
-from exgrpo.saved.pool_folder import PoolFolder
-
-VOCABULARY = ["<end>", *"abcdefgh"]
-
-
-class Letters:
-    """A tokenizer of letters: a is 1, b is 2, and 0 ends a response."""
-
-    eos_token_id = 0
-
-    def __len__(self):
-        return len(VOCABULARY)
-
-    def get_vocab(self):
-        return {token: number for number, token in enumerate(VOCABULARY)}
-
-    def __call__(self, text, add_special_tokens=True):
-        assert not add_special_tokens
-        return {"input_ids": [VOCABULARY.index(token) for token in re.findall("<end>|.", text)]}
-
-    def decode(self, tokens, skip_special_tokens, clean_up_tokenization_spaces):
-        return "".join(VOCABULARY[token] for token in tokens)
-
-
-def question(text):
-    turns = [("system", "Think."), ("user", "Hello."), ("assistant", "Hello."), ("user", text)]
-    return {"prompt": [{"role": role, "content": content} for role, content in turns]}
 
 
 @pytest.fixture
 def train_file(tmp_path):
-    """Two questions known by their text, one that the file names itself."""
-    rows = [question("How many?"), question("What is\n1 + 1?"), question("Why?")]
-    for number, row in enumerate(rows):
-        name = {"question_id": "why" if number == 2 else None}
-        row |= {"reward_model": {"ground_truth": str(number), "style": "rule"}, "extra_info": name}
-    pandas.DataFrame(rows).to_parquet(tmp_path / "train.parquet")
-    return tmp_path / "train.parquet"
+    return write_train_file(tmp_path / "train.parquet")
 
 
 @pytest.fixture
 def importer(train_file):
     return RowImporter(read_questions([str(train_file)]), Letters(), 8, 4, "recorded")
-
-
-def random_trajectories(count, seed=0):
-    """Log-probs of every magnitude a float32 has, entropies of every kind, a third without log-probs."""
-    rng = np.random.default_rng(seed)
-    for number in range(count):
-        tokens = rng.integers(0, 9, rng.integers(1, 9))
-        log_probs = -np.exp(rng.uniform(-90, 5, len(tokens))).astype(np.float32) * (rng.random(len(tokens)) < 0.9)
-        entropy = float("nan") if rng.random() < 0.2 else float(rng.random())
-        if number % 3:
-            yield Trajectory(tokens, log_probs, number, entropy)
-        else:
-            yield Trajectory.without_log_probs(tokens, number, entropy)
-
-
-def bits(trajectory):
-    """All of a trajectory; of NaN entropies there is one."""
-    return trajectory.key, trajectory.log_probs.tobytes(), repr(trajectory.entropy)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
@@ -108,9 +50,6 @@ def test_a_file_reads_back_in_pandas_and_the_old_one_stays_until_the_new_is_whol
     with pytest.raises(OSError, match="disk full"):
         write_rows(path, broken())
     assert len(pandas.read_parquet(path)) == 1 and [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]
-
-
-TOKENS = {"question": "Why?", "tokens": [1, 2, 0], "log_probs": [-1.0, -0.5, -0.1]}
 
 
 @pytest.mark.parametrize(
@@ -229,61 +168,3 @@ def test_lines_that_are_no_rows_are_reported_by_their_numbers(tmp_path):
     assert found[1] == {"tokens": [1]} and found[7] == {"a": 1} and sorted(found) == [1, 3, 4, 5, 6, 7]
     assert found[3].startswith("not JSON") and found[5].startswith("not JSON") and found[6].startswith("not JSON")
     assert found[4] == "is a list: must be a JSON object"
-
-
-@pytest.fixture
-def letters(monkeypatch):
-    """Whatever tokenizer a command names is Letters."""
-    for module in ("exgrpo.inspect.look", "exgrpo.inspect.importing"):
-        __import__(module)
-        monkeypatch.setattr(sys.modules[module], "load_tokenizer", lambda path: Letters())
-
-
-def import_command(rows, output, train_file, *more):
-    files = ["--import", str(rows), "--output", str(output), "--train_files", str(train_file)]
-    inspect.main([*files, "--tokenizer", "letters", *more])
-
-
-def test_an_imported_pool_is_one_a_training_loads(tmp_path, train_file, letters, capsys):
-    rows = [TOKENS, {"question": "Who?", "tokens": [1]}, {"question": "Why?", "response": "h", "successes": 7}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
-    import_command(tmp_path / "rows.jsonl", tmp_path / "pool", train_file, "--successes", "2")
-    identity = {"data_fingerprint": fingerprint(read_questions([str(train_file)]))}
-    pool = PoolFolder().load(tmp_path / "pool", ExperienceConfig(rollout_n=8), 0, identity)
-    assert [trajectory.tokens.tolist() for trajectory in pool.candidates("why")] == [[1, 2, 0], [8, 0]]
-    assert read_saved(tmp_path / "pool").state.buckets == [7]  # the latest row's
-    refused = [json.loads(line) for line in (tmp_path / "pool.rejected.jsonl").read_text().splitlines()]
-    assert [row["row"] for row in refused] == [2, 4]
-    output = capsys.readouterr()
-    assert "row 2: question='Who?'" in output.err and "2 trajectories of 1 questions, 1 with log-probs" in output.out
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_a_pool_that_was_exported_and_imported_holds_the_same(tmp_path, train_file, letters, capsys, suffix):
-    pool = ExperiencePool(ExperienceConfig(rollout_n=8, experience_max_per_question=1000))
-    names = list(read_questions([str(train_file)]))
-    for number, trajectory in enumerate(random_trajectories(60)):
-        pool.file(names[number % 3], 1 + number % 3, trajectory)
-    PoolFolder().save(pool, tmp_path / "pool", 90, {})
-    export = tmp_path / f"rows{suffix}"
-    inspect.main(
-        [str(tmp_path / "pool"), "--export", str(export), "--train_files", str(train_file), "--tokenizer", "x"]
-    )
-    import_command(export, tmp_path / "again", train_file)
-    assert not (tmp_path / "again.rejected.jsonl").read_text()
-    first, second = read_saved(tmp_path / "pool"), read_saved(tmp_path / "again")
-    same = [[(name, *bits(trajectory)) for name, trajectory in saved.trajectories()] for saved in (first, second)]
-    assert same[0] == same[1] and first.state.buckets == second.state.buckets
-    row = next(row for _, row in read_rows(export))
-    assert row["question"] == "How many?" and row["response"] == Letters().decode(row["tokens"], False, False)
-
-
-def test_many_refused_rows_are_counted_on_the_terminal_and_whole_in_the_file(tmp_path, train_file, letters, capsys):
-    (tmp_path / "rows.jsonl").write_text('{"question": "Who?", "tokens": [1]}\n' * 30)
-    with pytest.raises(SystemExit) as left:
-        import_command(tmp_path / "rows.jsonl", tmp_path / "pool", train_file)
-    assert left.value.code == 2 and not (tmp_path / "pool").exists()
-    output = capsys.readouterr()
-    assert output.err.count("row ") == 21 and "no row was accepted" in output.err  # 20 and the last line
-    assert "30 rows refused, 10 of them not shown" in output.out
-    assert len((tmp_path / "pool.rejected.jsonl").read_text().splitlines()) == 30

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from eval import export, generate_vllm, response_files
+from eval import export, export_run, generate_vllm, response_files
 
 RIGHT, WRONG = r"\boxed{1}", r"\boxed{2}"
 
@@ -93,6 +93,11 @@ def test_every_eval_ever_validates_its_schema(run):
     assert log["model_info"]["id"] == "org/model" and "generation_config" not in first
     types = pytest.importorskip("every_eval_ever.eval_types")  # needs Python 3.12
     assert types.EvaluationLog(**log).evaluation_results[0].score_details.score == 0.5
+
+
+def test_a_run_ends_after_the_seconds_that_it_took():
+    record = {"started": "2026-01-01T23:59:00+00:00", "seconds": 90.5}
+    assert export_run.Run([], record).finished == "2026-01-02T00:00:30.500000+00:00"
 
 
 def test_no_run_is_one_line(tmp_path, capsys):

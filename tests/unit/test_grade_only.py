@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from eval import compare, generate_vllm, response_files
+from eval import compare, generate_vllm, report_page, response_files
 
 PROMPT = "What is half of one?"
 RIGHT, WRONG = r"It is \boxed{\frac{1}{2}}.", r"It is \boxed{2}."
@@ -68,7 +68,16 @@ def test_it_gives_the_files_of_a_run(tmp_path):
     assert (tmp_path / "out" / "graded.report.md").read_text().startswith("# someone/model\n")
     report = json.loads((tmp_path / "out" / "graded.report.json").read_text())
     assert report["benchmarks"]["halves"]["estimates"]["mean"]["value"] == 0.25
-    assert report["run"]["files"].keys() == {str(file)}
+    assert report["run"]["files"].keys() == {str(file)} and report["hardware"] is None
+    facts = dict(report_page.facts(report["run"]))
+    assert facts["responses"] == "of another harness, graded here; 16 tokens"
+    assert {"machine of the grading", "versions of the grading"} <= set(facts)
+    assert not {"template", "seed", "generated", "server"} & set(facts)
+
+
+def test_clusters_are_kept(tmp_path):
+    rows = [{"question": f"{n}?", "response": RIGHT, "gold": "0.5", "cluster": c} for n, c in enumerate((3, "", "b"))]
+    assert [row.get("cluster") for row in graded(jsonl(tmp_path / "a.jsonl", *rows), tmp_path)] == ["3", None, "b"]
 
 
 def test_a_file_of_ours_comes_back_with_its_verdicts(tmp_path):

@@ -1,74 +1,19 @@
-"""The saved pool: the same next draws, the same bytes, only what is new written, and damage named."""
+"""The saved pool: the same next draws, the same bytes, and only what is new is written."""
 
 import itertools
 import json
 import os
-import resource
-import signal
-import subprocess
-import sys
-import weakref
 
 import numpy as np
 import pandas
 import pytest
+from saved_pools import CONFIG, draws, files, live, lived, load, save
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.saved import durable, pool_segments
-from exgrpo.saved.pool_files import DamagedPool, read_saved
-from exgrpo.saved.pool_folder import PoolFolder
-
-CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=120)
-IDENTITY = {"data": "fingerprint", "questions": 40}
-DISKS = weakref.WeakKeyDictionary()  # pool -> what saves it
-
-
-def live(pool, seed, steps=120):
-    """Let the pool see random groups of 40 questions; every kind of outcome, eviction and duplicate occurs."""
-    rng = np.random.default_rng(seed)
-    for step in range(steps):
-        solved = int(rng.integers(0, 9 if rng.random() < 0.2 else 8))
-        successes = []
-        for _ in range(solved):
-            length = int(rng.integers(1, 4))
-            entropy = float("nan") if rng.random() < 0.2 else float(rng.random())
-            successes.append(Trajectory(rng.integers(0, 6, length), -rng.random(length), step, entropy))
-        pool.observe(RolloutGroup(f"q{rng.integers(40)}", 8, tuple(successes)))
-    return pool
-
-
-def lived(seed=0, config=CONFIG):
-    return live(ExperiencePool(config), seed)
-
-
-def draws(pool, seed=7):
-    """The next draws and what they offer: the identity of a pool, as far as training can see."""
-    rng = np.random.default_rng(seed)
-    chosen = [pool.choose(5, rng, exclude={"q1", "q2"}) for _ in range(20)]
-    rows = [(t.tokens.tolist(), t.log_probs.tolist(), t.step, repr(t.entropy)) for t in offered(pool, chosen)]
-    return chosen, rows
-
-
-def offered(pool, chosen):
-    questions = [question for drawn in chosen for question in drawn]
-    return [trajectory for question in questions for trajectory in pool.candidates(question)]
-
-
-def save(pool, folder, step=0):
-    DISKS.setdefault(pool, PoolFolder()).save(pool, folder, step, IDENTITY, {"mixing": True})
-
-
-def load(folder, config=CONFIG, step=0, **changes):
-    disk = PoolFolder()
-    pool = disk.load(folder, config, step, {**IDENTITY, **changes})
-    DISKS[pool] = disk
-    return pool
-
-
-def files(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+from exgrpo.saved import pool_segments
+from exgrpo.saved.pool_files import read_saved
 
 
 @pytest.fixture
@@ -97,7 +42,7 @@ def test_a_reloaded_pool_makes_the_same_draws_now_and_later(tmp_path, sample_ran
 def test_saving_again_gives_the_same_bytes(tmp_path):
     save(lived(), tmp_path / "one")
     save(load(tmp_path / "one"), tmp_path / "two")
-    assert len(files(tmp_path / "one")) == 5
+    assert len(files(tmp_path / "one")) == 6
     for name in files(tmp_path / "one"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -202,14 +147,14 @@ def test_pandas_reads_it_in_one_line(tmp_path):
     save(pool, tmp_path / "two")
     folder = tmp_path / "two"
     frame = pandas.read_parquet(f"{folder}/trajectories").merge(pandas.read_parquet(f"{folder}/live.parquet"))
-    assert list(frame) == [*COLUMNS, "loss_mask", "reward", "note"]
+    assert list(frame) == [*COLUMNS, "loss_mask", "reward", "note", "grader"]
     assert frame["tokens"].map(list).tolist() == [[5, 6], [7], [8]] and frame["tokens"][0].dtype == np.int32
     assert frame["log_probs"][:2].map(list).tolist() == [[-0.5, -1.0], [-2.0]]
     assert frame["log_probs"][2] is None and frame["log_probs"][0].dtype == np.float32
     assert frame["entropy"][0] == 0.25 and np.isnan(frame["entropy"][1])
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["counts"] == {"questions": 1, "retired": 1, "trajectories": 3, "tokens": 4}
-    assert (manifest["format_version"], manifest["rollout_n"], manifest["step"]) == (3, 8, 0)
+    assert (manifest["format_version"], manifest["rollout_n"], manifest["step"]) == (4, 8, 0)
     assert not load(folder).candidates("q")[2].has_log_probs
 
 
@@ -222,118 +167,3 @@ def test_tighter_bounds_hold_after_loading(tmp_path):
     before, after = pool.metrics(), loaded.metrics()
     assert after["pool_trajectories"] == 20
     assert after["evicted"] - before["evicted"] == before["pool_trajectories"] - 20
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"data": "other"}, "data is 'fingerprint', expected 'other'"),
-        ({"more": 1}, "more is None, expected 1"),
-        ({"questions": "40"}, "questions is 40, expected '40'"),
-        ({"step": 3}, "step is 0, expected 3"),
-        ({"config": ExperienceConfig(rollout_n=4)}, "rollout_n is 8, expected 4"),
-    ],
-)
-def test_what_belongs_elsewhere_is_refused_with_both_sides(tmp_path, changes, message):
-    save(lived(), tmp_path / "pool")
-    with pytest.raises(ValueError, match=message) as caught:
-        load(tmp_path / "pool", **changes)
-    assert not isinstance(caught.value, DamagedPool)  # nothing to fall back from
-
-
-def test_another_format_is_refused_with_both_sides(tmp_path):
-    save(lived(), tmp_path / "pool")
-    manifest = tmp_path / "pool" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 4'))
-    with pytest.raises(ValueError, match="format_version is 4, expected 3"):
-        load(tmp_path / "pool")
-
-
-@pytest.mark.parametrize(
-    "name", ["live.parquet", "questions.parquet", "history.parquet", "trajectories", "manifest.json"]
-)
-@pytest.mark.parametrize("damage", ["flip", "cut", "missing"])
-def test_damage_is_named(tmp_path, name, damage):
-    save(lived(), tmp_path / "pool")
-    path = tmp_path / "pool" / name
-    path = next(path.iterdir()) if path.is_dir() else path
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(content if damage == "flip" else content[: len(content) // 2])
-    with pytest.raises(DamagedPool, match=path.name):
-        load(tmp_path / "pool")
-
-
-def test_no_pool_is_no_damage(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no saved pool in"):
-        load(tmp_path / "pool")
-
-
-def test_an_identity_that_is_not_json_leaves_the_old_state(tmp_path):
-    pool = lived()
-    save(pool, tmp_path / "pool")
-    with pytest.raises(TypeError):
-        DISKS[pool].save(pool, tmp_path / "pool", 0, {"data": object()})
-    assert draws(load(tmp_path / "pool")) == draws(pool)
-    assert [path.name for path in tmp_path.iterdir()] == ["pool"]
-
-
-def test_a_second_writer_is_refused_in_one_line(tmp_path):
-    pool = lived()
-    save(pool, tmp_path / "pool")
-    other = "import sys, time; from pathlib import Path; from exgrpo.saved import durable\n"
-    other += "with durable.exclusive(Path(sys.argv[1])): print('holds', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", other, tmp_path], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "holds\n"
-        with pytest.raises(OSError, match=r"another process is writing to .*what was saved before is intact") as caught:
-            save(live(pool, 1), tmp_path / "pool")
-        assert "\n" not in str(caught.value)
-        process.send_signal(signal.SIGKILL)
-    save(pool, tmp_path / "pool")  # a dead writer holds nothing
-    assert draws(load(tmp_path / "pool")) == draws(pool)
-
-
-def test_the_other_writer_is_waited_for(tmp_path):
-    with durable.exclusive(tmp_path), pytest.raises(BlockingIOError), durable.exclusive(tmp_path, patience_s=0.3):
-        pass
-    with durable.exclusive(tmp_path, patience_s=0.3):
-        pass
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"file/pool could not be written \(.*\); what was saved before is intact"):
-        save(lived(), tmp_path / "file" / "pool")
-
-
-def test_a_full_disk_leaves_the_old_state_and_no_rubbish(tmp_path):
-    old, new = lived(0), lived(1)
-    save(old, tmp_path / "pool")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:  # a file that may not grow is as near to a full disk as a test without a disk of its own gets
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-        with pytest.raises(OSError, match=r"could not be written \(.*\); what was saved before is intact"):
-            save(new, tmp_path / "pool")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert [path.name for path in tmp_path.iterdir()] == ["pool"]
-    assert draws(load(tmp_path / "pool")) == draws(old)
-    save(new, tmp_path / "pool")
-    assert draws(load(tmp_path / "pool")) == draws(new)
-
-
-@pytest.mark.parametrize("half_way", [True, False])
-def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_completed(tmp_path, half_way):
-    old, new = lived(0), lived(1)
-    save(old, tmp_path / ".pool.previous")
-    if half_way:
-        save(new, tmp_path / ".pool.tmp")
-    else:
-        save(new, tmp_path / "pool")
-    assert draws(load(tmp_path / "pool")) == draws(old if half_way else new)
-    assert not (tmp_path / ".pool.previous").exists()

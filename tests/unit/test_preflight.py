@@ -2,56 +2,17 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import hydra
-import numpy as np
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import configuration, overrides
 from omegaconf import OmegaConf
 
-from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.question_id import fingerprint, question_id
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.preflight.checks import resolve, verify
-from exgrpo.saved.pool_folder import PoolFolder
-
-CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
-BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
-
-
-@pytest.fixture
-def files(tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t"} for i in range(16)]
-    pd.DataFrame(rows).to_parquet(tmp_path / "data.parquet")
-    shutil.copytree(BASE_MODEL, tmp_path / "model")
-    return tmp_path
-
-
-def overrides(files, *more):
-    return [
-        f"data.train_files={files}/data.parquet",
-        f"data.val_files={files}/data.parquet",
-        "data.train_batch_size=8",
-        "data.max_prompt_length=64",
-        "data.max_response_length=64",
-        "reward.custom_reward_function.reward_kwargs.require_think=False",
-        f"actor_rollout_ref.model.path={files}/model",
-        "actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-        "actor_rollout_ref.rollout.n=8",
-        f"trainer.default_local_dir={files}/checkpoints",
-        *more,
-    ]
-
-
-def configuration(files, *more):
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        return compose("exgrpo_trainer", overrides(files, *more))
 
 
 def test_a_right_configuration_passes(files):
@@ -64,18 +25,10 @@ def test_a_right_configuration_passes(files):
         ("trainer.experience_ratio=1.5", "trainer.experience_ratio=1.5: must be a number between 0 and 1"),
         ("trainer.exp_metric=foo", "trainer.exp_metric=foo: must be one of ent, ppl, random, or pkg://"),
         ("trainer.experience_rbound=9", "trainer.experience_rbound=9: must be at most"),
-        ("trainer.v1.trainer_mode=colocate_async", "trainer.v1.trainer_mode=colocate_async: must be exgrpo"),
-        ("algorithm.adv_estimator=gae", "algorithm.adv_estimator=gae: must be grpo"),
-        ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.enable=True: must be False"),
         ("trainer.exp_unit=group", "trainer.exp_unit=group: must be trajectory; this trainer cannot"),
         ("trainer.exp_rescue=True", "trainer.exp_rescue=True: must be False; this trainer's groups have K rows"),
-        ("algorithm.rollout_correction.rollout_is=token", "rollout_is=token: must be null"),
-        ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode=True: must be False"),
-        ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi_turn.enable=True"),
-        ("actor_rollout_ref.actor.policy_loss.loss_mode=vanilla", "loss_mode=vanilla: must be exgrpo"),
         ("actor_rollout_ref.actor.policy_loss.off_policy_reshape=foo", "policy_loss.off_policy_reshape=foo: must be"),
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
-        ("data.gen_batch_size=4", "data.gen_batch_size=4: must be 1"),
         ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
         ("trainer.max_optim_to_keep=0", "trainer.max_optim_to_keep=0: must be an integer of at least 1"),
         ("trainer.max_actor_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null"),
@@ -84,8 +37,6 @@ def test_a_right_configuration_passes(files):
         ("trainer.device=cpu", "stack=cpu and VERL_PLATFORM=cpu go together"),
         ("model_engine=megatron", "model_engine=megatron: must be dp; only FSDP's engine"),
         ("actor_rollout_ref.actor.strategy=megatron", "actor.strategy=megatron: must be fsdp2 or fsdp"),
-        ("actor_rollout_ref.rollout.enable_rollout_routing_replay=True", "routing_replay=True: must be False"),
-        ("skip.rollout_tq.enable=True", "skip.rollout_tq.enable=True: must be False"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monkeypatch):
@@ -153,73 +104,6 @@ def test_a_missing_flash_attn_is_named_with_what_works_without_it(files, monkeyp
     )
 
 
-def checkpoint(files, questions):
-    """A checkpoint of step 3 whose pool belongs to these questions."""
-    pool = ExperiencePool(ExperienceConfig(rollout_n=8))
-    success = Trajectory(np.arange(3), np.full(3, -1.0), step=1)
-    pool.observe(RolloutGroup(question_id(questions[0]), 8, (success,)))
-    folder = files / "checkpoints" / "global_step_3"
-    folder.mkdir(parents=True)
-    identity = {"data_fingerprint": fingerprint(question_id(question) for question in questions)}
-    PoolFolder().save(pool, folder / "experience", 3, identity)
-    (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
-
-
-def test_experience_of_another_data_set_is_refused(files):
-    checkpoint(files, ["other question"])
-    with pytest.raises(ValueError, match="experience of another data set"):
-        verify(configuration(files))
-    verify(configuration(files, "trainer.resume_mode=disable"))
-
-
-def test_experience_of_this_data_set_is_taken(files):
-    checkpoint(files, [f"q{i}" for i in range(16)])
-    verify(configuration(files))
-
-
-def test_a_checkpoint_without_experience_is_refused(files):
-    (files / "checkpoints" / "global_step_3").mkdir(parents=True)
-    (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
-    with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
-        verify(configuration(files))
-    verify(configuration(files, "trainer.experience=False"))
-
-
-@pytest.mark.parametrize("experience", [True, False])
-def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
-    checkpoint(files, [f"q{i}" for i in range(16)])
-    actor = files / "checkpoints" / "global_step_3" / "actor"
-    more = [f"trainer.experience={experience}"]
-    verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
-    actor.mkdir()
-    for rank in range(2):
-        (actor / f"model_world_size_2_rank_{rank}.pt").write_text("")
-    for ranks in (1, 4):
-        with pytest.raises(ValueError) as caught:
-            verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", *more))
-        said = str(caught.value)
-        assert f"trainer.nnodes=1 trainer.n_gpus_per_node={ranks}: {actor.parent} was saved on 2 GPUs" in said
-        assert f"trainer.experience_import={actor.parent}/experience" in said and "\n" not in said
-        verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", "trainer.resume_mode=disable", *more))
-    verify(configuration(files, "trainer.n_gpus_per_node=2", *more))
-    verify(configuration(files, "trainer.nnodes=2", "trainer.n_gpus_per_node=1", *more))
-
-
-def test_an_imported_pool_must_be_there_and_of_this_data_set(files):
-    with pytest.raises(FileNotFoundError, match="experience_import=/nowhere/x: no saved pool there"):
-        verify(configuration(files, "trainer.experience_import=/nowhere/x"))
-    checkpoint(files, ["other question"])
-    teacher = files / "checkpoints" / "global_step_3" / "experience"
-    with pytest.raises(ValueError, match="experience of another data set"):
-        verify(configuration(files, f"trainer.experience_import={teacher}", "trainer.resume_mode=disable"))
-
-
-def test_a_damaged_manifest_is_left_to_the_trainer_which_looks_for_an_older_one(files):
-    checkpoint(files, ["other question"])
-    (files / "checkpoints" / "global_step_3" / "experience" / "manifest.json").write_text("{")
-    verify(configuration(files))
-
-
 def test_seeded_rollouts_are_an_agent_loop_verl_can_load(files):
     config = configuration(files, "trainer.rollout_seeded=True")
     resolve(config)
@@ -235,12 +119,6 @@ def test_seeds_differ_between_runs_places_and_sessions():
     seeds = {sampling_seed(run, f"0000001q{place:05d}", k) for run in (1, 2) for place in range(50) for k in range(8)}
     assert len(seeds) == 800 and all(0 <= seed < 2**31 for seed in seeds)
     assert sampling_seed(1, "a", 0) == sampling_seed(1, "a", 0)
-
-
-def test_without_replay_the_loss_is_verls_own(files):
-    config = configuration(files, "trainer.experience=False")
-    resolve(config)
-    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla"
 
 
 def test_relative_paths_are_resolved_where_the_command_is_given(files, monkeypatch):

@@ -11,9 +11,11 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 ARROWS = {
     "open_table": "",
     "gold_answers": "",
+    "judged_by": "",
     "prompts": "",
     "charts": "",
     "guarded": "",
+    "prepared": "",
     "math_verify_worker": "",
     "experience": "open_table",
     "saved": "experience",
@@ -25,17 +27,18 @@ ARROWS = {
     "grading": "math_verify_worker",
     "math_verify_reward": "gold_answers",
     "thinking_copy": "prompts saved",
-    "on_verl": "prompts experience saved loss_metrics loss_settings mix_core_alg",
+    "on_verl": "prepared judged_by prompts experience saved loss_metrics loss_settings mix_core_alg",
     "preflight": "open_table prompts experience saved loss_settings math_verify_reward on_verl",
-    "inspect": "charts experience saved on_verl preflight",
-    "mix_trainer_experience": "experience saved loss_metrics on_verl preflight",
+    "inspect": "charts gold_answers judged_by experience saved math_verify_reward on_verl preflight",
+    "mix_trainer_checkpoints": "experience saved on_verl preflight",
+    "mix_trainer_experience": "judged_by experience loss_metrics on_verl mix_trainer_checkpoints",
     "plugin": "on_verl",
     "main_mix_ppo": "on_verl preflight",
     "commands": "main_mix_ppo",
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's stack
-KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_experience.py", "exgrpo/main_mix_ppo.py")
+KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_", "exgrpo/main_mix_ppo.py")
 
 OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data")
 # Private names of other libraries that are theirs to give; exgrpo's own are never here.

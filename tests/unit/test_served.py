@@ -7,7 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from eval_inputs import parquet, row
 
-from eval import generate_vllm, served
+from eval import generate_vllm, report_page, served
+from eval.report_text import hardware
 
 
 class Fake(BaseHTTPRequestHandler):
@@ -18,7 +19,12 @@ class Fake(BaseHTTPRequestHandler):
     def do_GET(self):
         self.reply(
             200,
-            {"object": "list", "data": [{"id": name, "object": "model", "root": "/m"} for name in self.server.models]},
+            {
+                "object": "list",
+                "data": [
+                    {"id": name, "object": "model", "root": "/m", "owned_by": "llamacpp"} for name in self.server.models
+                ],
+            },
         )
 
     def do_POST(self):
@@ -99,6 +105,21 @@ def test_a_run_asks_for_each_sample_with_its_seed_and_reports(server, run, tmp_p
     assert record["settings"]["base_url"] == server.url and record["identity"]["served_root"] == "/m"
 
 
+def test_the_report_names_server_and_engine_without_credentials(server, run, tmp_path):
+    address = server.url
+    server.url = address.replace("//", "//user:sesame@")
+    run()
+    record = json.loads((tmp_path / "out.run.json").read_text())
+    assert record["server"] == {"address": address, "engine": "llamacpp"}
+    assert record["settings"]["base_url"] == address
+    texts = [(tmp_path / f"out.report.{suffix}").read_text() for suffix in ("md", "json", "html")]
+    assert not any("sesame" in text for text in texts)
+    facts = dict(report_page.facts(record))
+    assert (facts["server"], facts["engine"]) == (address, "llamacpp")
+    assert {"machine of the client", "versions of the client"} <= set(facts) and "model sha256" not in facts
+    assert hardware(record) is None  # the client's machine generated nothing
+
+
 def test_a_fixed_wording_goes_to_completions_as_it_is(server, run):
     rows = run("--template", "qwen")
     path, asked, _ = server.asked[0]
@@ -137,7 +158,7 @@ def test_a_lasting_fault_ends_the_run_and_the_same_command_goes_on(server, run, 
     server.asked.clear()
     server.behave = lambda number, choice: 503 if number > 7 else None
     error = failed(run, capsys, "--max_num_seqs", "1", "--restart")
-    assert "told off with 503" in error and error.endswith("the same command goes on from here")
+    assert "told off with 503" in error and error.endswith("the same command continues from here")
     assert len(server.asked) == 8 + served.RETRIES
     server.asked.clear()
     server.behave = lambda number, choice: None

@@ -1,38 +1,15 @@
-"""What goes into a buffer and what comes out: texts, windows, draws against the sampler's weights, bad input."""
+"""What goes into a buffer and comes out: texts, masks, windows, bounds, ages, and which trajectories are kept."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from buffer_rows import ALL, leveled, right, wrong
 
-from exgrpo.experience.weighted_bucket_sampler import bucket_weights
-from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
-from exgrpo.replay.strategies import STRATEGIES
+from exgrpo.replay import TrajectoryBuffer
 
 GRADING = Path(__file__).parents[3] / "shared" / "data" / "grading" / "gsm8k_model_solutions.jsonl"
-ALL = {"difficulty_range": None, "entropy_percentile": None}
-
-
-def right(prompt="q", rollout="r", entropy=0.5, **more):
-    return {"prompt": prompt, "rollout": rollout, "reward": 1.0, "is_correct": True, "entropy": entropy, **more}
-
-
-def wrong(prompt="q"):
-    return right(prompt) | {"reward": 0.0, "is_correct": False}
-
-
-def level_of(trajectory):
-    return trajectory["level"]
-
-
-def leveled(levels, **settings):
-    """A buffer of one trajectory a question, at the given levels of difficulty."""
-    buffer = TrajectoryBuffer(bucketer=DifficultyBucketer(level_of), **settings)
-    for number, level in enumerate(levels):
-        buffer.add(right(f"q{number}", level=level))
-    return buffer
 
 
 def test_texts_and_rewards_come_out_as_they_went_in(tmp_path):
@@ -126,96 +103,6 @@ def test_a_question_that_is_always_solved_stays():
     assert len(buffer) == 8 and buffer.sample(**ALL).levels.tolist() == [1]
 
 
-def test_a_range_includes_its_ends():
-    levels = [0.0, 0.29, 0.3, 0.5, 0.7, 0.71, 1.0]
-    buffer = leveled(levels)
-    expected_of = {"as named": [0.3, 0.5, 0.7], (0.0, 0.29): [0.0, 0.29], (1, 1): [1.0], None: levels}
-    for bounds, expected in expected_of.items():
-        assert sorted(buffer.sample(size=99, difficulty_range=bounds).levels) == expected
-        assert buffer.eligible(difficulty_range=bounds) == len(expected)
-
-
-def test_tiers_are_drawn_with_the_samplers_weights():
-    sizes = {1: 4, 2: 1, 4: 7, 5: 2}
-    buffer = leveled([(tier - 0.5) / 5 for tier, size in sizes.items() for _ in range(size)])
-    draws = 4000
-    tiers = [1 + int(buffer.sample(size=1, **ALL).levels[0] * 5) for _ in range(draws)]
-    counts = np.array([tiers.count(tier) for tier in sizes])
-    expected = bucket_weights("normal", list(sizes), 6)  # centred on tier 3 of 5
-    assert (np.abs(counts - draws * expected) < 4 * np.sqrt(draws * expected * (1 - expected))).all(), counts
-
-
-@pytest.mark.parametrize("strategy", ["uniform_low_entropy", "uniform_random"])
-def test_uniform_is_over_questions_not_tiers(strategy):
-    buffer = leveled([0.1, 0.1, 0.1, 0.5, 0.9])
-    draws = 2000
-    drawn = [buffer.sample(strategy, 1).prompts[0] for _ in range(draws)]
-    counts = np.array([drawn.count(f"q{number}") for number in range(5)])
-    assert np.abs(counts - draws / 5).max() < 4 * math.sqrt(draws * 0.16), counts
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_draws_are_distinct_questions(strategy):
-    buffer = leveled([0.3, 0.35, 0.4, 0.5, 0.55, 0.6, 0.7])
-    for size in range(1, 9):
-        prompts = buffer.sample(strategy, size).prompts
-        assert len(set(prompts)) == len(prompts) == min(size, 7)
-
-
-def entropic(entropies, **settings):
-    """Questions solved half of the time, each with trajectories of the given entropies."""
-    buffer = TrajectoryBuffer(**settings)
-    for prompt, values in entropies.items():
-        for value in values:
-            buffer.add(right(prompt, f"{value}", value))
-            buffer.add(wrong(prompt))
-    return buffer
-
-
-def test_the_lowest_entropy_within_the_percentile():
-    buffer = entropic({"a": [0.4, 0.1, 0.2], "b": [0.3, 0.5], "c": [0.9]})
-    assert buffer.entropy_thresholds() == {p: np.percentile([0.1, 0.2, 0.3, 0.4, 0.5, 0.9], p) for p in (25, 50, 75)}
-    found = {p: sorted(buffer.sample(size=9, entropy_percentile=p).entropies) for p in (25, 50, 75, None)}
-    assert found == {25: [0.1], 50: [0.1, 0.3], 75: [0.1, 0.3], None: [0.1, 0.3, 0.9]}
-    assert sorted(buffer.sample("uniform_high_entropy", 9).entropies) == [0.4, 0.5, 0.9]
-    assert sorted(buffer.sample("uniform_high_entropy", 9, entropy_percentile=50).entropies) == [0.2, 0.3]
-    many = [buffer.sample("uniform_random", 9, entropy_percentile=75).entropies for _ in range(200)]
-    assert {value for values in many for value in values} == {0.1, 0.2, 0.3, 0.4}
-
-
-def test_unknown_entropies_are_candidates_only_where_none_is_needed():
-    buffer = entropic({"a": [None, 0.6], "b": [None]})
-    assert buffer.sample(size=9, entropy_percentile=None).rollouts == ["0.6"]
-    assert buffer.eligible("uniform_low_entropy", entropy_percentile=None) == 1
-    assert buffer.eligible("uniform_random") == 2 and buffer.entropy_thresholds()[25] == 0.6
-    drawn = buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=lambda batch: [0.0, 1.0])
-    assert sorted(drawn.rollouts) == ["None", "None"]
-    alone = entropic({"b": [None]})
-    assert math.isnan(alone.entropy_thresholds()[50]) and alone.eligible(entropy_percentile=50) == 0
-    with pytest.raises(ValueError, match="none of 1 trajectories is left to draw"):
-        alone.sample(entropy_percentile=None)
-
-
-def test_scores_of_now_decide_and_lone_candidates_are_not_scored():
-    buffer = entropic({"a": [0.1, 0.2, 0.3], "b": [0.5], "c": [0.6, 0.7]})
-    seen = []
-
-    def scores(batch):
-        seen.append(sorted(zip(batch.prompts, batch.entropies, strict=True)))
-        return [-entropy for entropy in batch.entropies]
-
-    drawn = buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=scores)
-    assert sorted(drawn.entropies) == [0.3, 0.5, 0.7]
-    assert seen == [[("a", 0.1), ("a", 0.2), ("a", 0.3), ("c", 0.6), ("c", 0.7)]]
-    assert sorted(buffer.sample("uniform_high_entropy", 9, scores=scores).entropies) == [0.1, 0.5, 0.6]
-    buffer.sample("uniform_random", 9, scores=scores)
-    assert len(seen) == 2
-    with pytest.raises(ValueError, match=r"scores has shape \(2,\): must be \(5,\), one a candidate"):
-        buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=lambda batch: [1, 2])
-    with pytest.raises(ValueError, match=r"scores of . candidates are all NaN"):
-        buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=lambda rows: rows.entropies * math.nan)
-
-
 def test_the_bounds_hold_and_what_leaves_takes_its_text_along():
     buffer = TrajectoryBuffer(max_size=5, max_per_question=2)
     for number in range(400):
@@ -265,12 +152,6 @@ def test_clear_forgets_all_but_the_generator():
     assert buffer.sample(**ALL).levels.tolist() == [0.1]
 
 
-def test_equal_seeds_draw_alike():
-    draws = [leveled(np.linspace(0, 1, 50), seed=seed).sample(size=6, **ALL).prompts for seed in (1, 1, 2)]
-    assert draws[0] == draws[1] != draws[2]
-    assert leveled(np.linspace(0, 1, 50), seed=np.random.default_rng(1)).sample(size=6, **ALL).prompts == draws[0]
-
-
 @pytest.mark.skipif(not GRADING.exists(), reason="no grading data beside the checkout")
 def test_real_solutions_come_back_word_for_word():
     rows = [json.loads(line) for line in GRADING.read_text(encoding="utf-8").splitlines()]
@@ -284,90 +165,3 @@ def test_real_solutions_come_back_word_for_word():
     for prompt, text, level in zip(batch.prompts, batch.rollouts, batch.levels, strict=True):
         solved, failed = (len(rates[prompt].get(correct, [])) for correct in (True, False))
         assert text in rates[prompt][True] and level == solved / (solved + failed) and 0.3 <= level <= 0.7
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prompt": "q"}, "trajectory without 'rollout': must have prompt, rollout, reward, is_correct, entropy"),
-        (right(prompt=""), "prompt='': must be a non-empty string"),
-        (right(prompt=[{"role": "user"}]), "prompt=.*: must be a non-empty string; render a chat's messages first"),
-        (right(prompt="\ud800"), r"prompt='\\ud800': must be valid Unicode"),
-        (right(rollout=""), "rollout='': must be a string, and not empty"),
-        (right(rollout=None), "rollout=None: must be a string"),
-        (right(entropy=math.nan), "entropy=nan: must be a mean token entropy in nats, 0 or more, or None"),
-        (right(entropy=-1), "entropy=-1: must be"),
-        (right(entropy=math.inf), "entropy=inf: must be"),
-        (right(entropy="low"), "entropy=low: must be"),
-        (right() | {"reward": math.nan}, "reward=nan: must be a finite number"),
-        (right() | {"reward": None}, "reward=None: must be a finite number"),
-        (right() | {"reward": 2}, "reward=2: must be a finite number, and between 0 and 1 where it is correct"),
-        (wrong() | {"reward": math.inf}, "reward=inf: must be a finite number"),
-        (right() | {"is_correct": 0.5}, "is_correct=0.5: must be True or False"),
-        (right(tokens=[1, 2], log_probs=[-1.0]), "log_probs has 1 entries for 2 tokens: must be as many"),
-        (right(tokens=[]), "tokens has shape"),
-        (right(tokens=[1], log_probs=[math.nan]), r"log_probs\[0\]=nan: must be finite"),
-        (right(loss_mask=[True]), r"loss_mask has shape \(1,\) for 0 tokens"),
-        (right(log_probs=[-1.0]), "log_probs has 1 entries without tokens"),
-        (right(logprobs=[-1.0]), "logprobs: no such key; did you mean log_probs?"),
-        (right(step=-1), "step=-1: must be an integer of at least 0"),
-    ],
-)
-def test_a_bad_trajectory_changes_nothing(row, message):
-    buffer = TrajectoryBuffer()
-    with pytest.raises(ValueError, match=message):
-        buffer.add(row)
-    assert len(buffer) == len(buffer.bucketer) == buffer.policy_snapshot == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": 0}, "size=0: must be an integer of at least 1"),
-        ({"size": 2.5}, "size=2.5: must be"),
-        ({"strategy": "low"}, "strategy='low': must be one of medium_difficulty_low_entropy, "),
-        (
-            {"difficulty_range": (0.7, 0.3)},
-            r"difficulty_range=\(0.7, 0.3\): must be \(low, high\) with 0 <= low <= high",
-        ),
-        ({"difficulty_range": (0, 30)}, r"difficulty_range=\(0, 30\): must be"),
-        ({"difficulty_range": (0, math.nan)}, r"difficulty_range=\(0.0, nan\): must be"),
-        ({"difficulty_range": 0.5}, r"difficulty_range=0.5: must be two numbers, \(low, high\)"),
-        ({"difficulty_range": (1,)}, r"difficulty_range=\(1,\): must be two numbers"),
-        ({"entropy_percentile": 30}, "entropy_percentile=30: must be None or one of 25, 50, 75"),
-        ({"difficulty_range": (0.9, 1)}, "with difficulty_range=.0.9, 1.0., entropy_percentile=25.0: none of 1 traj"),
-    ],
-)
-def test_a_bad_sample_leaves_the_generator(arguments, message):
-    buffer = leveled([0.5])
-    before = buffer.rng.bit_generator.state
-    with pytest.raises(ValueError, match=message):
-        buffer.sample(**arguments)
-    assert buffer.rng.bit_generator.state == before
-
-
-def test_an_empty_buffer_says_so():
-    with pytest.raises(ValueError, match="none of 0 trajectories is left to draw"):
-        TrajectoryBuffer().sample()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_size": 0}, "max_size=0: must be an integer of at least 1"),
-        ({"difficulty_tiers": 0}, "difficulty_tiers=0: must be an integer of at least 1"),
-        ({"max_per_question": None}, "max_per_question=None: must be"),
-        ({"max_age": 0}, "max_age=0: must be an integer of at least 1, or None"),
-        ({"entropy_percentiles": [25, 101]}, "entropy_percentiles holds 101.0: must be between 0 and 100"),
-        ({"seed": np.random.Generator(np.random.MT19937(0))}, "seed=.*: must be an integer or a generator over PCG64"),
-    ],
-)
-def test_bad_settings_are_named(settings, message):
-    with pytest.raises(ValueError, match=message):
-        TrajectoryBuffer(**settings)
-
-
-def test_the_lowest_percentile_there_is_stands_for_low_entropy():
-    buffer = entropic({"a": [0.1], "b": [0.2], "c": [0.3]}, entropy_percentiles=(60, 90))
-    assert sorted(buffer.sample(size=9).prompts) == ["a", "b"]
-    assert sorted(entropic({"a": [0.1], "b": [0.2]}, entropy_percentiles=()).sample(size=9).prompts) == ["a", "b"]

@@ -1,4 +1,4 @@
-"""What a trajectory carries beside tokens and log-probs, through pool, disk and files; pools of format 2."""
+"""What a trajectory carries beside tokens and log-probs, through pool, disk and files; pools of older formats."""
 
 import json
 from pathlib import Path
@@ -14,10 +14,11 @@ from exgrpo.saved.pool_files import read_manifest, read_saved
 
 CONFIG = ExperienceConfig(rollout_n=4)
 NOTE = json.dumps({"tool": "search", "text": "é €"}, ensure_ascii=False)
-RICH = Trajectory([5, 6, 7], [-0.5, -1.0, -0.25], 3, 0.5, [1, 0, 1], 0.75, NOTE)
+GRADER = "full; rules 5e1c09aa, math-verify 0.9.0; intervals"
+RICH = Trajectory([5, 6, 7], [-0.5, -1.0, -0.25], 3, 0.5, [1, 0, 1], 0.75, NOTE, GRADER)
 PLAIN = Trajectory([5, 6], [-0.5, -1.0], 3, 0.5)
 TEXT = Trajectory.without_log_probs([], 4, 0.1, None, 1.0, "a response without tokens")
-FORMAT_2 = Path(__file__).parents[1] / "golden" / "format2" / "pool"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def facts(trajectory):
@@ -30,6 +31,7 @@ def facts(trajectory):
         None if mask is None else mask.tolist(),
         trajectory.reward,
         trajectory.note,
+        trajectory.grader,
     )
 
 
@@ -65,6 +67,7 @@ def test_a_mask_of_ones_is_none_and_arrays_are_the_trajectorys_own():
         ({"note": ""}, "note='': must be a text that is not empty, or None"),
         ({"note": {"a": 1}}, "must be a text that is not empty, or None"),
         ({"note": "\ud800"}, "must be valid Unicode"),
+        ({"grader": 7}, "grader='7': must be a text that is not empty, or None"),
         ({"step": 2**32}, "step=4294967296: must be an integer of at least 0 and at most 4294967295"),
     ],
 )
@@ -86,7 +89,7 @@ def test_texts_are_told_apart_by_their_notes_and_responses_by_their_tokens():
     assert [each.note for each in pool.candidates("q")] == ["two", "one"]
     pool.file("r", 2, RICH)
     pool.file("r", 2, Trajectory(RICH.tokens, RICH.log_probs, 9, reward=0.5))
-    assert [facts(each)[4:] for each in pool.candidates("r")] == [(None, 0.5, None)]  # the newer one
+    assert [facts(each)[4:] for each in pool.candidates("r")] == [(None, 0.5, None, None)]  # the newer one
 
 
 def test_masks_and_notes_count_for_memory():
@@ -104,6 +107,7 @@ def test_a_saved_pool_gives_everything_back(tmp_path):
     for question in ("q", "text"):
         assert list(map(facts, loaded.candidates(question))) == list(map(facts, pool.candidates(question)))
     frame = pandas.read_parquet(tmp_path / "pool" / "trajectories")
+    assert frame["grader"].fillna("").tolist() == [GRADER, "", ""]
     assert frame["reward"].tolist() == [0.75, 1.0, 1.0] and frame["note"].fillna("").tolist() == [NOTE, "", TEXT.note]
     assert list(frame["loss_mask"][0]) == [True, False, True] and frame["loss_mask"][1] is None
 
@@ -115,23 +119,26 @@ def test_an_exported_row_gives_everything_back(tmp_path, suffix):
     rows = [row for _, row in read_rows(path)]
     assert [row["reward"] for row in rows] == [0.75, 1.0] and [row["note"] for row in rows] == [NOTE, None]
     assert rows[0]["loss_mask"] == [True, False, True] and rows[1]["loss_mask"] is None
+    assert [row["grader"] for row in rows] == [GRADER, None]
 
 
-def test_a_pool_saved_in_format_2_is_read_and_goes_on_in_format_3(tmp_path):
-    """tests/golden/format2/pool was made by the code of 0.1.0: 33 trajectories of five partly solved questions."""
-    assert read_manifest(FORMAT_2)["format_version"] == 2
+@pytest.mark.parametrize(("number", "step"), [(2, 5), (3, 6)])
+def test_a_pool_saved_in_an_older_format_is_read_and_goes_on_in_format_4(tmp_path, number, step):
+    """33 trajectories of five partly solved questions, saved by the code of 0.1.0 and, in format 3, of 0.2.0."""
+    folder = GOLDEN / f"format{number}" / "pool"
+    assert read_manifest(folder)["format_version"] == number and read_saved(folder).replays is None
     disk = PoolFolder()
-    pool = disk.load(FORMAT_2, CONFIG, 5, {"data_fingerprint": "abc"})
+    pool = disk.load(folder, CONFIG, step, {"data_fingerprint": "abc"})
     assert pool.metrics()["pool_tokens"] == 109 and pool.retired == ["question-0"]
     assert [pool.bucket(f"question-{number}") for number in range(1, 6)] == [0, 2, 1, 2, 1]
     first, second = pool.candidates("question-1")[:2]
     assert first.tokens.tolist() == [53, 35, 67, 57] and np.isnan(first.entropy) and first.step == 1
     assert second.log_probs.tolist() == [-0.10606205463409424, -1.6469473838806152]
     (teacher,) = pool.candidates("teacher")
-    assert not teacher.has_log_probs and facts(teacher)[4:] == (None, 1.0, None)
+    assert not teacher.has_log_probs and facts(teacher)[4:] == (None, 1.0, None, None)
     drawn = pool.choose(3, np.random.default_rng(0))
     disk.save(pool, tmp_path / "pool", 6, {})
     again = PoolFolder().load(tmp_path / "pool", CONFIG, 6, {})
     assert again.choose(3, np.random.default_rng(0)) == drawn and again.metrics() == pool.metrics()
-    assert read_saved(tmp_path / "pool").manifest["format_version"] == 3
+    assert read_saved(tmp_path / "pool").manifest["format_version"] == 4
     assert "reward" in pandas.read_parquet(tmp_path / "pool" / "trajectories")  # nothing old was linked

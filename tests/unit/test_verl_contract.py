@@ -126,15 +126,24 @@ def test_every_method_and_attribute_of_verls_that_our_classes_use_is_pinned(node
     assert (overridden | asked) - pinned <= defined(node) - overridden
 
 
-def test_our_trainer_registers_and_overrides_what_is_pinned():
+def test_our_trainers_register_and_override_what_is_pinned():
     from verl.trainer.ppo.v1 import get_trainer_cls
 
-    from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+    from exgrpo import mix_trainer_experience as ours
+    from exgrpo.preflight.modes import TRAINERS
 
-    assert get_trainer_cls("exgrpo") is ExperienceMixPPOTrainer
-    name = "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync"
-    overridden = {each for each in vars(ExperienceMixPPOTrainer) if callable(getattr(load(name), each, None))}
-    assert overridden - {"__doc__", "__module__"} == set(CLASSES[name]) - {"_fetch_one_gen_batch"}
+    modes = {get_trainer_cls(name).verl_mode: get_trainer_cls(name) for name in TRAINERS.values()}
+    assert set(modes) == set(TRAINERS) - {"exgrpo"}
+    base = load("verl.trainer.ppo.v1.trainer_base:PPOTrainer")
+    pinned = set(CLASSES["verl.trainer.ppo.v1.trainer_base:PPOTrainer"])
+    overridden = {name for name in {*vars(ours.ExperienceMixin), *vars(ours.CheckpointedReplay)} if hasattr(base, name)}
+    assert {name for name in overridden if callable(getattr(base, name)) and name[:2] != "__"} == pinned - {
+        "_fetch_one_gen_batch"
+    }
+    for mode, trainer in modes.items():
+        assert get_trainer_cls(mode) in trainer.__mro__
+        for name in pinned:  # ours come first, and reach verl's of that mode by super()
+            assert getattr(trainer, name) is getattr(ours.ExperienceMixin, name)
 
 
 def test_the_class_under_the_task_runner_can_be_reached():

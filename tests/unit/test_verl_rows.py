@@ -125,12 +125,12 @@ def test_the_data_parallel_size_is_found_as_verl_finds_it():
     assert list(inspect.signature(ActorRolloutRefWorker.compute_log_prob).parameters)[:2] == ["self", "data"]
     lines = source(PPOTrainer._balance_batch)
     for line in ('role, worker_group = "actor", self.actor_rollout_wg', "max(dp_rank_mapping) + 1"):
-        assert line in lines, f"ExperienceMixPPOTrainer._data_parallel_size does the same: {line}"
+        assert line in lines, f"candidate_scoring.data_parallel_size does the same: {line}"
 
 
 def test_any_mode_but_sync_is_an_asynchronous_one_and_the_buffer_is_built_first():
     asked = re.findall(r"self\.trainer_mode (?:==|!=) (\S+?)[:)\s]", source(PPOTrainer))
-    assert set(asked) == {'"sync"'}, "_build_replay_buffer sets trainer_mode to sync for these questions"
+    assert set(asked) == {'"sync"'}, "_build_replay_buffer sets trainer_mode to verl's name for these questions"
     start = source(PPOTrainer.__init__)
     assert start.index("self.trainer_mode = ") < start.index("self._build_replay_buffer()")
 
@@ -145,7 +145,7 @@ def test_verl_finds_the_checkpoint_our_marker_names(tmp_path):
 
 def test_a_save_writes_the_actor_then_the_loader_then_the_marker():
     lines = source(PPOTrainer._save_checkpoint)
-    names = [f'"{name}"' for name in ("actor", "data.pt", checkpoints.MARKER)]
+    names = [f'"{name}"' for name in ("actor", "data.pt", checkpoints.QUEUE, checkpoints.MARKER)]
     assert all(name in lines for name in names), names
     assert sorted(names, key=lines.index) == names, "what a kill leaves is judged by this order (checkpoints.py)"
     assert 'f"global_step_{self.global_steps}"' in lines

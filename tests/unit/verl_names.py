@@ -11,11 +11,14 @@ FUNCTIONS = {
     "transfer_queue:kv_batch_get": "keys partition_id select_fields",
     "transfer_queue:kv_batch_put": "keys partition_id fields tags data_parser",
     "transfer_queue:kv_clear": "keys partition_id",
+    "transfer_queue:kv_list": "partition_id",
     "verl.protocol:DataProto": "batch non_tensor_batch meta_info",
+    "verl.trainer.constants_ppo:get_ppo_ray_runtime_env": "config",
     "verl.trainer.main_ppo:run_ppo": "config task_runner_class",
     "verl.trainer.ppo.core_algos:agg_loss": (
         "loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor"
     ),
+    "verl.trainer.ppo.core_algos:get_policy_loss_fn": "name",
     "verl.trainer.ppo.core_algos:register_policy_loss": "name",
     "verl.trainer.ppo.utils:need_critic": "config",
     "verl.trainer.ppo.utils:need_reference_policy": "config",
@@ -24,6 +27,7 @@ FUNCTIONS = {
     "verl.utils.dataset.rl_dataset:collate_fn": "data_list",
     "verl.utils.debug.metrics:calculate_debug_metrics": "data",
     "verl.utils.metric:Metric": "aggregation value",
+    "verl.utils.fsdp_utils:fsdp2_sharded_save_to_cpu": "model",
     "verl.utils.model:compute_position_id_with_mask": "mask",
     "verl.utils.seqlen_balancing:calculate_workload": "seqlen_list",
     "verl.utils.seqlen_balancing:get_seqlen_balanced_partitions": "seqlen_list k_partitions equal_size",
@@ -37,6 +41,16 @@ FUNCTIONS = {
 
 # module:class -> the members that are called or overridden, each with its parameters; of data classes, their fields
 CLASSES: dict[str, dict[str, str]] = {
+    "verl.checkpoint_engine:CheckpointEngine": {
+        "__init__": "self args kwargs",
+        "prepare": "self",
+        "build_topology": "actor_wg_world_size rollout_world_size metadata",
+        "init_process_group": "self kwargs",
+        "finalize": "self",
+        "send_weights": "self weights global_steps",
+        "receive_weights": "self global_steps",
+    },
+    "verl.checkpoint_engine:CheckpointEngineRegistry": {"register": "backend"},
     "verl.experimental.agent_loop.agent_loop:AgentLoopOutput": {"as_dict": "self"},
     "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop": {
         "run": "self sampling_params priority kwargs",
@@ -65,19 +79,26 @@ CLASSES: dict[str, dict[str, str]] = {
         "cudart": "self",
     },
     "verl.trainer.main_ppo:TaskRunnerV1": {},  # a Ray actor class: test_verl_contract.py looks underneath
-    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": {},
-    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": {
+        "_dapo_filtered_keys": "self partition_id",
+        "_clear_groups": "self partition_id uids",
+    },
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer": {
         "_build_replay_buffer": "self",
         "_init_dataloader": "self",
         "_next_train_batch": "self num_prompts",
         "_fetch_one_gen_batch": "self",
         "_balance_batch": "self batch metrics logging_prefix keep_minibatch",
         "_compute_old_log_prob": "self batch metrics",
+        "_compute_advantage": "self batch metrics",
         "_update_actor": "self batch metrics",
         "_save_checkpoint": "self",
         "_load_checkpoint": "self",
         "on_step_end": "self",
     },
+    "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync": {},
+    "verl.trainer.ppo.v1.trainer_separate_async:PPOTrainerSeparateAsync": {},
+    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {},
     "verl.utils.dataset.rl_dataset:RLHFDataset": {"__getitem__": "self item"},
     "verl.utils.metric:AggregationType": {},
     "verl.workers.config:FSDPOptimizerConfig": {},
@@ -93,10 +114,10 @@ CLASSES: dict[str, dict[str, str]] = {
 # module:class -> attributes of an instance that we read or set
 ATTRIBUTES = {
     "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop": "rollout_config",
-    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "poll_interval",
-    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": (
-        "actor_rollout_wg config global_steps processor tokenizer total_training_steps train_dataloader "
-        "train_dataloader_it train_dataset trainer_mode"
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "partitions poll_interval _dapo_classification_cache",
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer": (
+        "actor_rollout_wg config global_steps local_trigger_step parameter_sync_step processor replay_buffer tokenizer "
+        "total_training_steps train_dataloader train_dataloader_it train_dataset trainer_mode"
     ),
     "verl.utils.dataset.rl_dataset:RLHFDataset": "apply_chat_template_kwargs data_files dataframe prompt_key",
     "verl.workers.engine.fsdp:FSDPEngineWithLMHead": "module optimizer optimizer_config",

@@ -1,0 +1,219 @@
+"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed trajectory."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from exgrpo.experience.trajectory import Trajectory
+
+
+class Odds(NamedTuple):
+    """How likely a question was when it was drawn.
+
+    Attributes:
+        bucket: its success count then.
+        probability: of the bucket, among the buckets that had a question to draw.
+        size: questions of the bucket that could be drawn.
+        drawn: questions drawn for replay in the step, from all buckets.
+    """
+
+    bucket: int
+    probability: float
+    size: int
+    drawn: int
+
+
+NO_ODDS = Odds(-1, math.nan, 0, 0)  # of a question that was not drawn here
+
+
+class Candidate(NamedTuple):
+    """A trajectory that could have been chosen.
+
+    Attributes:
+        step: that generated it.
+        entropy: recorded then, mean nats a token.
+        score: under the current policy; NaN if it was not compared: a single candidate, passed over, or chosen at
+            random.
+    """
+
+    step: int
+    entropy: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a replayed trajectory weighs in its step, before the first update; NaN where it is not known.
+
+    Attributes:
+        ratio_mean, ratio_low, ratio_high, ratio_ess: of its tokens' importance ratios: mean, least, greatest, effective
+            sample size as a share.
+        group_mean: mean reward of its group, its own included.
+        advantage: of its tokens.
+        group_share, step_share: of the absolute token losses of its group and of the whole step.
+    """
+
+    ratio_mean: float = math.nan
+    ratio_low: float = math.nan
+    ratio_high: float = math.nan
+    ratio_ess: float = math.nan
+    group_mean: float = math.nan
+    advantage: float = math.nan
+    group_share: float = math.nan
+    step_share: float = math.nan
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One replayed trajectory.
+
+    Attributes:
+        step: that replayed it.
+        question, grader: the question's id; who judged the trajectory (None: unknown).
+        odds: of the question when it was drawn.
+        candidates: of the question, in the order of recording; `chosen` is a position in it.
+        tokens, reward: the trajectory's length and reward.
+        digest: of its tokens, 48 bits: the same trajectory has the same digest at its next replay.
+    """
+
+    step: int
+    question: str
+    grader: str | None
+    odds: Odds
+    candidates: tuple[Candidate, ...]
+    chosen: int
+    tokens: int
+    reward: float
+    digest: int
+    effect: Effect = Effect()
+
+    @property
+    def generated(self) -> int:
+        """The step that generated the trajectory."""
+        return self.candidates[self.chosen].step
+
+
+EFFECTS = tuple(each.name for each in fields(Effect))
+# the columns of numbers, in their order in an array
+NUMBERS = ("step", *Odds._fields, "chosen", "tokens", "reward", "digest", *EFFECTS)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows as arrays: the form in which they are kept and saved.
+
+    Attributes:
+        questions, graders: [R].
+        numbers: float64 [R, len(NUMBERS)].
+        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of Candidate.
+    """
+
+    questions: Sequence[str]
+    graders: Sequence[str | None]
+    numbers: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int32]
+    candidates: npt.NDArray[np.float64]
+
+    def rows(self) -> Iterator[Replayed]:
+        ends = np.cumsum(self.counts)
+        for i, (question, grader) in enumerate(zip(self.questions, self.graders, strict=True)):
+            at = dict(zip(NUMBERS, self.numbers[i].tolist(), strict=True))
+            odds = Odds(int(at["bucket"]), at["probability"], int(at["size"]), int(at["drawn"]))
+            compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
+            candidates = tuple(Candidate(int(step), entropy, score) for step, entropy, score in compared)
+            yield Replayed(
+                int(at["step"]),
+                question,
+                grader,
+                odds,
+                candidates,
+                int(at["chosen"]),
+                int(at["tokens"]),
+                at["reward"],
+                int(at["digest"]),
+                Effect(*(at[name] for name in EFFECTS)),
+            )
+
+
+class ReplayLog:
+    """The replayed trajectories of all steps of a run."""
+
+    def __init__(self, blocks: Sequence[Block] = ()) -> None:
+        self._blocks = list(blocks)
+
+    def add(self, rows: Sequence[Replayed]) -> None:
+        """Rows of one step."""
+        if rows:
+            self._blocks.append(_packed(rows))
+
+    def __len__(self) -> int:
+        return sum(len(block.questions) for block in self._blocks)
+
+    def __iter__(self) -> Iterator[Replayed]:
+        for block in self._blocks:
+            yield from block.rows()
+
+    def joined(self) -> Block:
+        """All rows in one block."""
+        if len(self._blocks) != 1:
+            parts = [_packed(()), *self._blocks]
+            questions = [question for block in parts for question in block.questions]
+            graders = [grader for block in parts for grader in block.graders]
+            arrays = (np.concatenate([getattr(block, name) for block in parts]) for name in _ARRAYS)
+            self._blocks = [Block(questions, graders, *arrays)]
+        return self._blocks[0]
+
+
+_ARRAYS = ("numbers", "counts", "candidates")
+
+
+def replayed_rows(
+    step: int,
+    chosen: Mapping[str, Trajectory],
+    candidates: Mapping[str, Sequence[Trajectory]],
+    compared: Mapping[str, Sequence[tuple[Trajectory, float]]],
+    odds: Mapping[str, Odds],
+) -> list[Replayed]:
+    """The rows of a step's choice, their effect still unknown.
+
+    Args:
+        chosen: question -> its trajectory, one of its `candidates`.
+        compared: question -> those of its candidates that have a score.
+        odds: question -> of its draw.
+    """
+    rows = []
+    for question, trajectory in chosen.items():
+        scores = {id(each): score for each, score in compared.get(question, ())}
+        known = tuple(
+            Candidate(each.step, each.entropy, scores.get(id(each), math.nan)) for each in candidates[question]
+        )
+        at = next(i for i, each in enumerate(candidates[question]) if each is trajectory)
+        facts = (len(trajectory), trajectory.reward, digest_of(trajectory))
+        rows.append(Replayed(step, question, trajectory.grader, odds.get(question, NO_ODDS), known, at, *facts))
+    return rows
+
+
+def digest_of(trajectory: Trajectory) -> int:
+    """A checksum of its tokens and their number, 48 bits: a float64 holds them, and a question has few trajectories."""
+    return zlib.crc32(trajectory.key) << 16 | len(trajectory) & 0xFFFF
+
+
+def _packed(rows: Sequence[Replayed]) -> Block:
+    numbers: list[tuple[Any, ...]] = [
+        (row.step, *row.odds, row.chosen, row.tokens, row.reward, row.digest, *astuple(row.effect)) for row in rows
+    ]
+    candidates = [candidate for row in rows for candidate in row.candidates]
+    return Block(
+        [row.question for row in rows],
+        [row.grader for row in rows],
+        np.array(numbers, np.float64).reshape(-1, len(NUMBERS)),
+        np.array([len(row.candidates) for row in rows], np.int32),
+        np.array(candidates, np.float64).reshape(-1, len(Candidate._fields)),
+    )

@@ -1,0 +1,164 @@
+"""`--rewards`: judge stored successes, and a run's rollouts, again by both graders; where do they disagree?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from exgrpo.gold_answers import latex_forms
+from exgrpo.inspect.questions import Question
+from exgrpo.inspect.text import printable
+from exgrpo.judged_by import JudgedBy, our_version
+from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
+from exgrpo.saved.durable import replaced
+from exgrpo.saved.pool_files import SavedPool
+
+SHOWN = 20  # rows on the terminal
+LIMIT_S = 5.0  # for an answer, the reward's own default
+_TAIL = 60  # characters of an answer that are shown
+_NONE = "nothing"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A response and its verdicts.
+
+    Attributes:
+        place: pool or rollouts.
+        step, question: that generated it; the question's id, or the rollout's uid.
+        grader: recorded with it; score: 1 for a stored success, of a rollout what the run gave.
+        strict: Math-Verify's verdict now; rule: by which the full grader accepts it now, None if it does not.
+        gold, answer: the right answer; the end of what was judged.
+    """
+
+    place: str
+    step: int
+    question: str
+    grader: str
+    score: float
+    strict: bool
+    rule: str | None
+    gold: str
+    answer: str
+
+    @property
+    def full(self) -> bool:
+        return self.rule is not None
+
+    @property
+    def notable(self) -> bool:
+        """Whether the graders disagree with each other, or both with the run."""
+        return self.strict != self.full or self.full != (self.score > 0.5)
+
+
+class _Graders:
+    def __init__(self) -> None:
+        self._process = Verifier(*FULL_GRADER)
+
+    def judge(
+        self, place: str, step: int, question: str, author: JudgedBy, score: float, gold: str, text: str
+    ) -> Judged:
+        """Both verdicts on a text; what follows </think> is judged if the run did so, or if that is not known."""
+        think = author.requires_think if author.is_ours else THINK_END in text
+        part = judged_part(text, think)
+        forms = latex_forms(gold)
+        reply = self._process.judge(forms, part, LIMIT_S, LIMIT_S) if part and forms else None
+        verdict = reply or {"correct": False, "rule": None}
+        answer = " ".join(part.split())[-_TAIL:]
+        strict, rule = bool(verdict["correct"]), verdict["rule"]
+        return Judged(place, step, question, str(author), score, strict, rule, gold, answer)
+
+    def close(self) -> None:
+        self._process.close()
+
+
+def judge_again(
+    saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, rollouts: Path | None
+) -> list[Judged]:
+    """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a folder of dumps."""
+    graders = _Graders()
+    try:
+        rows = list(_pool(saved, questions, tokenizer, graders))
+        if rollouts is not None:
+            authors = Counter(row.grader for row in rows)
+            usual = JudgedBy.read(authors.most_common(1)[0][0] if authors else None).by("")
+            rows += _dumps(rollouts, usual, graders)
+        return rows
+    finally:
+        graders.close()
+
+
+def _pool(saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, graders: _Graders) -> Iterator[Judged]:
+    total = saved.manifest["counts"]["trajectories"]
+    for name, trajectory in tqdm(saved.trajectories(), total=total, desc="judging", unit="trajectory", disable=None):
+        if name in questions and questions[name].gold:
+            text = tokenizer.decode(trajectory.tokens.tolist(), skip_special_tokens=True)
+            author = JudgedBy.read(trajectory.grader)
+            yield graders.judge("pool", trajectory.step, name, author, 1.0, questions[name].gold, text)
+
+
+def _dumps(folder: Path, author: JudgedBy, graders: _Graders) -> Iterator[Judged]:
+    """Rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout; without replayed ones' marks."""
+    files = sorted(folder.glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
+    if not files:
+        raise ValueError(f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them")
+    for path in tqdm(files, desc="judging", unit="step", disable=None):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            gold = "" if row.get("gts") is None else str(row["gts"])
+            uid, score = str(row.get("uid", "")), float(row["score"])
+            yield graders.judge("rollouts", int(row["step"]), uid, author, score, gold, row["output"])
+
+
+def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
+    """Counts, then the rows that someone should look at."""
+    yield f"{'judged again by':16}strict and full: {our_version()}"
+    for place in ("pool", "rollouts"):
+        part = [row for row in rows if row.place == place]
+        if part:
+            yield from _counts(place, part)
+    if unjudged:
+        yield f"{'not judged':16}{unjudged:,} trajectories: their question is not in --train_files or has no gold"
+    notable = [row for row in rows if row.notable]
+    yield ""
+    yield f"{len(notable):,} rows on which the graders disagree, or both disagree with the run"
+    for row in notable[:SHOWN]:
+        full = f"right by {row.rule}" if row.rule else "wrong"
+        yield (
+            f"{row.place}, step {row.step}, {row.question}: run {row.score:g}, strict "
+            f"{'right' if row.strict else 'wrong'}, full {full}"
+        )
+        yield f"    gold {printable(row.gold)}   answer ...{printable(row.answer)}"
+    if len(notable) > SHOWN:
+        yield f"{len(notable) - SHOWN:,} more; --export FILE.jsonl writes all rows"
+
+
+def _counts(place: str, rows: list[Judged]) -> Iterator[str]:
+    table = Counter((row.full, row.strict) for row in rows)
+    rules = Counter(row.rule or _NONE for row in rows)
+    recorded = Counter(row.grader for row in rows)
+    yield ""
+    yield f"{place:16}{len(rows):,} responses"
+    yield f"{'recorded':16}" + ", ".join(f"{name} ({count:,})" for name, count in recorded.most_common())
+    yield f"{'':16}{'strict right':>14}{'strict wrong':>14}"
+    yield f"{'full right':16}{table[True, True]:14,}{table[True, False]:14,}"
+    yield f"{'full wrong':16}{table[False, True]:14,}{table[False, False]:14,}"
+    yield f"{'decided by':16}" + ", ".join(f"{name} {count:,}" for name, count in rules.most_common())
+    differ = sum(row.full != (row.score > 0.5) for row in rows)
+    yield f"{'run and full':16}differ on {differ:,}"
+
+
+def export(path: Path, rows: Iterable[Judged]) -> int:
+    """All rows as JSON lines, the notable ones first."""
+    ordered = sorted(rows, key=lambda row: not row.notable)
+    with replaced(path) as temporary:
+        temporary.write_text(
+            "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in ordered), encoding="utf-8"
+        )
+    return len(ordered)

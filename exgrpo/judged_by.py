@@ -1,0 +1,93 @@
+"""Who judged a trajectory: the grader, its version and the rule that decided, as one line that is kept with it.
+
+strict; rules 5e1c09aa, math-verify 0.9.0
+full; rules 5e1c09aa, math-verify 0.9.0, require_think=False; intervals
+rewards/mine.py:score; sha256 90ab12cd34ef
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+OURS = "pkg://exgrpo.math_verify_reward"
+UNKNOWN = "unknown"
+_THINK = "require_think=False"
+_SEPARATOR = "; "
+_PACKAGE = Path(__file__).parent
+_SOURCES = ("gold_answers.py", "math_verify_reward.py", "math_verify_worker.py", "grading/*.py")
+
+
+@dataclass(frozen=True)
+class JudgedBy:
+    """A verdict's author.
+
+    Attributes:
+        grader: strict, full, or a reward function of another author as ``path:name``.
+        version: of its code, and settings that change its verdicts.
+        rule: that accepted the answer; empty if there is only one, or if the reward function does not say.
+    """
+
+    grader: str
+    version: str
+    rule: str = ""
+
+    def __str__(self) -> str:
+        parts = [self.grader, self.version, self.rule] if self.rule else [self.grader, self.version]
+        return _SEPARATOR.join(part.replace(";", ",") for part in parts)
+
+    @classmethod
+    def read(cls, text: str | None) -> JudgedBy:
+        """The author that `str` wrote; `unknown` for None, as in pools of older versions."""
+        parts = (text or UNKNOWN).split(";")
+        grader, version, rule = (part.strip() for part in [*parts, "", ""][:3])
+        return cls(grader, version, rule)
+
+    def by(self, rule: str) -> JudgedBy:
+        """The same grader with the rule that decided."""
+        return replace(self, rule=rule)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.grader in ("strict", "full")
+
+    @property
+    def requires_think(self) -> bool:
+        """Whether only what follows </think> was judged, as is the default of our reward."""
+        return _THINK not in self.version
+
+
+def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
+    """The author of a run's rewards, from verl's node ``reward.custom_reward_function``; the rule is left open."""
+    path, name = reward.get("path"), str(reward.get("name"))
+    if not path:
+        return JudgedBy("verl's own", f"verl {_installed('verl')}")
+    if path == OURS and name == "compute_score":
+        settings = reward.get("reward_kwargs") or {}
+        think = "" if settings.get("require_think", True) else f", {_THINK}"
+        return JudgedBy(str(settings.get("grader", "strict")), our_version() + think)
+    file = Path(str(path)).expanduser()
+    version = f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" if file.is_file() else ""
+    return JudgedBy(f"{path}:{name}", version)
+
+
+@cache
+def our_version() -> str:
+    """Of our graders: a checksum of the code that decides, and Math-Verify's version."""
+    content = hashlib.sha256()
+    for pattern in _SOURCES:
+        for path in sorted(_PACKAGE.glob(pattern)):
+            content.update(path.read_bytes())
+    return f"rules {content.hexdigest()[:8]}, math-verify {_installed('math-verify')}"
+
+
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

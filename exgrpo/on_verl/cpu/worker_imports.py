@@ -1,0 +1,40 @@
+"""What a training's processes on a CPU import of verl and vLLM; the prepared process imports this module.
+
+The order is part of it: verl's plug-in adapts the process first, and vLLM reads its variables when it is imported.
+Ray reads its own once, at its import, two of which the raylet will only give to its workers.
+"""
+
+# ruff: noqa: E402, F401
+from __future__ import annotations
+
+import importlib
+import os
+
+import numpy as np
+from ray._raylet import Config  # type: ignore[attr-defined]
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+for _name, _value in get_ppo_ray_runtime_env()["env_vars"].items():
+    os.environ.setdefault(_name, _value)
+
+import verl.workers.engine_workers
+import verl.workers.rollout.vllm_rollout.vllm_async_server
+import vllm.v1.engine.async_llm
+import vllm.v1.worker.cpu_worker
+
+import exgrpo.on_verl.agent_loop
+import exgrpo.on_verl.mix_actor
+from exgrpo.on_verl.task_runner import MixTaskRunner
+
+importlib.import_module(MixTaskRunner.trainers)
+
+
+def fits(environment: dict[str, str]) -> bool:
+    """Whether a worker is of the job that Ray was imported for."""
+    return environment.get("RAY_JOB_ID") == os.environ["RAY_JOB_ID"]
+
+
+def forked() -> None:
+    """Ray reads again whether it needs a token; and no two forks draw the same unseeded numbers."""
+    Config.initialize("")
+    np.random.seed()

@@ -1,0 +1,70 @@
+"""The prompts that rollouts were requested for and that no step has trained on yet.
+
+In verl's asynchronous modes a prompt may be trained on steps after it was drawn, in another process after a resume, or
+never. So what the trainer must know of it belongs to its uid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class Prompt(NamedTuple):
+    """A question as it was drawn.
+
+    Attributes:
+        question: its id.
+        is_replayed: whether K - 1 rollouts were requested, so that a replayed trajectory completes the group.
+        mixed: whether mixing had begun.
+    """
+
+    question: str
+    is_replayed: bool
+    mixed: bool
+
+
+class PromptsOut:
+    """uid -> Prompt, in the order of drawing, and the number of the step's prompts so far."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, Prompt] = {}
+        self._step = -1
+        self._asked = 0
+
+    def first_position(self, step: int, size: int) -> int:
+        """The position in the step of the first of its next `size` prompts."""
+        if step != self._step:
+            self._step, self._asked = step, 0
+        self._asked += size
+        return self._asked - size
+
+    def add(self, prompts: Iterable[tuple[str, Prompt]]) -> None:
+        """(uid, prompt) of what is submitted next."""
+        self._prompts.update(prompts)
+
+    def take(self, uids: Collection[str]) -> dict[str, Prompt]:
+        """The prompts of these uids, in the order of the uids' names; they are not out any more."""
+        return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}
+
+    def is_replayed(self, uid: str) -> bool:
+        """Whether a replayed trajectory will complete the group; False for a prompt that is not out."""
+        return uid in self._prompts and self._prompts[uid].is_replayed
+
+    def keep_only(self, uids: Collection[str]) -> list[Prompt]:
+        """Forget all other prompts, and return those: their groups were evicted, so their questions are free again."""
+        gone = [uid for uid in self._prompts if uid not in uids]
+        return [self._prompts.pop(uid) for uid in gone]
+
+    @property
+    def questions(self) -> list[str]:
+        """The questions that are out, each once."""
+        return [prompt.question for prompt in self._prompts.values()]
+
+    def state(self) -> dict[str, list[Any]]:
+        """uid -> question, is_replayed, mixed, as JSON values."""
+        return {uid: list(prompt) for uid, prompt in self._prompts.items()}
+
+    def restore(self, state: Mapping[str, Collection[Any]]) -> None:
+        """Go on from `state`."""
+        self._prompts = {uid: Prompt(*prompt) for uid, prompt in state.items()}

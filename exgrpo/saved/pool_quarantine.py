@@ -1,0 +1,101 @@
+"""Take trajectories out of a saved pool, and put them back: the pool as it was stays whole inside the new one.
+
+quarantine/record.json   what was asked and what was taken out
+quarantine/*             all files of the pool as it was, but for its segments, which both pools share
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
+from exgrpo.saved import durable, pool_files, pool_writer
+from exgrpo.saved.pool_files import SavedPool
+
+FOLDER = "quarantine"
+RECORD = "record.json"
+
+
+def take_out(
+    saved: SavedPool, serials: Collection[int], tokens: int, emptied: Collection[str], record: Mapping[str, Any]
+) -> None:
+    """Replace a saved pool with one that lacks these trajectories; a kill leaves the old one or the new one.
+
+    Args:
+        serials: of the trajectories to take out; `tokens` is the number of their tokens.
+        emptied: the questions that are left without trajectories.
+        record: JSON values, kept beside the pool as it was.
+
+    Raises:
+        OSError: the pool is as it was.
+    """
+    left = saved.serials[~_is_in(saved, serials)]
+    state = _without(saved.state, emptied, saved.manifest["rollout_n"])
+    counts = dict(saved.manifest["counts"])
+    counts["trajectories"] = len(left)
+    counts["tokens"] -= tokens
+    counts["questions"] = len(state.questions)
+
+    def fill(fresh: Path) -> None:
+        before = fresh / FOLDER
+        before.mkdir()
+        for path in saved.folder.iterdir():
+            if path.name == pool_files.TRAJECTORIES:
+                _link_all(path, fresh / path.name)
+            elif path.name == FOLDER:
+                _link_all(path, before / path.name)
+            else:
+                durable.link(path, before / path.name)
+        for name in set(saved.manifest["sha256"]) - {pool_files.LIVE, pool_files.QUESTIONS}:
+            durable.link(saved.folder / name, fresh / name)
+        (before / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        pool_writer.write_live(fresh, left)
+        pool_writer.write_questions(fresh, state, saved.manifest["rollout_n"])
+        manifest = saved.manifest | {"counts": counts, "quarantined": saved.quarantined + len(serials)}
+        pool_writer.write_manifest(fresh, manifest)
+
+    durable.replace_folder(saved.folder, fill)
+
+
+def put_back(folder: Path) -> dict[str, Any]:
+    """Undo the last `take_out`: the pool has the very files that it had. Returns that one's record.
+
+    Raises:
+        FileNotFoundError: nothing was taken out of this pool.
+    """
+    before = folder / FOLDER
+    if not (before / RECORD).is_file():
+        raise FileNotFoundError(f"CHECKPOINT={folder}: nothing is in quarantine")
+    record: dict[str, Any] = json.loads((before / RECORD).read_text(encoding="utf-8"))
+
+    def fill(fresh: Path) -> None:
+        _link_all(folder / pool_files.TRAJECTORIES, fresh / pool_files.TRAJECTORIES)
+        for path in before.iterdir():
+            if path.is_dir():
+                _link_all(path, fresh / path.name)
+            elif path.name != RECORD:
+                durable.link(path, fresh / path.name)
+
+    durable.replace_folder(folder, fill)
+    return record
+
+
+def _link_all(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new)))
+
+
+def _is_in(saved: SavedPool, serials: Collection[int]) -> Any:
+    import numpy as np
+
+    return np.isin(saved.serials, np.array(sorted(serials), dtype=np.int64))
+
+
+def _without(state: BucketState, emptied: Collection[str], rollout_n: int) -> BucketState:
+    manager = ExperienceBucketManager.from_state(rollout_n, state)
+    for question in emptied:
+        manager.remove(question)
+    return manager.state()

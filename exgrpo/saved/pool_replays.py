@@ -1,0 +1,52 @@
+"""The log of replayed trajectories as a table: a row each, its candidates as lists.
+
+step, question, grader       of the replay; of the trajectory, null if unknown
+bucket, probability, size, drawn, chosen, tokens, reward, digest, ratio_*, group_*, advantage, step_share
+                             fields of exgrpo.experience.replay_log.Replayed
+candidate_step, candidate_entropy, candidate_score
+                             lists, in the order of recording; `chosen` is a position in them
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from exgrpo.experience.replay_log import NUMBERS, Block, Candidate, ReplayLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def table(log: ReplayLog) -> pa.Table:
+    """The log as it is saved."""
+    import pyarrow as pa
+
+    block = log.joined()
+    ends = pa.array(np.cumsum([0, *block.counts], dtype=np.int32))
+    columns: dict[str, Any] = {
+        "question": pa.array(block.questions, pa.string()),
+        "grader": pa.array(block.graders, pa.string()),
+        **{name: pa.array(block.numbers[:, i]) for i, name in enumerate(NUMBERS)},
+    }
+    for i, name in enumerate(Candidate._fields):
+        columns[f"candidate_{name}"] = pa.ListArray.from_arrays(ends, pa.array(block.candidates[:, i]))
+    return pa.table(columns)
+
+
+def read(saved: pa.Table) -> ReplayLog:
+    """The log that `table` saved; a column that an older version did not write is NaN."""
+    if not saved.num_rows:
+        return ReplayLog()
+    absent = np.full(saved.num_rows, np.nan)
+    known = {name: saved[name].to_numpy() if name in saved.column_names else absent for name in NUMBERS}
+    lists = [saved[f"candidate_{name}"].combine_chunks() for name in Candidate._fields]
+    block = Block(
+        saved["question"].to_pylist(),
+        saved["grader"].to_pylist(),
+        np.column_stack([known[name] for name in NUMBERS]),
+        np.diff(lists[0].offsets.to_numpy()).astype(np.int32),
+        np.column_stack([each.values.to_numpy() for each in lists]),
+    )
+    return ReplayLog([block])

@@ -1,0 +1,114 @@
+"""verl's other modes with replay, by the real trainer: what was in flight when a run was killed is trained on once."""
+
+import json
+from collections import Counter
+
+import pytest
+from conftest import Run
+
+STEPS, SAVED, KILLED_AFTER = 12, 4, 6
+K = 4
+
+
+def prompts_of(run, step):
+    """uid -> sessions of its rows, in what a step trained on."""
+    sessions = {}
+    for key in run.drawn(step)[1]:
+        uid, session, _ = key.rsplit("_", 2)
+        sessions.setdefault(uid, []).append(int(session))
+    return sessions
+
+
+# mode -> its overrides
+MODES = {
+    "colocate_async": [],
+    "separate_async": ["trainer.v1.separate_async.parameter_sync_step=2"],
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def killed_and_resumed(request, make_settings, tmp_path_factory):
+    """The run until the kill, the checkpoint's state, and the run that goes on from it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    stack = {"stack=cpu": "stack=cpu_separate"} if request.param == "separate_async" else {}
+    settings = [stack.get(setting, setting) for setting in make_settings(folder)]
+    arguments = ["exgrpo.main_mix_ppo", *settings, f"trainer.v1.trainer_mode={request.param}", *MODES[request.param]]
+    arguments += [f"trainer.total_training_steps={STEPS}", f"trainer.save_freq={SAVED}"]
+    arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0"]
+    first = Run(folder, arguments, "first")
+    first.kill_after(KILLED_AFTER)
+    manifest = folder / "checkpoints" / f"global_step_{SAVED}" / "experience" / "manifest.json"
+    state = json.loads(manifest.read_text())["replay_state"]
+    second = Run(folder, arguments, "second")
+    second.wait()
+    return first, state, second
+
+
+def test_rollouts_are_stale_and_groups_are_replayed(killed_and_resumed):
+    _, _, second = killed_and_resumed
+    steps = second.metrics()
+    assert sorted(steps) == list(range(SAVED + 1, STEPS + 1))
+    assert max(metrics["experience/fresh_staleness_max"] for metrics in steps.values()) > 0
+    assert all(metrics["experience/replayed_groups"] > 0 for metrics in steps.values())
+    for metrics in steps.values():
+        assert metrics["actor/replayed_tokens_share"] > 0
+
+
+def test_what_was_in_flight_at_the_kill_is_trained_on_exactly_once(killed_and_resumed):
+    first, state, second = killed_and_resumed
+    in_flight = {uid: is_replayed for uid, (_, is_replayed, _) in state["prompts"].items()}
+    assert len(in_flight) == 8 and 0 < sum(in_flight.values()) < 8  # one warm-up batch, half of it replayed
+    before = [prompts_of(first, step) for step in range(1, SAVED + 1)]
+    after = [prompts_of(second, step) for step in range(SAVED + 1, STEPS + 1)]
+    times = Counter(uid for step in before + after for uid in step)
+    assert set(times.values()) == {1} and in_flight.keys() <= times.keys()
+    trained = {uid: sessions for step in after for uid, sessions in step.items()}
+    assert in_flight.keys() <= trained.keys()
+    for uid, is_replayed in in_flight.items():
+        assert sorted(trained[uid]) == list(range(K)), (uid, is_replayed)
+
+
+def test_the_questions_go_on_where_they_were(killed_and_resumed):
+    """One epoch has more questions than the runs draw fresh: none is drawn fresh twice, before or after the kill."""
+    _, state, second = killed_and_resumed
+    replayed = {question for question, is_replayed, _ in state["prompts"].values() if is_replayed}
+    fresh = [question for question, is_replayed, _ in state["prompts"].values() if not is_replayed]
+    assert len(set(fresh)) == len(fresh) and not replayed & set(fresh)
+    last = json.loads((second.folder / f"checkpoints/global_step_{STEPS}/experience/manifest.json").read_text())
+    assert len(last["replay_state"]["prompts"]) == 8
+
+
+# -- other settings, together: each has its own tests with verl's functions elsewhere ----------------------------------
+
+REWARD = """import re
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **settings):
+    boxed = re.findall(r"boxed{(\\d+)}", solution_str)
+    return 0.9 if boxed and boxed[-1] == ground_truth else 0.2
+"""
+
+
+def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_resumed(make_settings, tmp_path):
+    (tmp_path / "reward.py").write_text(REWARD)
+    algorithm, actor = "algorithm", "actor_rollout_ref.actor"
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), "trainer.experience_start_sratio=0"]
+    arguments += ["trainer.total_training_steps=5", "trainer.save_freq=2", "trainer.max_actor_ckpt_to_keep=null"]
+    arguments += ["actor_rollout_ref.model.lora_rank=8", f"{actor}.optim.lr=1e-3", f"{actor}.use_kl_loss=True"]
+    arguments += [f"{actor}.entropy_coeff=0.001", f"{actor}.policy_loss.loss_mode=gspo"]
+    arguments += [f"{algorithm}.adv_estimator=rloo", f"{algorithm}.rollout_correction.rollout_is=token"]
+    arguments += [f"{algorithm}.filter_groups.enable=True", f"reward.custom_reward_function.path={tmp_path}/reward.py"]
+    first = Run(tmp_path, arguments, "first")
+    first.kill_after(3)
+    second = Run(tmp_path, arguments, "second")
+    steps = second.wait()
+    assert sorted(steps) == [3, 4, 5]
+    assert max(metrics["experience/replayed_groups"] for metrics in steps.values()) > 0  # a refill may displace some
+    for step, metrics in steps.items():
+        assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-3)
+        assert metrics["actor/kl_loss"] > 0 and "actor/pg_clipfrac_lower" in metrics
+        scores = second.scores(step)
+        assert set(scores.values()) == {0.9, 0.2}
+        for uid, sessions in prompts_of(second, step).items():  # no group is left whose rewards are all the same
+            assert len({scores[f"{uid}_{session}_0"] for session in sessions}) == 2
+    assert sum(metrics.get("training/filter_groups/evicted_samples", 0) for metrics in steps.values()) > 0

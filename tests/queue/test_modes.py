@@ -1,0 +1,199 @@
+"""verl's modes with replay, by verl's own functions on a real queue: draws ahead, advantages, rollout correction."""
+
+import json
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from queue_rows import group, put, trajectory
+from queue_trainer import CONFIG, STEP, K, make_trainer
+
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
+from exgrpo.on_verl import queue
+from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl.group_filter import GroupFilter
+from exgrpo.on_verl.phase import FRESH, REPLAYED
+from exgrpo.on_verl.prompts_out import PromptsOut
+from exgrpo.preflight.modes import ESTIMATORS
+
+# -- prompts that are submitted ahead ----------------------------------------------------------------------------------
+
+
+def asynchronous(questions, failing=(), *overrides):
+    return make_trainer(ExperienceMixPPOTrainerColocateAsync, questions, set(failing), *overrides)
+
+
+def test_a_question_that_is_out_is_not_drawn_again_and_each_draw_has_its_share(training_queue):
+    trainer = asynchronous(12)
+    trainer._add_prompts_to_generate(4)  # the warm-up: q0 is replayed
+    trainer._add_batch_to_generate()
+    asked = trainer.agent_loop_manager.asked
+    assert list(asked.values()).count("q0") == 1 and len(set(asked.values())) == 8
+    assert list(asked) == [f"000000{STEP}q0000{i}" for i in range(8)]
+    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    taken = trainer.prompts.take({key.split("_")[0] for key in batch.keys})
+    assert len(taken) == 4 and {prompt.question for prompt in taken.values() if prompt.is_replayed} <= {"q0"}
+    trainer.global_steps += 1
+    trainer._add_batch_to_generate()
+    out = [prompt.question for uid, prompt in trainer.prompts.take(asked).items()]
+    assert sorted(out) == sorted(set(out)) and len(out) == 8
+    drawn_again = list(asked.values()).count("q0") - 1
+    assert drawn_again == ("q0" in {prompt.question for prompt in taken.values()})  # only if it had come back
+
+
+@pytest.mark.parametrize("reason", ["failed", "stale"])
+def test_the_question_of_an_evicted_group_is_free_again(training_queue, reason):
+    drop = ["trainer.v1.sampler.max_off_policy_strategy=drop", "trainer.v1.sampler.max_off_policy_threshold=1"]
+    trainer = asynchronous(12, ["q0"] if reason == "failed" else [], *drop)
+    trainer._add_prompts_to_generate(4)
+    before = set(trainer.agent_loop_manager.asked)
+    trainer.global_steps += reason == "stale"
+    trainer.agent_loop_manager.failing = set()
+    trainer.replay_buffer.wait_for_sampleable(trainer.global_steps, "train", 4)  # evicts, and refills by as many
+    again = {uid: question for uid, question in trainer.agent_loop_manager.asked.items() if uid not in before}
+    assert "q0" in again.values() and len(again) == (1 if reason == "failed" else 4)
+    assert queue.prompts("train") == set(trainer.prompts.state()) and len(set(trainer.prompts.questions)) == 4
+
+
+def test_what_is_out_survives_a_checkpoint_and_nothing_else_does(training_queue):
+    trainer = asynchronous(12)
+    trainer._add_batch_to_generate()
+    state = json.loads(json.dumps(trainer.prompts.state()))
+    resumed = asynchronous(12)
+    resumed.resumed_step = STEP
+    resumed._find_prompts_again(state)
+    assert resumed.prompts.state() == trainer.prompts.state()
+    batch, _ = resumed.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    marks = {prompt.question: prompt.is_replayed for prompt in resumed.prompts.take(queue_uids(batch)).values()}
+    assert marks == {"q0": True, **dict.fromkeys(("q1", "q2", "q3"), False)}
+    rows = [key.split("_")[0] for key in batch.keys]
+    assert sorted(map(rows.count, set(rows))) == [K - 1, K, K, K]
+    with pytest.raises(RuntimeError, match="step 3: the saved queue lacks 4 of 4 prompts"):
+        resumed._find_prompts_again(state)
+
+
+def queue_uids(batch):
+    return {key.split("_")[0] for key in batch.keys}
+
+
+def test_another_mode_says_how_many_prompts_it_drops(caplog):
+    trainer = object.__new__(ExperienceMixPPOTrainer)
+    trainer.prompts = PromptsOut()
+    trainer._find_prompts_again({"0000001q00000": ["q1", False, True]})
+    assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.prompts.questions
+
+
+# -- groups that are filtered out --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trainer_class", [ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync])
+@pytest.mark.parametrize(("reward", "kept"), [(0.0, True), (1.0, False)])
+def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollouts_are_right(
+    training_queue, trainer_class, reward, kept
+):
+    """q0 is replayed; q1 is always right and q2 always wrong: both are filtered out, and that is known of them."""
+    trainer = make_trainer(trainer_class, 12, set(), "algorithm.filter_groups.enable=True")
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.agent_loop_manager.rewards = {"q0": reward, "q1": 1.0, "q2": 0.0}
+    trainer._add_batch_to_generate()
+    batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    asked = trainer.agent_loop_manager.asked
+    trained = {asked[uid] for uid in queue_uids(batch)}
+    assert len(trained) == 4 and not trained & {"q1", "q2"} and (kept or "q0" not in trained)
+    if kept and trainer.asynchronous:  # the synchronous buffer discards what its refills bring too much of
+        assert "q0" in trained
+    groups = group_filter.take()
+    observed = {}
+    for found in groups:  # asynchronously q0 may be drawn again, as a fresh question
+        observed.setdefault(found.question, (found.size, found.replayed, found.solved))
+    assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
+    assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not group_filter.take()
+    assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
+
+
+def test_filtered_groups_retire_and_file_their_questions(training_queue):
+    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.replay.pool.file("q1", 0, Trajectory([1], [-1.0], step=1))  # not drawn, since nobody solved it of late
+    trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
+    trainer._add_batch_to_generate()
+    trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    metrics = trainer.replay.observe(STEP, group_filter.take(), {})
+    assert trainer.replay.pool.retired == ["q0"] and "q1" in trainer.replay.pool
+    assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
+
+
+# -- verl's advantages over a group that holds a replayed row ----------------------------------------------------------
+
+
+@pytest.fixture
+def make_batch(partition):
+    """Groups a (rewards 1, 0, 0 and a replayed success) and b (1, 0, 0, 0); our trainer by some keys."""
+
+    def make(*overrides):
+        trainer = object.__new__(ExperienceMixPPOTrainer)
+        with initialize_config_dir(str(CONFIG), version_base=None):
+            trainer.config = compose("exgrpo_trainer", [f"actor_rollout_ref.rollout.n={K}", *overrides])
+        trainer.experience, trainer.mixed = type("Replay", (), {"experience": True}), True
+        batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
+        trainer.replayed = {"a": trajectory(5, 6, 7)}
+        batch = ops.in_order(ops.inject(batch, ops.first_siblings(batch, ["a"]), trainer.replayed, session=K - 1))
+        ops.put_recorded_log_probs(batch, trainer.replayed, "current")
+        return trainer, batch
+
+    return make
+
+
+def read(batch, field):
+    return [row.tolist() for row in queue.read(batch.keys, batch.partition_id, [field])[field].unbind()]
+
+
+@pytest.mark.parametrize("std", [False, True])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_replayed_row_counts_in_its_own_group_alone(make_batch, name, std):
+    trainer, batch = make_batch(f"algorithm.adv_estimator={name}", f"algorithm.norm_adv_by_std_in_grpo={std}")
+    trainer._compute_advantage(batch, {})
+    found = dict(zip(batch.keys, (row[0] for row in read(batch, "advantages")), strict=True))
+    right, wrong = found["a_0_0"], found["a_1_0"]
+    if name != "grpo_passk":  # which rewards the best of a group alone
+        assert right > 0 > wrong == found["a_2_0"] and found["a_3_0"] == pytest.approx(right, rel=1e-3)
+        assert found["b_0_0"] > right, "one success of four is rarer than two of four"
+    if name == "grpo" and not std:
+        assert found == pytest.approx(
+            {"a_0_0": 0.5, "a_1_0": -0.5, "a_2_0": -0.5, "a_3_0": 0.5, "b_0_0": 0.75}
+            | dict.fromkeys(("b_1_0", "b_2_0", "b_3_0"), -0.25),
+            abs=1e-5,
+        )
+
+
+# -- rollout correction ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_fresh_tokens_carry_their_weight_and_replayed_ones_their_mark(make_batch, level):
+    """Old and rollout log-probs of session s are -.25 (s + 1) and -.5: the weights are exp of their difference."""
+    correction = "algorithm.rollout_correction"
+    trainer, batch = make_batch(f"{correction}.rollout_is={level}", f"{correction}.rollout_rs=null")
+    batch = ops.put_phase(batch, ops.scored_rows(batch, False), FRESH, REPLAYED)
+    ops.exempt_replayed_rows(batch, trainer.replayed)
+    batch = trainer._compute_advantage(batch, {})
+    codes = dict(zip(batch.keys, read(batch, "rollout_is_weights"), strict=True))
+    assert codes.pop("a_3_0") == [REPLAYED] * 3
+    for key, row in codes.items():
+        session = int(key.split("_")[1])
+        exponent = (0.5 - 0.25 * (session + 1)) * (len(row) if level == "sequence" else 1)
+        assert row == pytest.approx([min(2.0, float(torch.tensor(exponent).exp()))] * len(row)), key
+
+
+def test_rejected_tokens_are_fresh_ones(make_batch):
+    correction = "algorithm.rollout_correction"
+    keys = [f"{correction}.rollout_rs=token_k1", f"{correction}.rollout_rs_threshold='0.9_1.1'"]
+    trainer, batch = make_batch(*keys)
+    batch = ops.put_phase(batch, ops.scored_rows(batch, False), FRESH, REPLAYED)
+    ops.exempt_replayed_rows(batch, trainer.replayed)
+    batch = trainer._compute_advantage(batch, {})
+    masks = dict(zip(batch.keys, read(batch, "response_mask"), strict=True))
+    kept = {key for key, row in masks.items() if any(row)}
+    assert kept == {"a_1_0", "b_1_0", "a_3_0"}  # session 1 has a ratio of 1
+    assert dict(zip(batch.keys, read(batch, "rollout_is_weights"), strict=True))["a_3_0"] == [REPLAYED] * 3

@@ -1,0 +1,44 @@
+"""Files and folders that are replaced as a whole, and the lock between writers of one host."""
+
+import os
+
+import pytest
+from saved_pools import draws, lived, load, save
+
+from exgrpo.saved import durable
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path, monkeypatch):
+    durable.replace_file(tmp_path / "f", "old \ud800", errors="replace")
+    assert (tmp_path / "f").read_text() == "old ?"
+    monkeypatch.setattr(durable.os, "fsync", lambda _: os.stat("/nonexistent"))
+    with pytest.raises(FileNotFoundError):
+        durable.replace_file(tmp_path / "f", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old ?"
+
+
+def test_an_error_while_a_file_is_written_leaves_the_old_one(tmp_path):
+    (tmp_path / "f").write_text("old")
+    with pytest.raises(KeyError), durable.replaced(tmp_path / "f") as temporary:
+        temporary.write_text("half")
+        raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old"
+
+
+def test_the_other_writer_is_waited_for(tmp_path):
+    with durable.exclusive(tmp_path), pytest.raises(BlockingIOError), durable.exclusive(tmp_path, patience_s=0.3):
+        pass
+    with durable.exclusive(tmp_path, patience_s=0.3):
+        pass
+
+
+@pytest.mark.parametrize("half_way", [True, False])
+def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_completed(tmp_path, half_way):
+    old, new = lived(0), lived(1)
+    save(old, tmp_path / ".pool.previous")
+    if half_way:
+        save(new, tmp_path / ".pool.tmp")
+    else:
+        save(new, tmp_path / "pool")
+    assert draws(load(tmp_path / "pool")) == draws(old if half_way else new)
+    assert not (tmp_path / ".pool.previous").exists()

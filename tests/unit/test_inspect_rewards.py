@@ -1,0 +1,255 @@
+"""--rewards, --explain and --quarantine on a run's checkpoint, as a person calls them."""
+
+import hashlib
+import json
+import shutil
+import sys
+from dataclasses import astuple
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import replay_world as world
+
+from exgrpo.experience.weighted_bucket_sampler import bucket_weights
+from exgrpo.inspect import __main__ as inspect
+from exgrpo.inspect.text import load_tokenizer
+from exgrpo.on_verl.checkpoints import MARKER
+from exgrpo.saved import durable
+from exgrpo.saved.pool_files import read_saved
+from exgrpo.saved.pool_folder import PoolFolder
+
+BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
+FORMAT_3 = Path(__file__).parents[1] / "golden" / "format3" / "pool"
+QUARANTINE = ["--quarantine", "--rule", "decimals"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(str(BASE_MODEL))
+
+
+@pytest.fixture
+def run(tmp_path, tokenizer):
+    """A run's folder of checkpoints with one of step 6, the data file, and the replay object."""
+    replay = world.play(lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], world.names())
+    world.save(tmp_path, replay, tokenizer)
+    (tmp_path / MARKER).write_text(str(world.STEPS))
+    (tmp_path / f"global_step_{world.STEPS}" / "actor").mkdir()
+    (tmp_path / f"global_step_{world.STEPS}" / "actor" / "huggingface").symlink_to(BASE_MODEL)
+    pandas.DataFrame(world.rows()).to_parquet(tmp_path / "train.parquet")
+    return tmp_path
+
+
+def pool_of(run):
+    return run / f"global_step_{world.STEPS}" / "experience"
+
+
+def content(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def printed(capsys, *arguments):
+    inspect.main([str(argument) for argument in arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+# -- explain ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_log_is_the_log_that_was_kept(tokenizer, run):
+    replay = world.play(lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], world.names())
+    kept, saved = list(replay.pool.replays), read_saved(pool_of(run)).replays
+    assert len(kept) == len(saved) > 4
+    for one, other in zip(kept, saved, strict=True):
+        assert (one.question, one.odds, one.effect, one.digest) == (
+            other.question,
+            other.odds,
+            other.effect,
+            other.digest,
+        )
+        np.testing.assert_equal(one.candidates, other.candidates)
+    resumed = PoolFolder().load(pool_of(run), world.CONFIG, world.STEPS, {})
+    np.testing.assert_equal([astuple(row) for row in resumed.replays], [astuple(row) for row in kept])
+
+
+def test_a_row_is_explained(run, capsys):
+    """Bucket, odds, candidates and effect, against the pool before the step."""
+    before = world.play(lambda text: list(text.encode()), world.names(), steps=3)
+    sizes = {b: before.pool.snapshot().state.buckets.count(b) for b in world.CONFIG.eligible_buckets}
+    order = iter(world.names())
+    drawn = before.draw(4, 4, lambda: (next(order), False)).replayed
+    (row, *_), name = [each for each in read_saved(pool_of(run)).replays if each.step == 4], drawn[0]
+    weights = bucket_weights("normal", [b for b in sizes if sizes[b]], 4)
+    chance = dict(zip([b for b in sizes if sizes[b]], weights, strict=True))[before.pool.bucket(name)]
+    lines = printed(capsys, run, "--explain", 4, 1, "--train_files", run / "train.parquet")
+    assert lines[0] == f"row             1 of {len(drawn)} in step 4" and lines[1] == f"question        {name}"
+    assert f"{row.odds.bucket} of 4 solved; {sizes[row.odds.bucket]:,} questions of it" in "\n".join(lines)
+    assert any(line.startswith(f"bucket drawn    {chance:.4f}") for line in lines)
+    listed = [line.split() for line in lines if " step " in line and line.split()[0].isdigit()]
+    known = before.candidates([name])[name]
+    assert [fields[3] for fields in listed] == [f"{each.entropy:.4f}" for each in known]
+    if len(known) > 1:
+        assert [fields[4] for fields in listed] == [f"{each.entropy / 2:.4f}" for each in known]
+    best = min(range(len(known)), key=lambda i: known[i].entropy)
+    assert [fields[-1] == "replayed" for fields in listed] == [i == best for i in range(len(known))]
+    assert (
+        "advantage       0.5000" in lines
+        and "25.00% of its group's" in lines[-1]
+        and "12.50% of the step's" in lines[-1]
+    )
+    assert any(line.startswith("ratios          mean 1.5000, 0.5000 to 3.0000") for line in lines)
+
+
+def test_a_step_is_listed_and_what_is_not_there_is_refused(run, capsys):
+    lines = printed(capsys, run, "--explain", 4)
+    rows = [each for each in read_saved(pool_of(run)).replays if each.step == 4]
+    assert lines[0].startswith(f"step 4: {len(rows)} rows") and len(lines) == 2 + len(rows)
+    for asked, message in (
+        (["40"], "nothing was replayed in this step; steps with replayed rows: 2 to 6"),
+        (["4", "9"], "must be a row from 1 to"),
+        (["4", "1", "1"], "must be STEP or STEP ROW"),
+    ):
+        with pytest.raises(SystemExit):
+            inspect.main([str(run), "--explain", *asked])
+        assert message in capsys.readouterr().err
+
+
+def test_an_old_checkpoint_says_what_it_lacks(capsys):
+    step = int(read_saved(FORMAT_3).history[-1]["step"])
+    lines = printed(capsys, FORMAT_3, "--explain", step)
+    assert "recorded no replayed rows; it lacks the questions" in lines[0]
+
+
+# -- quarantine -------------------------------------------------------------------------------------------------------
+
+
+def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it_was(run, capsys):
+    pool, before = pool_of(run), content(pool_of(run))
+    held = [(name, each) for name, each in read_saved(pool).trajectories()]
+    faulty = [(name, each) for name, each in held if each.grader == str(world.FAULTY)]
+    assert 0 < len(faulty) < len(held)
+    lines = printed(capsys, run, *QUARANTINE)
+    assert any(line.startswith(f"taken out       {len(faulty)} trajectories") for line in lines)
+    replays = [row for row in read_saved(pool).replays if row.grader == str(world.FAULTY)]
+    assert any(line.startswith(f"replayed        {len(replays)} times") for line in lines)
+
+    resumed = PoolFolder().load(pool, world.CONFIG, world.STEPS, {})
+    resumed.check_invariants()
+    left = [each for name in resumed for each in resumed.candidates(name)]
+    assert len(left) == len(held) - len(faulty) and str(world.FAULTY) not in {each.grader for each in left}
+    assert resumed.retired == read_saved(pool).state.retired
+    assert "in quarantine" in "\n".join(printed(capsys, run))
+
+    undone = printed(capsys, run, "--quarantine", "--undo")
+    assert f"{len(faulty)} trajectories are back" in undone[0] and content(pool) == before
+
+
+def test_a_question_that_is_left_without_any_leaves_the_pool(run, capsys):
+    before, saved = content(pool_of(run)), read_saved(pool_of(run))
+    printed(capsys, run, *QUARANTINE)
+    first = content(pool_of(run))
+    printed(capsys, run, "--quarantine", "--grader", "full", "--version", "11111111", "--steps", "1-6")
+    empty = PoolFolder().load(pool_of(run), world.CONFIG, world.STEPS, {})
+    assert len(saved.state.questions) > 0 and list(empty) == [] and empty.retired == saved.state.retired
+    printed(capsys, run, "--quarantine", "--undo")
+    assert content(pool_of(run)) == first
+    printed(capsys, run, "--quarantine", "--undo")
+    assert content(pool_of(run)) == before
+
+
+def test_a_run_goes_on_from_a_pool_in_quarantine(run, capsys):
+    printed(capsys, run, *QUARANTINE)
+    disk = PoolFolder()
+    pool = disk.load(pool_of(run), world.CONFIG, world.STEPS, {})
+    disk.save(pool, run / "global_step_7" / "experience", 7, {})
+    later = read_saved(run / "global_step_7" / "experience")
+    assert later.quarantined == 0 and len(list(later.records())) == pool.trajectories
+    assert str(world.FAULTY) not in {each.grader for _, each in later.trajectories()}
+
+
+def test_a_dry_run_and_a_failed_one_change_nothing(run, capsys, monkeypatch):
+    before = content(pool_of(run))
+    assert "nothing (--dry_run)" in printed(capsys, run, *QUARANTINE, "--dry_run")[-1]
+    assert content(pool_of(run)) == before
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "sync", full)
+        with pytest.raises(SystemExit):
+            inspect.main([str(run), *QUARANTINE])
+    assert "No space left on device" in capsys.readouterr().err and content(pool_of(run)) == before
+
+
+def test_a_training_that_is_under_way_is_not_disturbed(run, capsys):
+    with durable.exclusive_on_all_hosts(run), pytest.raises(SystemExit):
+        inspect.main([str(run), *QUARANTINE])
+    assert "another process is writing to" in capsys.readouterr().err
+
+
+def test_a_pool_of_an_older_format_can_be_quarantined_too(tmp_path, capsys):
+    pool = shutil.copytree(FORMAT_3, tmp_path / "pool")
+    before = content(pool)
+    lines = printed(capsys, pool, "--quarantine", "--grader", "unknown", "--steps", "0-1")
+    assert any("did not record what it replayed" in line for line in lines) and content(pool) != before
+    assert read_saved(pool).manifest["counts"]["trajectories"] == len(list(read_saved(pool).records()))
+    printed(capsys, pool, "--quarantine", "--undo")
+    assert content(pool) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--quarantine"], "requires --grader, --version or --rule"),
+        (["--rule", "lists"], "--rule=lists: requires --quarantine"),
+        (["--quarantine", "--rule", "lists"], "was judged by rule lists, steps 0 to 6; recorded are 'full; rules 1111"),
+        (["--quarantine", "--rule", "lists", "--steps", "9-2"], "9-2: must be FIRST-LAST"),
+        (["--quarantine", "--undo", "--rule", "lists"], "--undo=: takes no --grader"),
+        (["--quarantine", "--undo"], "nothing is in quarantine"),
+        (["--quarantine", "--rule", "lists", "--explain", "3"], "only one of these"),
+        (["--rewards"], "--train_files=: is required with --rewards"),
+        (["--rollouts", "."], "--rollouts=.: requires --rewards"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(run, capsys, arguments, message):
+    with pytest.raises(SystemExit):
+        inspect.main([str(run), *arguments])
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+# -- rewards ----------------------------------------------------------------------------------------------------------
+
+
+def test_where_graders_disagree(run, capsys, tokenizer):
+    """The faulty rule let in an answer that is one too high; strict and full now call it wrong."""
+    dumps = run / "rollouts"
+    dumps.mkdir()
+    rows = [("15", r"\boxed{15}", 1.0), ("(3,4]", r"\boxed{3 < x \le 4}", 0.0), ("5", r"\boxed{6}", 0.0)]
+    lines = [
+        json.dumps({"input": "?", "output": out, "gts": gold, "score": score, "step": 1, "uid": f"u_{i}_0"})
+        for i, (gold, out, score) in enumerate(rows)
+    ]
+    (dumps / "1.jsonl").write_text("\n".join(lines) + "\n")
+    out = run / "rows.jsonl"
+    train = ["--train_files", run / "train.parquet"]
+    shown = printed(capsys, run, "--rewards", *train, "--rollouts", dumps, "--export", out)
+    held = [each for _, each in read_saved(pool_of(run)).trajectories()]
+    wrong = sum(each.grader == str(world.FAULTY) for each in held)
+    assert f"pool            {len(held)} responses" in shown and f"run and full    differ on {wrong}" in shown
+    assert f"full right      {len(held) - wrong:14}{0:14}" in shown and f"full wrong      {0:14}{wrong:14}" in shown
+    assert "rollouts, step 1, u_1_0: run 0, strict wrong, full right by intervals" in shown
+    assert f"{wrong + 1:,} rows on which the graders disagree, or both disagree with the run" in shown
+    exported = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(exported) == len(held) + 3 and exported[0]["score"] != float(exported[0]["rule"] is not None)
+    assert {row["grader"] for row in exported if row["place"] == "pool"} == {str(world.GOOD), str(world.FAULTY)}

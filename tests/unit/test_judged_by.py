@@ -1,0 +1,52 @@
+"""Who judged a trajectory: from the settings of a run to the pool; what verl's rows say of the rule."""
+
+import numpy as np
+import pytest
+
+from exgrpo import math_verify_reward
+from exgrpo.judged_by import OURS, JudgedBy, of_settings, our_version
+from exgrpo.on_verl.rows import FreshRow, rollout_groups
+
+SETTINGS = {"path": OURS, "name": "compute_score", "reward_kwargs": {"require_think": False, "grader": "full"}}
+
+
+def test_a_text_says_who_judged_and_is_read_again():
+    author = JudgedBy("full", "rules 5e1c09aa, math-verify 0.9.0", "decimals+lists")
+    assert str(author) == "full; rules 5e1c09aa, math-verify 0.9.0; decimals+lists" and author.is_ours
+    assert JudgedBy.read(str(author)) == author and JudgedBy.read(str(author.by(""))) == author.by("")
+    assert str(JudgedBy("a;b.py:score", "", "x;y")) == "a,b.py:score; ; x,y"
+    assert JudgedBy.read(None) == JudgedBy("unknown", "") and not JudgedBy.read(None).is_ours
+
+
+def test_the_settings_of_a_run_name_grader_and_version(tmp_path):
+    full = of_settings(SETTINGS)
+    assert (full.grader, full.rule, full.requires_think) == ("full", "", False)
+    assert full.version == f"{our_version()}, require_think=False" and "math-verify 0." in full.version
+    plain = of_settings({"path": OURS, "name": "compute_score", "reward_kwargs": None})
+    assert (plain.grader, plain.version, plain.requires_think) == ("strict", our_version(), True)
+    mine = tmp_path / "mine.py"
+    mine.write_text("def score(**_): return 1.0\n")
+    first = of_settings({"path": str(mine), "name": "score"})
+    mine.write_text("def score(**_): return 0.0\n")
+    second = of_settings({"path": str(mine), "name": "score"})
+    assert first.grader == f"{mine}:score" and first.version != second.version and not first.is_ours
+    assert of_settings({"path": None, "name": "compute_score"}).grader == "verl's own"
+
+
+def test_the_full_reward_names_its_rule_and_the_strict_one_does_not():
+    asked = {
+        "data_source": "m",
+        "solution_str": r"\boxed{3 < x \le 4}",
+        "ground_truth": "(3,4]",
+        "require_think": False,
+    }
+    assert math_verify_reward.compute_score(**asked, grader="full")["rule"] == "intervals"
+    assert math_verify_reward.compute_score(**asked | {"solution_str": ""}, grader="full")["rule"] == ""
+    assert "rule" not in math_verify_reward.compute_score(**asked)
+
+
+@pytest.mark.parametrize("judge", [None, JudgedBy("full", "v1")])
+def test_a_rollout_becomes_a_trajectory_that_says_who_judged_it(judge):
+    row = FreshRow("u", "q", 1.0, np.array([1, 2]), np.array([-0.5, -0.5]), np.zeros(2), np.ones(2), "lists")
+    (group,) = rollout_groups([row], (), 3, 10, 0.5, judge)
+    assert group.successes[0].grader == (None if judge is None else "full; v1; lists")

@@ -1,0 +1,79 @@
+"""Checkpoints and pools that a configuration names, checked before anything starts."""
+
+import numpy as np
+import pytest
+from composed import configuration
+
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.question_id import fingerprint, question_id
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.preflight.checks import verify
+from exgrpo.saved.pool_folder import PoolFolder
+
+
+def checkpoint(files, questions):
+    """A checkpoint of step 3 whose pool belongs to these questions."""
+    pool = ExperiencePool(ExperienceConfig(rollout_n=8))
+    success = Trajectory(np.arange(3), np.full(3, -1.0), step=1)
+    pool.observe(RolloutGroup(question_id(questions[0]), 8, (success,)))
+    folder = files / "checkpoints" / "global_step_3"
+    folder.mkdir(parents=True)
+    identity = {"data_fingerprint": fingerprint(question_id(question) for question in questions)}
+    PoolFolder().save(pool, folder / "experience", 3, identity)
+    (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+
+
+def test_experience_of_another_data_set_is_refused(files):
+    checkpoint(files, ["other question"])
+    with pytest.raises(ValueError, match="experience of another data set"):
+        verify(configuration(files))
+    verify(configuration(files, "trainer.resume_mode=disable"))
+
+
+def test_experience_of_this_data_set_is_taken(files):
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    verify(configuration(files))
+
+
+def test_a_checkpoint_without_experience_is_refused(files):
+    (files / "checkpoints" / "global_step_3").mkdir(parents=True)
+    (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+    with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
+        verify(configuration(files))
+    verify(configuration(files, "trainer.experience=False"))
+
+
+@pytest.mark.parametrize("experience", [True, False])
+def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    actor = files / "checkpoints" / "global_step_3" / "actor"
+    more = [f"trainer.experience={experience}"]
+    verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
+    actor.mkdir()
+    for rank in range(2):
+        (actor / f"model_world_size_2_rank_{rank}.pt").write_text("")
+    for ranks in (1, 4):
+        with pytest.raises(ValueError) as caught:
+            verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", *more))
+        said = str(caught.value)
+        assert f"trainer.nnodes=1 trainer.n_gpus_per_node={ranks}: {actor.parent} was saved on 2 GPUs" in said
+        assert f"trainer.experience_import={actor.parent}/experience" in said and "\n" not in said
+        verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", "trainer.resume_mode=disable", *more))
+    verify(configuration(files, "trainer.n_gpus_per_node=2", *more))
+    verify(configuration(files, "trainer.nnodes=2", "trainer.n_gpus_per_node=1", *more))
+
+
+def test_an_imported_pool_must_be_there_and_of_this_data_set(files):
+    with pytest.raises(FileNotFoundError, match="experience_import=/nowhere/x: no saved pool there"):
+        verify(configuration(files, "trainer.experience_import=/nowhere/x"))
+    checkpoint(files, ["other question"])
+    teacher = files / "checkpoints" / "global_step_3" / "experience"
+    with pytest.raises(ValueError, match="experience of another data set"):
+        verify(configuration(files, f"trainer.experience_import={teacher}", "trainer.resume_mode=disable"))
+
+
+def test_a_damaged_manifest_is_left_to_the_trainer_which_looks_for_an_older_one(files):
+    checkpoint(files, ["other question"])
+    (files / "checkpoints" / "global_step_3" / "experience" / "manifest.json").write_text("{")
+    verify(configuration(files))

@@ -1,0 +1,94 @@
+"""Workers as forks of a prepared process: what they are given, and what happens where there is none."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from exgrpo.prepared import PreparedProcess
+
+MODULE = """
+import os
+imported_by = os.getpid()
+read_at_import = os.environ["AT_IMPORT"]
+def fits(environment):
+    return environment.get("JOB") == "1"
+def forked():
+    os.environ["SEEN_BY_FORKED"] = os.environ["OF_THE_WORKER"]
+"""
+WORKER = """
+import json, os, sys
+prepared = sys.modules.get("prepared_module")
+print(json.dumps({
+    "arguments": sys.argv[1:], "folder": os.getcwd(), "beside": sys.path[0],
+    "name": __name__, "asked": sys.stdin.read(),
+    "forked_from": prepared and prepared.imported_by, "at_import": prepared and prepared.read_at_import,
+    "of_the_worker": os.environ["OF_THE_WORKER"], "seen": os.environ.get("SEEN_BY_FORKED"),
+    "others": os.environ.get("AT_IMPORT"),
+}))
+print("to stderr", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    (tmp_path / "prepared_module.py").write_text(MODULE)
+    (tmp_path / "worker.py").write_text(WORKER)
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    process = PreparedProcess("prepared_module", os.environ | {"PYTHONPATH": path, "AT_IMPORT": "early"})
+    yield process
+    process.stop()
+
+
+def run_worker(prepared, folder, job="1"):
+    """What the worker says of itself, and its stderr."""
+    script = folder / "worker.py"
+    variables = {"PATH": os.environ["PATH"], "OF_THE_WORKER": "late", "JOB": job}
+    done = subprocess.run(
+        [*shlex.split(prepared.py_executable), str(script), "--flag", "a value"],
+        input="words",
+        capture_output=True,
+        text=True,
+        env=variables,
+        cwd=folder / "elsewhere",
+    )
+    return json.loads(done.stdout), done.stderr
+
+
+def test_a_worker_is_a_fork_with_arguments_environment_folder_and_streams_of_its_own(prepared, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for _ in range(2):
+        told, errors = run_worker(prepared, tmp_path)
+        assert told["forked_from"] and told["at_import"] == "early"  # imported once, before it was asked for
+        assert told["arguments"] == ["--flag", "a value"] and told["name"] == "__main__" and told["asked"] == "words"
+        assert told["folder"] == str(tmp_path / "elsewhere") and told["beside"] == str(tmp_path)
+        assert told["of_the_worker"] == told["seen"] == "late" and told["others"] is None
+        assert errors == "to stderr\n"
+
+
+@pytest.mark.parametrize("reason", ["stopped", "another job"])
+def test_where_nothing_can_be_forked_the_worker_is_an_ordinary_one(prepared, tmp_path, reason):
+    (tmp_path / "elsewhere").mkdir()
+    if reason == "stopped":
+        prepared.stop()
+    told, errors = run_worker(prepared, tmp_path, job="1" if reason == "stopped" else "2")
+    assert told["forked_from"] is None and told["arguments"] == ["--flag", "a value"] and told["asked"] == "words"
+    assert (told["folder"], told["of_the_worker"], errors) == (str(tmp_path / "elsewhere"), "late", "to stderr\n")
+
+
+def test_it_ends_with_the_process_that_made_it(tmp_path):
+    (tmp_path / "prepared_module.py").write_text(MODULE)
+    code = (
+        "import os, signal; from exgrpo.prepared import PreparedProcess\n"
+        "made = PreparedProcess('prepared_module', os.environ | {'AT_IMPORT': ''})\n"
+        "print(made._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    reader = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    told = reader.stdout.read()  # its end: nobody holds the pipe any more, the prepared process neither
+    assert reader.wait() == -9 and not os.path.exists(f"/proc/{int(told)}/exe")

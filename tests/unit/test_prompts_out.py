@@ -1,0 +1,34 @@
+"""What the trainer knows of a prompt that has not been trained on yet."""
+
+import json
+
+from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
+
+
+def out(*uids):
+    prompts = PromptsOut()
+    prompts.add((uid, Prompt(f"question {uid}", uid == "b", True)) for uid in uids)
+    return prompts
+
+
+def test_positions_count_on_within_a_step_and_begin_anew_in_the_next():
+    prompts = PromptsOut()
+    assert [prompts.first_position(step, size) for step, size in [(1, 8), (1, 4), (1, 1), (2, 8)]] == [0, 8, 12, 0]
+
+
+def test_a_prompt_is_taken_once_in_the_order_of_names():
+    prompts = out("c", "b", "a")
+    assert list(prompts.take({"c", "a", "unknown"})) == ["a", "c"]
+    assert prompts.take({"a"}) == {} and prompts.questions == ["question b"]
+
+
+def test_what_was_evicted_is_forgotten_and_named():
+    prompts = out("a", "b", "c")
+    assert prompts.keep_only({"b", "unknown"}) == [Prompt("question a", False, True), Prompt("question c", False, True)]
+    assert prompts.questions == ["question b"]
+
+
+def test_the_state_is_json_and_whole():
+    prompts, again = out("a", "b"), PromptsOut()
+    again.restore(json.loads(json.dumps(prompts.state())))
+    assert again.take({"a", "b"}) == {"a": Prompt("question a", False, True), "b": Prompt("question b", True, True)}
