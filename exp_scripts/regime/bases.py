@@ -51,7 +51,7 @@ def make(name: str) -> None:
     else:
         tokenizer, model = AutoTokenizer.from_pretrained(task.start), AutoModelForCausalLM.from_pretrained(task.start)
         tokenizer.save_pretrained(folder)
-    barred = {question for each in RARE_TASKS.values() if each.base == task.base for question in each.barred()}
+    barred = set(task.kept_back())
     for phase in task.phases:
         print(f"{name}: {phase}", flush=True)
         teach(model, tokenizer, task, phase, barred, rng)

@@ -14,12 +14,11 @@ from __future__ import annotations
 import functools
 import json
 import random
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import permutations, product
 from pathlib import Path
 
+import countdown
 from fast_policy import FastPolicy
 from loop_budget import Task
 from skills import SKILLS, Phase, box
@@ -29,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 BASES = HERE / "bases"
 TRAIN, TEST = 40, 128
 STAGE = 20  # training questions of each half of ``shift``
+KEPT_BACK = 192  # from the bases: more than are asked, and as many of the halves of ``shift`` together
 _SUM = SKILLS["sum"]
 
 
@@ -47,6 +47,7 @@ class RareTask:
         measure: what the study is decided by: test, held-out questions; or trained, other answers to those trained on.
         rates: learning rates of the search.
         searched_on: the task whose search decides the settings on this one too; empty: its own.
+        kept_back: the questions that the base never saw; those of `split` are among them.
         split: training questions, those that replace them after a third of the run (or none), test questions.
     """
 
@@ -60,14 +61,11 @@ class RareTask:
     start: Path | None
     max_tokens: int
     budget: int
+    kept_back: Callable[[], list[str]]
     split: Callable[[], tuple[list[str], list[str], list[str]]]
     measure: str = "test"
     rates: tuple[str, ...] = ("1e-4", "2e-4", "3.5e-4", "5e-4")
     searched_on: str = ""
-
-    def barred(self) -> set[str]:
-        """The questions that the base must not see."""
-        return {question for part in self.split() for question in part}
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------
@@ -82,11 +80,20 @@ def _sum_split() -> tuple[list[str], list[str], list[str]]:
     return held[TEST : TEST + TRAIN], [], held[:TEST]
 
 
+def _short_and_long(held: list[str]) -> tuple[list[str], list[str]]:
+    short = [question for question in held if question.count("+") in (2, 3)]
+    return short, [question for question in held if question.count("+") in (6, 7)]
+
+
+def _sums_kept_back() -> list[str]:
+    held = _SUM.held_back()
+    short, long = _short_and_long(held[KEPT_BACK:])
+    return [*held[:KEPT_BACK], *short[: KEPT_BACK // 2], *long[: KEPT_BACK // 2]]
+
+
 def _shift_split() -> tuple[list[str], list[str], list[str]]:
     """Short questions, long ones, and as many of both to test; none of them is a question of ``rare-sum``."""
-    held = _SUM.held_back()[TEST + TRAIN :]
-    short = [question for question in held if question.count("+") in (2, 3)]
-    long = [question for question in held if question.count("+") in (6, 7)]
+    short, long = _short_and_long(_SUM.held_back()[TEST + TRAIN :])
     half = TEST // 2
     return short[half : half + STAGE], long[half : half + STAGE], short[:half] + long[:half]
 
@@ -94,82 +101,6 @@ def _shift_split() -> tuple[list[str], list[str], list[str]]:
 def is_short(question: str) -> bool:
     """Whether a question of ``shift`` is one of its first third."""
     return question.count("+") <= 3
-
-
-# -- countdown ------------------------------------------------------------------------------------------------------
-
-_CHAIN = re.compile(r"\d+[-+*]\d+=\d+(?:;\d+[-+*]\d+=\d+)*")
-_ATTEMPTS, _COUNTDOWNS = 2, 32  # attempts of a trace that is taught; training questions
-_OPERATIONS: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
-
-
-def chain(numbers: tuple[int, ...], operations: tuple[str, ...]) -> tuple[str, int] | None:
-    """The steps of applying operations from left to right, and the result; None where a step is negative or large."""
-    total, steps = numbers[0], []
-    for number, operation in zip(numbers[1:], operations, strict=True):
-        result = _OPERATIONS[operation](total, number)
-        if not 0 <= result <= 199:
-            return None
-        steps.append(f"{total}{operation}{number}={result}")
-        total = result
-    return ";".join(steps), total
-
-
-@functools.cache
-def _chains(numbers: tuple[int, ...]) -> list[tuple[str, int]]:
-    orders, signs = sorted(set(permutations(numbers))), list(product("+-*", repeat=len(numbers) - 1))
-    return [found for order in orders for sign in signs if (found := chain(order, sign)) is not None]
-
-
-def _numbers(question: str) -> tuple[tuple[int, ...], int]:
-    given, target = question.split("=")
-    return tuple(map(int, given.split(","))), int(target)
-
-
-def _countdown_question(rng: random.Random) -> str:
-    """Three numbers and a target that can be reached, such as 3,7,12=33."""
-    while True:
-        numbers = tuple(sorted(rng.randint(1, 15) for _ in range(3)))
-        targets = sorted({result for _, result in _chains(numbers) if 10 <= result <= 99})
-        if targets:
-            return f"{','.join(map(str, numbers))}={rng.choice(targets)}"
-
-
-def _search(question: str, rng: random.Random, succeeds: bool) -> str:
-    numbers, target = _numbers(question)
-    chains = _chains(numbers)
-    wrong = [steps for steps, result in chains if result != target]
-    right = [steps for steps, result in chains if result == target]
-    if succeeds:
-        return "|".join([*rng.choices(wrong, k=rng.randrange(_ATTEMPTS)), rng.choice(right)])
-    return "|".join(rng.choices(wrong, k=_ATTEMPTS))
-
-
-def _countdown_reward(question: str, reply: str) -> float:
-    """Whether the last attempt uses each number once, calculates rightly and ends with the target."""
-    numbers, target = _numbers(question)
-    last = reply.rpartition("|")[2]
-    if not _CHAIN.fullmatch(last):
-        return 0.0
-    steps = last.split(";")
-    used = [int(re.match(r"\d+", steps[0])[0])]  # type: ignore[index]
-    for step in steps:
-        used.append(int(re.search(r"[-+*](\d+)=", step)[1]))  # type: ignore[index]
-    operations = tuple(re.search(r"\d([-+*])", step)[1] for step in steps)  # type: ignore[index]
-    return float(sorted(used) == sorted(numbers) and chain(tuple(used), operations) == (last, target))
-
-
-def _countdown_split() -> tuple[list[str], list[str], list[str]]:
-    rng = random.Random(2510)
-    questions: dict[str, None] = {}
-    while len(questions) < _COUNTDOWNS + TEST:
-        questions[_countdown_question(rng)] = None
-    held = list(questions)
-    return held[:_COUNTDOWNS], [], held[_COUNTDOWNS:]
 
 
 # -- backward -------------------------------------------------------------------------------------------------------
@@ -208,20 +139,22 @@ RARE_TASKS = {
             start=HERE.parent / "ablation" / "bases" / "sum",
             max_tokens=64,
             budget=40_000,
+            kept_back=_sums_kept_back,
             split=_sum_split,
         ),
         RareTask(
             name="countdown",
             base="countdown",
-            question=_countdown_question,
-            careful=lambda question: _search(question, random.Random(question), succeeds=True),
-            careless=lambda question, rng: _search(question, rng, succeeds=False),
-            reward=_countdown_reward,
+            question=countdown.draw_question,
+            careful=lambda question: countdown.search(question, random.Random(question), succeeds=True),
+            careless=lambda question, rng: countdown.search(question, rng, succeeds=False),
+            reward=countdown.reward,
             phases=(Phase(1500, 0.5, 4e-3),),
             start=None,
             max_tokens=40,
             budget=160_000,
-            split=_countdown_split,
+            kept_back=lambda: countdown.held_back(KEPT_BACK),
+            split=countdown.split,
             measure="trained",
             rates=("5e-5", "1e-4", "2e-4", "3.5e-4"),
         ),
@@ -236,13 +169,14 @@ RARE_TASKS = {
             start=None,
             max_tokens=64,
             budget=40_000,
+            kept_back=_sums_kept_back,
             split=_shift_split,
             searched_on="rare-sum",
         ),
         RareTask(
             name="backward",
             base="backward",
-            question=lambda rng: rng.choice(words()[TRAIN + TEST :]),
+            question=lambda rng: rng.choice(words()[KEPT_BACK:]),
             careful=lambda question: question[::-1],
             careless=_backward_careless,
             reward=lambda question, reply: float(reply == question[::-1]),
@@ -250,6 +184,7 @@ RARE_TASKS = {
             start=None,
             max_tokens=12,
             budget=20_000,
+            kept_back=lambda: words()[:KEPT_BACK],
             split=_backward_split,
         ),
     )

@@ -1,0 +1,67 @@
+"""Pictures of the study where success is rare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from comparison import estimate
+from matplotlib import pyplot as plt
+from rare_tasks import RARE_TASKS
+from results import area_of, by_method, tasks
+
+matplotlib.use("Agg")
+COLORS = {"on-policy": "0.45", "ExGRPO": "tab:orange", "group replay": "tab:blue"}
+
+
+def draw_differences(data: Mapping[str, Any], path: Path) -> None:
+    """What each kind of replay gains over tuned on-policy training on each task, with 95 % intervals."""
+    shown = tasks(data)
+    figure, axis = plt.subplots(figsize=(7.5, 0.75 * len(shown) + 1.2))
+    for row, task in enumerate(shown):
+        runs = by_method(data, task)
+        base = [area_of(run) for run in runs["on-policy"]]
+        for offset, name in ((-0.14, "group replay"), (0.14, "ExGRPO")):
+            gap = estimate(np.subtract([area_of(run) for run in runs[name]], base).tolist())
+            label = name if row == 0 else None
+            axis.plot([gap.low, gap.high], [row + offset] * 2, color=COLORS[name], linewidth=2)
+            axis.plot(gap.mean, row + offset, "o", color=COLORS[name], markersize=8, label=label)
+            axis.annotate(f"{gap.mean:+.3f}", (gap.high, row + offset), (6, -3), textcoords="offset points", fontsize=8)
+    axis.axvline(0, color="0.3", linewidth=1)
+    axis.set(
+        yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to tuned on-policy GRPO"
+    )
+    axis.invert_yaxis()
+    axis.set_title("at equal generated tokens: left of the line worse, right of it better", fontsize=10)
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.grid(axis="x", alpha=0.25)
+    axis.margins(x=0.12)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+
+
+def draw_curves(data: Mapping[str, Any], path: Path) -> None:
+    """Accuracy by generated tokens; bands are 95 % intervals over seeds."""
+    shown = tasks(data)
+    figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown), 3.2), squeeze=False)
+    for axis, task in zip(axes[0], shown, strict=True):
+        tokens = np.linspace(0, RARE_TASKS[task].budget, 41)
+        measure = RARE_TASKS[task].measure
+        for name, runs in by_method(data, task).items():
+            curves = [np.interp(tokens, run["curve"]["generated"], run["curve"][measure]) for run in runs]
+            middle = [estimate(values) for values in np.transpose(curves).tolist()]
+            axis.plot(tokens / 1000, [one.mean for one in middle], color=COLORS[name], label=name)
+            low, high = [one.low for one in middle], [one.high for one in middle]
+            axis.fill_between(tokens / 1000, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
+        asked = "held-out" if measure == "test" else "training"
+        axis.set(title=task, xlabel="generated tokens, thousands", ylabel=f"accuracy, {asked} questions")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    axes.flat[0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+    plt.close(figure)
