@@ -146,7 +146,7 @@ def checkpoints(pool: ExperiencePool, config: ExperienceConfig, source: Source, 
             pool.observe(source.group(step=2 + run, size=4))
         new.append(timed(lambda: disk.save(pool, folder / "next", 2, identity))[0])  # noqa: B023
         files = [path for path in (folder / "next").rglob("*") if path.is_file()]
-        read.append(timed(lambda: [path.read_bytes() for path in files])[0])  # noqa: B023
+        read.append(timed(lambda: sum(len(path.read_bytes()) for path in files))[0])  # noqa: B023
         load.append(timed(lambda: PoolFolder().load(folder / "next", config, 2, identity))[0])
         size = sum(path.stat().st_size for path in files)
         shutil.rmtree(folder / "full")

@@ -20,6 +20,7 @@ from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
 
 released_scale.register()  # before Hydra composes
+NODE_TOO_SLOW = "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
 CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 
 
@@ -63,7 +64,13 @@ def train(config: DictConfig) -> None:
     from verl.utils.config import validate_config
 
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    run_ppo(config, task_runner_class=ray.remote(MixTaskRunner))
+    for last in (False, False, True):
+        try:
+            return run_ppo(config, task_runner_class=ray.remote(MixTaskRunner))
+        except Exception as error:
+            if last or NODE_TOO_SLOW not in str(error):
+                raise
+            print("exgrpo: Ray did not start within its 30 s; the machine is busy, so it is started again", flush=True)
 
 
 if __name__ == "__main__":

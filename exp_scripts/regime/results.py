@@ -12,8 +12,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from methods import METHODS, SHAPING  # noqa: E402
+from rare_runs import area  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
-from runs import area  # noqa: E402
 
 Rows = Sequence[Mapping[str, Any]]
 _CURVE = ("generated", "test", "trained", "test_short", "test_long")

@@ -34,8 +34,8 @@ from methods import (  # noqa: E402
     Settings,
     overrides,
 )
+from rare_runs import area, perform, read  # noqa: E402
 from rare_tasks import RARE_TASKS, RareTask  # noqa: E402
-from runs import area, perform, read  # noqa: E402
 
 Perform = Callable[[list[Run]], None]
 

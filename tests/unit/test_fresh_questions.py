@@ -138,7 +138,7 @@ class Training:
         drawn = []
         while self.step < steps:
             self.step += 1
-            replayed, fresh, _ = self.replay.draw(self.step, BATCH, self.trainer._next_question)
+            replayed, fresh, *_ = self.replay.draw(self.step, BATCH, self.trainer._next_question)
             groups = []
             for question in fresh + replayed:
                 solved = 2 if question in EASY else 1

@@ -96,3 +96,28 @@ def test_the_command_says_why_verl_is_without_the_plugin():
         f"{MISSING}: VERL_USE_EXTERNAL_PLUGINS=none: must be auto or name exgrpo",
         f"{MISSING}: exgrpo is on the path but not installed: pip install --no-deps -e .",
     ], done.stderr
+
+
+def test_ray_is_started_again_where_a_busy_machine_was_too_slow_for_it(tmp_path):
+    """verl's driver is replaced: the machine cannot be made slow at will."""
+    code = """
+import sys
+from types import SimpleNamespace
+from exgrpo import main_mix_ppo
+import verl.trainer.main_ppo, verl.trainer.ppo.utils, verl.utils.config
+errors = [Exception(text) for text in sys.argv[1:]]
+def run_ppo(config, task_runner_class):
+    if errors:
+        raise errors.pop(0)
+verl.trainer.main_ppo.run_ppo = run_ppo
+verl.utils.config.validate_config = lambda *values, **options: None
+verl.trainer.ppo.utils.need_critic = verl.trainer.ppo.utils.need_reference_policy = lambda config: False
+try:
+    main_mix_ppo.train(None)
+    print("trained")
+except Exception as error:
+    print("raised", error)
+"""
+    slow, other = "The current node timed out during startup. This could happen", "no such thing"
+    for errors, end in [([slow], "trained"), ([slow] * 3, f"raised {slow}"), ([other], f"raised {other}")]:
+        assert last_line(watched.run([sys.executable, "-c", code, *errors])) == end

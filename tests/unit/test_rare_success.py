@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts" / "ablation"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts" / "regime"))
 
+import rare_runs
 import report
-import runs
 import study
 from ablate import Run, parse
 from loop_budget import Loop, Task, parts
@@ -214,7 +214,7 @@ def test_the_search_takes_the_best_of_two_seeds(tmp_path):
 
 def test_area_is_up_to_the_budget():
     curve = [{"generated": 0, "test": 0.0}, {"generated": 100, "test": 1.0}, {"generated": 300, "test": 1.0}]
-    assert runs.area(curve, 200, "test") == pytest.approx(0.75, abs=0.01)
+    assert rare_runs.area(curve, 200, "test") == pytest.approx(0.75, abs=0.01)
 
 
 def test_a_run_is_written_and_reported(tmp_path, capsys, monkeypatch):
@@ -224,7 +224,7 @@ def test_a_run_is_written_and_reported(tmp_path, capsys, monkeypatch):
     (output / "chosen-backward.json").write_text(json.dumps(chosen))
     for seed in (0, 1):
         for each in chosen.values():
-            runs.perform(Run("backward", each, seed), output / "reported")
+            rare_runs.perform(Run("backward", each, seed), output / "reported")
     monkeypatch.setattr(sys, "argv", ["report.py", "--collect", str(output), "--output", str(tmp_path)])
     report.main()
     printed = capsys.readouterr().out
