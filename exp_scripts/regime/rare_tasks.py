@@ -46,6 +46,7 @@ class RareTask:
         budget: generated tokens of a run.
         measure: what the study is decided by: test, held-out questions; or trained, other answers to those trained on.
         rates: learning rates of the search.
+        search_seeds: the first for all candidates, the others for the finalists too.
         searched_on: the task whose search decides the settings on this one too; empty: its own.
         kept_back: the questions that the base never saw; those of `split` are among them.
         split: training questions, those that replace them after a third of the run (or none), test questions.
@@ -65,6 +66,7 @@ class RareTask:
     split: Callable[[], tuple[list[str], list[str], list[str]]]
     measure: str = "test"
     rates: tuple[str, ...] = ("1e-4", "2e-4", "3.5e-4", "5e-4")
+    search_seeds: tuple[int, ...] = (1000, 1001)
     searched_on: str = ""
 
 
@@ -157,6 +159,7 @@ RARE_TASKS = {
             split=countdown.split,
             measure="trained",
             rates=("5e-5", "1e-4", "2e-4", "3.5e-4"),
+            search_seeds=(1000,),
         ),
         RareTask(
             name="shift",

@@ -21,7 +21,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from comparison import Estimate, estimate, marked  # noqa: E402
-from methods import ROUND_TWO, SEARCH_SEEDS, SHAPING  # noqa: E402
+from methods import ROUND_TWO, SHAPING  # noqa: E402
+from rare_tasks import RARE_TASKS  # noqa: E402
 from report_pictures import draw_curves, draw_differences  # noqa: E402
 from results import Rows, area_of, by_method, collect, tasks  # noqa: E402
 
@@ -96,8 +97,8 @@ def compared(data: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def round_two_table(data: Mapping[str, Any]) -> str:
     """Group replay with one change each, on the seeds of the search; what it is compared with was chosen on them."""
-    wanted = len(ROUND_TWO) * len(SEARCH_SEEDS)
-    shown = [task for task, chosen in data["chosen"].items() if len(_found(data, task, chosen, ROUND_TWO)) == wanted]
+    found = {task: len(_found(data, task, chosen, ROUND_TWO)) for task, chosen in data["chosen"].items()}
+    shown = [task for task, runs in found.items() if runs == len(ROUND_TWO) * len(RARE_TASKS[task].search_seeds)]
     lines = [f"| change to group replay | {' | '.join(shown)} |", f"| --- |{' ---: |' * len(shown)}"]
     for name in ("none", *ROUND_TWO):
         areas = (_found(data, task, data["chosen"][task], {name: ROUND_TWO.get(name, {})}) for task in shown)

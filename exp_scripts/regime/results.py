@@ -30,7 +30,10 @@ def collect(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.glob("search/*/*.json")):
         run = json.loads(path.read_text())
         task = RARE_TASKS[run["task"]]
-        score = area(run["curve"], task.budget, task.measure)
+        tokens = next(
+            int(setting.partition("=")[2]) for setting in run["settings"] if setting.startswith("loop.tokens=")
+        )
+        score = area(run["curve"], tokens, task.measure)
         searched.append({name: run[name] for name in ("task", "settings", "seed")} | {"area": round(score, 4)})
     return {"chosen": {name: chosen[name] for name in RARE_TASKS if name in chosen}} | {
         "reported": reported,

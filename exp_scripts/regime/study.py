@@ -27,7 +27,6 @@ from methods import (  # noqa: E402
     FINALISTS,
     METHODS,
     ROUND_TWO,
-    SEARCH_SEEDS,
     SHAPING,
     SHAPING_SEEDS,
     Method,
@@ -43,10 +42,10 @@ Perform = Callable[[list[Run]], None]
 def search(task: RareTask, folder: Path, do: Perform) -> dict[str, tuple[str, ...]]:
     """Method -> the settings that won its search. Rounds of all methods are done together."""
 
-    def runs(settings: Settings, rate: str, seeds: tuple[int, ...] = SEARCH_SEEDS[:1]) -> list[Run]:
+    def runs(settings: Settings, rate: str, seeds: Sequence[int] = task.search_seeds[:1]) -> list[Run]:
         return [Run(task.name, overrides(settings, rate, task.budget), seed) for seed in seeds]
 
-    def score(settings: Settings, rate: str, seeds: tuple[int, ...] = SEARCH_SEEDS[:1]) -> float:
+    def score(settings: Settings, rate: str, seeds: Sequence[int] = task.search_seeds[:1]) -> float:
         found = [area(read(run, folder)["curve"], task.budget, task.measure) for run in runs(settings, rate, seeds)]
         return float(np.mean(found))
 
@@ -55,8 +54,17 @@ def search(task: RareTask, folder: Path, do: Perform) -> dict[str, tuple[str, ..
     tried = {name: _candidates(METHODS[name], task.rates, rate_of[name]) for name in METHODS}
     do([run for each in tried.values() for settings, rate in each for run in runs(settings, rate)])
     finalists = {name: sorted(each, key=lambda one: -score(one[0], one[1]))[:FINALISTS] for name, each in tried.items()}
-    do([run for each in finalists.values() for settings, rate in each for run in runs(settings, rate, SEARCH_SEEDS)])
-    best = {name: max(each, key=lambda one: score(one[0], one[1], SEARCH_SEEDS)) for name, each in finalists.items()}
+    do(
+        [
+            run
+            for each in finalists.values()
+            for settings, rate in each
+            for run in runs(settings, rate, task.search_seeds)
+        ]
+    )
+    best = {
+        name: max(each, key=lambda one: score(one[0], one[1], task.search_seeds)) for name, each in finalists.items()
+    }
     return {name: overrides(settings, rate, task.budget) for name, (settings, rate) in best.items()}
 
 
@@ -100,7 +108,7 @@ def main() -> None:
                 others = changed(name, chosen["ExGRPO"], SHAPING, range(min(arguments.seeds, SHAPING_SEEDS)))
                 perform_all(others, folder / "reported", executor, perform)
             if arguments.round_two:
-                do(changed(name, chosen["group replay"], ROUND_TWO, SEARCH_SEEDS))
+                do(changed(name, chosen["group replay"], ROUND_TWO, task.search_seeds))
 
 
 if __name__ == "__main__":
