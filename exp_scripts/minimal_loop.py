@@ -1,10 +1,10 @@
-"""ExGRPO (arXiv 2510.02245) in one file: a transformers model on a CPU, no trainer, no Ray, no vLLM.
+"""ExGRPO (arXiv 2510.02245) on a transformers model and a CPU: no trainer, no Ray, no vLLM.
 
     python exp_scripts/minimal_loop.py [--output outputs/minimal_loop] [key=value ...]
 
 Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
 policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60 or loop.seed=1. Model and
-questions are the quickstart's: sums of five numbers. Read `train` first: it is the algorithm.
+questions are the quickstart's: sums of five numbers. Read `train` first: it is the algorithm (loop_budget.py deals questions).
 """
 
 from __future__ import annotations
