@@ -4,8 +4,8 @@
 
 Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
 policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60 or loop.seed=1. Model and
-questions are the quickstart's: sums of five numbers. Read `train` first: it is the algorithm; loop_budget.py counts steps
-and deals questions.
+questions are the quickstart's: sums of five numbers. Read `train` first: it is the algorithm; loop_budget.py counts
+steps and deals questions.
 """
 
 from __future__ import annotations
