@@ -51,8 +51,8 @@ def of_scores(scores: Scores) -> Posterior:
 
 def mean(posteriors: Sequence[Posterior]) -> Posterior:
     """The posterior of the unweighted mean over benchmarks, whose samples are independent."""
-    value = sum(own.value for own in posteriors) / len(posteriors)
-    deviation = math.sqrt(sum(own.deviation**2 for own in posteriors)) / len(posteriors)
+    value = sum(benchmark.value for benchmark in posteriors) / len(posteriors)
+    deviation = math.sqrt(sum(benchmark.deviation**2 for benchmark in posteriors)) / len(posteriors)
     return _interval(value, deviation, RIGHT_OR_WRONG)
 
 

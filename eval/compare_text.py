@@ -44,12 +44,12 @@ def _side_by_side(runs: Sequence[Run]) -> str:
         "| --- | ---: |" + " --- | ---: |" * len(runs),
     ]
     estimates = [estimate(run.scores) for run in runs]
-    for name, own in runs[0].scores.items():
+    for name, scores in runs[0].scores.items():
         cells = [
             f" {with_interval(asdict(of_run[name]['mean']))} | {run.scores[name].samples} |"
             for run, of_run in zip(runs, estimates, strict=True)
         ]
-        lines.append(f"| {plain(name)} | {len(own.questions)} |{''.join(cells)}")
+        lines.append(f"| {plain(name)} | {len(scores.questions)} |{''.join(cells)}")
     overall = [f" {with_interval(asdict(of_run[OVERALL]['mean']))} |  |" for of_run in estimates]
     lines.append(f"| **mean over benchmarks** |  |{''.join(overall)}")
     return "\n".join(lines)
@@ -98,17 +98,17 @@ def _p_value(p: float | None) -> str:
 
 
 def _differences_table(first: Run, other: Run, by_benchmark: Mapping[str, Mapping[str, Estimate]]) -> str:
-    metrics = list(dict.fromkeys(metric for own in by_benchmark.values() for metric in own))
+    metrics = list(dict.fromkeys(metric for by_metric in by_benchmark.values() for metric in by_metric))
     lines = [
         f"| | {' | '.join(metrics)} | became right | became wrong |",
         "| --- |" + " --- |" * len(metrics) + " ---: | ---: |",
     ]
-    for name, own in by_benchmark.items():
+    for name, by_metric in by_benchmark.items():
         title, counts = "**mean over benchmarks**", " | "
         if name != OVERALL:
             flipped = flips(first, other, name)
             title, counts = plain(name), f"{len(flipped.became_right)} | {len(flipped.became_wrong)}"
-        lines.append(f"| {title} | {' | '.join(_signed(own.get(metric)) for metric in metrics)} | {counts} |")
+        lines.append(f"| {title} | {' | '.join(_signed(by_metric.get(metric)) for metric in metrics)} | {counts} |")
     return "\n".join(lines)
 
 

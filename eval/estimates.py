@@ -158,12 +158,14 @@ def _bootstrap(
     for start in range(0, resamples, chunk):
         size = min(chunk, resamples - start)
         drawn_BC = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=size)
-        for (sums_CM, sizes_C), own in zip(sums, means, strict=True):
+        for (sums_CM, sizes_C), benchmark_means in zip(sums, means, strict=True):
             questions_B1 = (drawn_BC @ sizes_C)[:, None]
             # a draw may have no question of a small benchmark: its mean over all questions is used
             missed_M = sums_CM.sum(axis=0) / sizes_C.sum()
-            own.append(np.where(questions_B1 > 0, drawn_BC @ sums_CM / np.maximum(questions_B1, 1), missed_M))
-    return [np.concatenate(own) for own in means]
+            benchmark_means.append(
+                np.where(questions_B1 > 0, drawn_BC @ sums_CM / np.maximum(questions_B1, 1), missed_M)
+            )
+    return [np.concatenate(benchmark_means) for benchmark_means in means]
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
@@ -185,15 +187,15 @@ def estimate(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, dict[str,
     benchmark's own number of samples.
     """
     first = next(iter(scores.values()))
-    shared = [metric for metric in first.metrics if all(metric in own.metrics for own in scores.values())]
+    shared = [metric for metric in first.metrics if all(metric in benchmark.metrics for benchmark in scores.values())]
     estimates: dict[str, dict[str, Estimate]] = {}
     overall_M, overall_BM = np.zeros(len(shared)), np.zeros((RESAMPLES, len(shared)))
     draws: dict[str, Floats] = {}
-    for name, own in scores.items():
-        values_M = own.values_QM.mean(axis=0)
-        draws[name] = bootstrap(own.values_QM, generator(seed, name), clusters=own.clusters)
-        estimates[name] = dict(zip(own.metrics, intervals(values_M, draws[name]), strict=True))
-        overall_M += values_M[[own.metrics.index(metric) for metric in shared]] / len(scores)
+    for name, benchmark in scores.items():
+        values_M = benchmark.values_QM.mean(axis=0)
+        draws[name] = bootstrap(benchmark.values_QM, generator(seed, name), clusters=benchmark.clusters)
+        estimates[name] = dict(zip(benchmark.metrics, intervals(values_M, draws[name]), strict=True))
+        overall_M += values_M[[benchmark.metrics.index(metric) for metric in shared]] / len(scores)
     for name, means_BM in (draws | _drawn_together(scores, seed)).items():
         overall_BM += means_BM[:, [scores[name].metrics.index(metric) for metric in shared]] / len(scores)
     return estimates | {OVERALL: dict(zip(shared, intervals(overall_M, overall_BM), strict=True))}
@@ -214,9 +216,9 @@ def _drawn_together(scores: Mapping[str, Scores], seed: int) -> dict[str, Floats
 def sharing(scores: Mapping[str, Scores]) -> list[list[str]]:
     """Groups of benchmarks that are linked by common clusters; benchmarks without common clusters are left out."""
     groups: list[tuple[list[str], set[str]]] = []
-    for name, own in scores.items():
-        linked = [group for group in groups if group[1] & set(own.clusters)]
+    for name, benchmark in scores.items():
+        linked = [group for group in groups if group[1] & set(benchmark.clusters)]
         names = [member for group in linked for member in group[0]] + [name]
-        clusters = set(own.clusters).union(*(group[1] for group in linked))
+        clusters = set(benchmark.clusters).union(*(group[1] for group in linked))
         groups = [group for group in groups if group not in linked] + [(names, clusters)]
     return [names for names, _ in groups if len(names) > 1]

@@ -32,9 +32,12 @@ def ks(samples: Iterable[int]) -> list[int]:
 
 def curves(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, Curve]:
     """Benchmark -> its curve, for benchmarks with two or more samples per question."""
-    repeated = {name: own for name, own in scores.items() if own.samples > 1}
-    all_ks = ks(own.samples for own in repeated.values()) if repeated else []
-    return {name: _curve(name, own, [k for k in all_ks if k <= own.samples], seed) for name, own in repeated.items()}
+    repeated = {name: benchmark for name, benchmark in scores.items() if benchmark.samples > 1}
+    all_ks = ks(benchmark.samples for benchmark in repeated.values()) if repeated else []
+    return {
+        name: _curve(name, benchmark, [k for k in all_ks if k <= benchmark.samples], seed)
+        for name, benchmark in repeated.items()
+    }
 
 
 def _curve(name: str, scores: Scores, own_ks: list[int], seed: int) -> Curve:

@@ -57,19 +57,19 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     """The report's content as JSON values."""
     scores = score(rows)
     estimates = estimate(scores)
-    posteriors = {name: bayes.of_scores(own) for name, own in scores.items()}
+    posteriors = {name: bayes.of_scores(benchmark) for name, benchmark in scores.items()}
     pass_curves = curves(scores)
     benchmarks = {}
-    for name, own in scores.items():
+    for name, benchmark in scores.items():
         benchmarks[name] = {
-            "questions": len(own.questions),
-            "samples": own.samples,
+            "questions": len(benchmark.questions),
+            "samples": benchmark.samples,
             "estimates": {metric: asdict(value) for metric, value in estimates[name].items()},
             "bayes": asdict(posteriors[name]),
             "pass_at_k": pass_curves.get(name),
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
-    full = [own["full"] for own in benchmarks.values()]
+    full = [benchmark["full"] for benchmark in benchmarks.values()]
     differing = [row for row in rows if _disagree(row)]
     return {
         "benchmarks": benchmarks,
@@ -138,7 +138,7 @@ def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
     """Mean@n, majority@n and Best@n of each benchmark, for the picture."""
     table = {**summary["benchmarks"], OVERALL: summary["overall"]}
     return {
-        title: {name: Estimate(**own["estimates"][metric]) for name, own in table.items()}
+        title: {name: Estimate(**benchmark["estimates"][metric]) for name, benchmark in table.items()}
         for metric, title in report_page.ESTIMATES.items()
     }
 

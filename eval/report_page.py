@@ -45,7 +45,9 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
         summary=summary,
         table=table,
         curves=curves,
-        ks=sorted({metric for _, own in benchmarks for metric in own["estimates"] if "@" in metric}, key=_k),
+        ks=sorted(
+            {metric for _, benchmark in benchmarks for metric in benchmark["estimates"] if "@" in metric}, key=_k
+        ),
         run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
         facts=facts(summary["run"]),
         cell=report_text.cell,
@@ -63,7 +65,7 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
 def intervals(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any]:
     """Data for charts.intervals: a line per benchmark with Mean@n, majority@n and Best@n."""
     series = [
-        {"name": name, "found": [own["estimates"][metric] for _, own in benchmarks]}
+        {"name": name, "found": [benchmark["estimates"][metric] for _, benchmark in benchmarks]}
         for metric, name in ESTIMATES.items()
     ]
     return {"rows": [name for name, _ in benchmarks], "series": series}
@@ -71,7 +73,7 @@ def intervals(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any]:
 
 def pass_at_k(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any] | None:
     """Data for charts.lines: a curve per benchmark over k, with its band; None if all have only one sample."""
-    curves = {name: own["pass_at_k"] for name, own in benchmarks if own["pass_at_k"]}
+    curves = {name: benchmark["pass_at_k"] for name, benchmark in benchmarks if benchmark["pass_at_k"]}
     if not curves:
         return None
     series = [

@@ -36,25 +36,29 @@ def markdown_table(summary: Mapping[str, Any]) -> str:
     ]
     if summary["hardware"]:
         lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
-    for name, own in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
-        mean, *others = (cell(own["estimates"], metric) for metric in ("mean", "best", "majority"))
-        values = " | ".join((mean, number(own.get("full")), *others))
-        counts = f"{own.get('questions', '')} | {own.get('samples', '')}"
-        responses = f"{own['tokens']['mean']:.0f} | {number(own['cut_off'])}"
+    for name, benchmark in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+        mean, *others = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
+        values = " | ".join((mean, number(benchmark.get("full")), *others))
+        counts = f"{benchmark.get('questions', '')} | {benchmark.get('samples', '')}"
+        responses = f"{benchmark['tokens']['mean']:.0f} | {number(benchmark['cut_off'])}"
         machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
-        lines.append(f"| {plain(name)} | {counts} | {values} | {responses} | {with_interval(own['bayes'])} |{machine}")
+        lines.append(
+            f"| {plain(name)} | {counts} | {values} | {responses} | {with_interval(benchmark['bayes'])} |{machine}"
+        )
     return "\n".join(lines)
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     parts = [f"# {plain(str(summary['run'].get('model_path', 'a model')))}", markdown_table(summary), _notes(summary)]
-    metrics = {metric for own in summary["benchmarks"].values() for metric in own["estimates"] if "@" in metric}
+    metrics = {
+        metric for benchmark in summary["benchmarks"].values() for metric in benchmark["estimates"] if "@" in metric
+    }
     ks = sorted(metrics, key=_k)
     if len(ks) > 1:
         lines = [f"| benchmark | {' | '.join(ks)} |", f"| --- |{' --- |' * len(ks)}"]
-        for name, own in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
-            cells = [cell(own["estimates"], k) for k in ks]
+        for name, benchmark in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+            cells = [cell(benchmark["estimates"], k) for k in ks]
             lines.append(f"| {plain(name)} | {' | '.join(cells)} |")
         parts += ["## pass@k", "\n".join(lines)]
     parts += ["## Responses", _lengths(summary)]
@@ -85,12 +89,12 @@ def _lengths(summary: Mapping[str, Any]) -> str:
         "| no answer | judging timed out |",
         "| --- |" + " ---: |" * 10,
     ]
-    for name, own in [*summary["benchmarks"].items(), ("**all**", summary["overall"])]:
-        tokens = own["tokens"]
+    for name, benchmark in [*summary["benchmarks"].items(), ("**all**", summary["overall"])]:
+        tokens = benchmark["tokens"]
         sides = " | ".join("-" if tokens[s] is None else f"{tokens[s]:.0f}" for s in SIDES)
         middle = f"{tokens['mean']:.0f} | {tokens['median']:.0f} | {tokens['p95']:.0f} | {tokens['max']} | {sides}"
-        shares = f"{number(own['cut_off'])} | {number(own['no_answer'])} | {own['timed_out']}"
-        lines.append(f"| {plain(name)} | {own['responses']} | {middle} | {shares} |")
+        shares = f"{number(benchmark['cut_off'])} | {number(benchmark['no_answer'])} | {benchmark['timed_out']}"
+        lines.append(f"| {plain(name)} | {benchmark['responses']} | {middle} | {shares} |")
     return "\n".join(lines)
 
 

@@ -91,8 +91,8 @@ def compare(first: Method, second: Method, seed: int = 0) -> dict[str, Compariso
         all_draws.append(draws)
         all_parts.append(parts)
         all_means.append(means)
-    means = [np.mean([own[method] for own in all_means], axis=0) for method in (0, 1)]
-    draws = [np.mean([own[method] for own in all_draws], axis=0) for method in (0, 1)]
+    means = [np.mean([by_method[method] for by_method in all_means], axis=0) for method in (0, 1)]
+    draws = [np.mean([by_method[method] for by_method in all_draws], axis=0) for method in (0, 1)]
     return comparisons | {OVERALL: _comparison(means, draws, _mean_parts(means, all_parts))}
 
 
@@ -142,17 +142,17 @@ def _mean_parts(means: Sequence[Floats], parts: Sequence[_Parts]) -> _Parts:
     scale = len(parts) ** 2
     questions = sum(part.questions for part in parts) / scale
     squares = sum((part.questions / scale) ** 2 / part.freedom for part in parts)
-    first, second = (float(own.var(ddof=1)) / len(own) for own in means)
+    first, second = (float(run_means.var(ddof=1)) / len(run_means) for run_means in means)
     both = sum(part.both for part in parts) / scale
     return _Parts(questions, (first, second), both, questions**2 / squares if squares else 1)
 
 
 def _comparison(means: Sequence[Floats], draws: Sequence[Floats], parts: _Parts) -> Comparison:
-    first, second = (float(own.mean()) for own in means)
+    first, second = (float(run_means.mean()) for run_means in means)
     centres = np.array([first, second, second - first])
     draws_BM = np.stack([draws[0], draws[1], draws[1] - draws[0]], axis=1) + centres
     of_first, of_second, difference = intervals(centres, draws_BM)
-    error, quantile = _error(parts, [len(own) for own in means])
+    error, quantile = _error(parts, [len(run_means) for run_means in means])
     student = Estimate(difference.value, difference.value - quantile * error, difference.value + quantile * error)
     deviations = (float(means[0].std(ddof=1)), float(means[1].std(ddof=1)))
     resolvable = (quantile + NormalDist().inv_cdf(POWER)) * error
@@ -163,7 +163,7 @@ def _error(parts: _Parts, runs: Sequence[int]) -> tuple[float, float]:
     """Standard error of the difference, and the quantile of Student's t for its degrees of freedom."""
     of_runs = sum(parts.runs)
     variance = max(parts.questions + of_runs - parts.both, parts.questions, of_runs)
-    squares = sum(own**2 / (count - 1) for own, count in zip(parts.runs, runs, strict=True))
+    squares = sum(variance_of_runs**2 / (count - 1) for variance_of_runs, count in zip(parts.runs, runs, strict=True))
     squares += parts.questions**2 / parts.freedom
     return math.sqrt(variance), student_quantile(variance**2 / squares if squares else 1)
 

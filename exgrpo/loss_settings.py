@@ -11,6 +11,9 @@ from exgrpo.open_table import REFERENCES, is_reference, load_reference
 
 NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
 RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
+SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
+REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", "asymre", "m2po")
+REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
 _P_DIV_P = "p_div_p_"
 
 
@@ -32,6 +35,13 @@ class LossSettings:
 
     cliprange_low: float = _key(0.2, "PPO's clip range of fresh tokens, below 1")
     cliprange_high: float = _key(0.2, "PPO's clip range of fresh tokens, above 1")
+    off_policy_loss: str = _key(
+        SHAPED,
+        "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, topr, asymre, m2po; or "
+        "your own rule",
+    )
+    off_policy_baseline_shift: float = _key(-0.1, "of asymre: what is added to the group's mean reward")
+    off_policy_m2_bound: float = _key(0.04, "of m2po: greatest mean squared log-ratio of the tokens that are left")
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
         "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or your own rule",
@@ -50,8 +60,14 @@ class LossSettings:
     clip_upper_bound: float = _key(1.0, "upper clip bound of fresh tokens, if above 1 + clip_ratio_high")
 
     def __post_init__(self) -> None:
+        check_replay_loss(self.off_policy_loss)
         for key in ("off_policy_reshape", "on_policy_reshape"):
             check_reshape(getattr(self, key), key)
+        if not math.isfinite(self.off_policy_baseline_shift):
+            shift = self.off_policy_baseline_shift
+            raise ValueError(f"policy_loss.off_policy_baseline_shift={shift}: must be a finite number")
+        if not self.off_policy_m2_bound > 0:
+            raise ValueError(f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}: must be a positive number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
             if bound != -1 and not bound > 0:
@@ -76,7 +92,8 @@ class LossSettings:
         """Whether a reshape needs log pi, not only the log-ratio."""
         reshapes = self.off_policy_reshape, self.on_policy_reshape
         return (
-            self.off_policy_reshape in ("logp", "p_logp")
+            self.off_policy_loss != SHAPED
+            or self.off_policy_reshape in ("logp", "p_logp")
             or self.on_policy_reshape.startswith(_P_DIV_P)
             or any(map(is_reference, reshapes))
         )
@@ -113,3 +130,12 @@ def check_reshape(name: str, key: str) -> None:
             f"policy_loss.{key}={name}: must be {', '.join(NAMED_RESHAPES)} or p_div_p_<beta> with beta above 0, "
             f"such as p_div_p_0.1, or {REFERENCES}"
         )
+
+
+def check_replay_loss(name: str) -> None:
+    """ValueError unless `name` is a loss of replayed rows, or a reference to a function with its signature."""
+    key = "policy_loss.off_policy_loss"
+    if is_reference(name):
+        load_reference(key, name, REPLAY_LOSS_PARAMETERS)
+    elif name not in REPLAY_LOSS_NAMES:
+        raise ValueError(f"{key}={name}: must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}")

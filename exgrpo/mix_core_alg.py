@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from exgrpo.loss_metrics import MAXIMUM, means_of
-from exgrpo.loss_settings import RESHAPE_PARAMETERS, LossSettings, beta_of
+from exgrpo.loss_settings import RESHAPE_PARAMETERS, SHAPED, LossSettings, beta_of
 from exgrpo.open_table import OpenTable
+from exgrpo.replay_losses import REPLAY_LOSSES
 
 Reshape = Callable[[Tensor, Tensor, float, float], Tensor]
 
@@ -103,6 +104,8 @@ def mixed_token_losses(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token, not aggregated: -f(w*) A of replayed tokens, -CLIP(w, A) of fresh ones (equation 4).
 
+    With another ``off_policy_loss`` than ``shaped`` that of exgrpo.replay_losses stands for -f(w*) A.
+
     Args:
         log_prob: float[B, T] under the policy being trained; the only argument that receives gradients.
         old_log_prob: float[B, T] under the policy that generated the tokens: pi_old for fresh rows, pi_past for
@@ -140,9 +143,13 @@ def token_losses_and_sums(
     if settings.reads_log_prob:
         log_prob = torch.where(mask, log_prob, 0.0)
     shaped, clipped = _fresh_ratio(log_ratio, log_prob, minus_advantages, settings)
-    if bool(replayed.any()):
+    any_replayed = bool(replayed.any())
+    if any_replayed and settings.off_policy_loss == SHAPED:
         shaped = torch.where(replayed, _replayed_ratio(log_ratio, log_prob, settings), shaped)
     losses = minus_advantages * shaped
+    if any_replayed and settings.off_policy_loss != SHAPED:
+        of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
+        losses = torch.where(replayed, of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings), losses)
     with torch.no_grad():
         sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
     return losses, sums

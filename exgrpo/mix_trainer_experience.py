@@ -22,6 +22,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
@@ -30,17 +31,19 @@ from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
+from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import rollout_groups, split_key
+from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,8 @@ class ExperienceMixin(CheckpointedReplay):
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
+        settings = self.config.trainer.v1.get(self.verl_mode) or {}
+        self.parameter_sync_step = settings.get("parameter_sync_step", 1)  # verl has looked below our trainer's name
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.config.trainer.rollout_poll_interval
         return buffer
@@ -79,7 +84,13 @@ class ExperienceMixin(CheckpointedReplay):
         self.mixed = False  # whether mixing had begun when the batch was drawn
         self.choice_metrics: dict[str, float] = {}
         self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
+        self.groups: list[RolloutGroup] = []  # of the step so far
+        self.effects: dict[str, Effect] = {}  # of the step so far, by question
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
+        self.group_filter = None
+        if self.config.algorithm.filter_groups.enable:
+            threshold = self.experience.exp_success_threshold
+            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
         self.replay_seconds = 0.0
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
@@ -134,6 +145,7 @@ class ExperienceMixin(CheckpointedReplay):
         if not self.experience.experience:
             return super()._balance_batch(batch, metrics, **kwargs)
         started = time.perf_counter()
+        refuse_several_outputs(batch.keys)
         batch = ops.in_order(batch)
         taken = self.prompts.take({split_key(key)[0] for key in batch.keys})
         if not self.asynchronous:
@@ -193,13 +205,19 @@ class ExperienceMixin(CheckpointedReplay):
         return correction.rollout_is is not None or correction.rollout_rs is not None
 
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """Let the pool observe the step's fresh rows; returns the metrics of replay."""
+        """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         fresh = ops.fresh_rows(batch, rows)
-        groups = rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
+        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
         noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
-        effects = {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
+        self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
+        if self.local_trigger_step + 1 < self.parameter_sync_step:
+            return noted  # the step has further updates
+        if self.group_filter is not None:
+            self.groups += self.group_filter.take()
+        groups, effects = self.groups, self.effects
+        self.groups, self.effects = [], {}
         return noted | self.replay.observe(self.global_steps, groups, noted, effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
@@ -232,3 +250,10 @@ class ExperienceMixPPOTrainerColocateAsync(ExperienceMixin, PPOTrainerColocateAs
     """Prompts are submitted ahead; unfinished rollouts are interrupted for the update and go on under new weights."""
 
     verl_mode = "colocate_async"
+
+
+@register_trainer("exgrpo_separate_async")
+class ExperienceMixPPOTrainerSeparateAsync(ExperienceMixin, PPOTrainerSeparateAsync):
+    """Rollout servers of their own generate while the actor trains; a step has several updates."""
+
+    verl_mode = "separate_async"

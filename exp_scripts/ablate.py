@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -75,21 +75,30 @@ def perform(run: Run, folder: Path) -> float:
     return seconds
 
 
-def perform_all(runs: Sequence[Run], folder: Path, jobs: int) -> None:
-    """Do the runs whose file is missing, ``jobs`` at a time, in order of the seeds."""
+def workers(jobs: int) -> ProcessPoolExecutor:
+    """Processes for ``jobs`` runs at a time, each on one core: a run is as fast there, and several are run at once."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+def perform_all(
+    runs: Sequence[Run],
+    folder: Path,
+    executor: ProcessPoolExecutor,
+    perform: Callable[[Run, Path], float] = perform,
+) -> None:
+    """Do the runs whose file is missing, in order of the seeds."""
     missing = [run for run in dict.fromkeys(runs) if not run.file(folder).exists()]
     print(f"{len(set(runs)) - len(missing)} runs are there, {len(missing)} to do", flush=True)
     if not missing:
         return
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers: a run is as fast on one core, and two are run at once
     started = time.monotonic()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as executor:
-        tasks = {executor.submit(perform, run, folder): run for run in sorted(missing, key=lambda run: run.seed)}
-        for done, task in enumerate(as_completed(tasks), 1):
-            run, spent = tasks[task], time.monotonic() - started
-            left = spent / done * (len(missing) - done)
-            progress = f"{done}/{len(missing)}, {task.result():.0f} s, {left / 60:.0f} min left"
-            print(f"{progress}: {run.task} seed {run.seed} {' '.join(run.overrides)}", flush=True)
+    tasks = {executor.submit(perform, run, folder): run for run in sorted(missing, key=lambda run: run.seed)}
+    for done, task in enumerate(as_completed(tasks), 1):
+        run, spent = tasks[task], time.monotonic() - started
+        left = spent / done * (len(missing) - done)
+        progress = f"{done}/{len(missing)}, {task.result():.0f} s, {left / 60:.0f} min left"
+        print(f"{progress}: {run.task} seed {run.seed} {' '.join(run.overrides)}", flush=True)
 
 
 def grid(axes: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -125,9 +134,9 @@ def main() -> None:
         }
         for study, named in chosen.items()
     }
-    perform_all(
-        [run for named in runs.values() for each in named.values() for run in each], arguments.output, arguments.jobs
-    )
+    every_run = [run for named in runs.values() for each in named.values() for run in each]
+    with workers(arguments.jobs) as executor:
+        perform_all(every_run, arguments.output, executor)
     from comparison import compare
 
     for study, named in runs.items():

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from loop_budget import Loop, Progress, Rows, Task, deal, parts
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -35,47 +36,23 @@ REFUSED = {
 }
 
 
-class Rows(NamedTuple):
-    """The rows of a step: question, rollout and reward of each, and the replayed trajectories by question."""
-
-    asked: Sequence[str]
-    rollouts: Sequence[Trajectory]
-    rewards: Sequence[float]
-    past: Mapping[str, Trajectory]
-
-
-@dataclass(frozen=True)
-class Task:
-    """Questions, each a prompt, and the verifiable reward of (question, response): 0 or 1."""
-
-    train: Sequence[str]
-    test: Sequence[str]
-    reward: Callable[[str, str], float]
-
-
-@dataclass(frozen=True)
-class Loop:
-    """Settings of the loop itself."""
-
-    steps: int = 60
-    questions: int = 16  # per step
-    rollout_n: int = 8  # rollouts per question, K
-    lr: float = 1e-4
-    test_every: int = 10
-    seed: int = 0
-
-
 def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
     """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
-    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items()])
+    stored = [(group.question, rollout) for group in rows.stored for rollout in group.rollouts]
+    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items(), *stored])
     batch = {
         "log_prob": now.log_prob,
         "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
         "response_mask": now.mask,
-        "group": [*rows.asked, *rows.past],
+        "group": [
+            *rows.asked,
+            *rows.past,
+            *((group.step, group.question) for group in rows.stored for _ in group.rollouts),
+        ],
         "is_replayed": torch.arange(len(now.log_prob)) >= len(rows.rollouts),
     }
-    rewards = torch.tensor([*rows.rewards, *(trajectory.reward for trajectory in rows.past.values())])
+    past = [*(trajectory.reward for trajectory in rows.past.values()), *(rollout.reward for _, rollout in stored)]
+    rewards = torch.tensor([*rows.rewards, *past])
     return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
 
 
@@ -86,15 +63,23 @@ def train(
     loss: LossSettings,
     loop: Loop,
     objective: Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tensor, Any]] = objective,
+    test: Callable[[Policy, Task], float | Mapping[str, float]] | None = None,
 ) -> Iterator[dict[str, float]]:
-    """The algorithm; trains the policy's model in place. Yields metrics before the first step and after each step."""
+    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any.
+
+    Args:
+        test: of the policy, one number or several by name; default: the accuracy of one answer a test question.
+    """
     torch.manual_seed(loop.seed)
     rng = np.random.default_rng(loop.seed)
-    replay = ExperienceReplay(experience, task.train, rng=rng)
+    known = [*task.train, *task.later]
+    replay = ExperienceReplay(experience, known, rng=rng)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
-    questions, generated = epochs(task.train, rng), 0
-    yield {"step": 0, "generated": 0, "test": accuracy(policy, task, task.test)}
-    for step in range(1, loop.steps + 1):
+    progress = Progress(loop)
+    questions = deal(task, rng, progress)
+    yield {"step": 0, "generated": 0, **tested(policy, task, test)}
+    while not progress.over:
+        step = progress.step + 1
         # 1. Questions: some of medium difficulty from the pool, the others fresh. A replayed one gets K - 1 rollouts.
         drawn = replay.draw(step, loop.questions, lambda: next(questions))
         asked = [question for question in drawn.replayed for _ in range(loop.rollout_n - 1)]
@@ -102,50 +87,65 @@ def train(
         rollouts = policy.sample(asked, step)
         rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
 
-        # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy.
-        choice = replay.choose(replay.candidates(drawn.replayed), policy.views)
+        # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
+        # the keys say so, whole past groups, and a past success where every fresh rollout has failed.
+        joined = [*drawn.replayed, *replay.rescuable(failed(asked, rewards, drawn.fresh, experience))]
+        choice = replay.choose(replay.candidates(joined), policy.views)
+        stored = replay.admit(drawn.stored, policy.views)
 
         # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
-        rows = Rows(asked, rollouts, rewards, choice.trajectories)
-        report = replay.observe(step, groups_of(rows, experience.exp_success_threshold), choice.metrics(step))
+        rows = Rows(asked, rollouts, rewards, choice.trajectories, stored)
+        noted = choice.metrics(step)
+        report = replay.observe(step, groups_of(rows, experience.exp_success_threshold, drawn.replayed), noted)
 
         # 4. One update on groups of one replayed and K - 1 fresh rollouts.
-        value, metrics = objective(policy, rows, replay, loss)
-        optimizer.zero_grad()
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        optimizer.step()
+        for part in parts(rows, loop):
+            value, metrics = objective(policy, part, replay, loss)
+            optimizer.zero_grad()
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+            optimizer.step()
 
-        generated += sum(map(len, rollouts))
-        tested = step % loop.test_every == 0 or step == loop.steps
+        due = progress.advance(sum(map(len, rollouts)))
         yield {
             "step": step,
-            "generated": generated,
+            "generated": progress.generated,
+            "asked": len(set(asked)),
             "fresh_score": float(np.mean(rewards)),
-            "replayed": len(choice.trajectories),
-            "replay_age": choice.metrics(step)["replay_age"],
+            "entropy": float(np.mean([rollout.entropy for rollout in rollouts])),
+            "replayed": len(choice.trajectories) + len(stored),
+            "replay_age": float(np.mean([step - group.step for group in stored])) if stored else noted["replay_age"],
             "ratio_mean": float(metrics["replayed_ratio_mean"]),
             "pool_trajectories": report["pool_trajectories"],
             "retired_questions": report["retired_questions"],
-            **({"test": accuracy(policy, task, task.test)} if tested else {}),
+            **(tested(policy, task, test) if due else {}),
         }
 
 
-def groups_of(rows: Rows, threshold: float) -> list[RolloutGroup]:
-    """The fresh rows of a step by question; a reward above the threshold is a success."""
+def tested(policy: Policy, task: Task, test: Callable[..., Any] | None) -> dict[str, float]:
+    found = accuracy(policy, task, task.test) if test is None else test(policy, task)
+    return dict(found) if isinstance(found, Mapping) else {"test": found}
+
+
+def failed(
+    asked: Sequence[str], rewards: Sequence[float], questions: Sequence[str], experience: ExperienceConfig
+) -> list[str]:
+    """Those of the questions none of whose fresh rollouts is a success."""
+    solved = {q for q, reward in zip(asked, rewards, strict=True) if reward > experience.exp_success_threshold}
+    return [question for question in questions if question not in solved]
+
+
+def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[RolloutGroup]:
+    """What the fresh rows of a step say of each question; a reward above the threshold is a success."""
     groups = []
     for question in dict.fromkeys(rows.asked):
-        of_question = [row for row, asked in enumerate(rows.asked) if asked == question]
-        solved = tuple(rows.rollouts[row] for row in of_question if rows.rewards[row] > threshold)
-        groups.append(RolloutGroup(question, len(of_question), solved, replayed=int(question in rows.past)))
+        mine = [row for row, other in enumerate(rows.asked) if other == question]
+        rated = [(rows.rewards[row], replace(rows.rollouts[row], reward=rows.rewards[row])) for row in mine]
+        solved = tuple(rollout for reward, rollout in rated if reward > threshold)
+        others = tuple(rollout for reward, rollout in rated if not reward > threshold)
+        joined = int(question in replayed and question in rows.past)
+        groups.append(RolloutGroup(question, len(mine), solved, joined, failures=others))
     return groups
-
-
-def epochs(train: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[str, bool]]:
-    """Shuffled questions, epoch after epoch, each with whether it begins an epoch other than the first."""
-    for epoch in range(sys.maxsize):
-        for position, question in enumerate(rng.permutation(train).tolist()):
-            yield question, epoch > 0 and position == 0
 
 
 class Look(NamedTuple):

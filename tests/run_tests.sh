@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All tests: bash tests/run_tests.sh (--fast: without the real trainer). Makes the environment first where there is none.
+# All tests: bash tests/run_tests.sh (--fast: unit tests that are not slow, tests/conftest.py). Makes the environment first
+# where there is none.
 #
 # 1. tests/unit: no Ray.  2. tests/queue: a real TransferQueue.  3. tests/e2e: the real trainer on the CPU - verl, Ray,
 # vLLM, FSDP2 - killed, resumed, with and without replay, on two nodes. Two files at a time, each file's tests in one
@@ -9,9 +10,11 @@ cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
 bash exp_scripts/setup_cpu.sh requirements-cpu-tests.txt
 export HF_HUB_OFFLINE=1
-run() { "$python" -m pytest -n 2 --dist loadfile --durations=10 "$@"; }
-OMP_NUM_THREADS=1 run tests/unit # two processes of two threads each would hold each other up
-[ "${1:-}" = "--fast" ] && exit
+# files in the order of tests/conftest.py, the slow ones first; the ten slowest tests are printed
+run() { "$python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 "$@"; }
+unit() { OMP_NUM_THREADS=1 run tests/unit "$@"; } # two processes of two threads each would hold each other up
+[ "${1:-}" = "--fast" ] && { unit --fast; exit; }
+unit
 run tests/queue
 run tests/e2e
 bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt # last, so that everything else is seen to work without TRL

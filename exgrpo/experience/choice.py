@@ -39,7 +39,7 @@ class Choice:
         chosen_scores, passed_over_scores: scores of the candidates that were compared.
         candidates: number of candidates.
         scored: number of candidates that the current policy scored.
-        guarded: number passed over because the effective sample size of their importance ratios was too small.
+        guarded: number passed over because of their importance ratios: too small an effective sample size, or drift.
         compared: question -> its candidates that were compared, and their scores; only where there was a choice.
     """
 
@@ -76,23 +76,26 @@ def choose_trajectories(
     rng: np.random.Generator,
     max_candidates: int | None = None,
     min_ess: float = 0.0,
+    max_drift: float | None = None,
 ) -> Choice:
     """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step), then the choice.
 
     Only the most promising candidates of a question are scored. A question with a single candidate needs no score,
-    unless `min_ess` requires its importance ratios.
+    unless `min_ess` or `max_drift` requires its importance ratios.
 
     Args:
         candidates: question -> its trajectories.
         look: called at most once.
         rng: advanced by random selection only, once for each question with more than one candidate.
-        max_candidates, min_ess: see `exp_max_candidates` and `exp_min_ess` of ExperienceConfig.
+        max_candidates, min_ess, max_drift: see `exp_max_candidates`, `exp_min_ess` and `exp_max_drift` of
+            ExperienceConfig.
 
     Raises:
         ValueError: the number of views is not the number of candidates, or all scores of a question are NaN.
     """
     left = {question: selector.promising(known, max_candidates) for question, known in candidates.items()}
-    views = _views(left, selector, look, min_ess)
+    guards = min_ess > 0 or max_drift is not None
+    views = _views(left, selector, look, guards)
     trajectories: dict[str, Trajectory] = {}
     chosen_scores: list[float] = []
     passed_over_scores: list[float] = []
@@ -102,7 +105,7 @@ def choose_trajectories(
         compared = [
             (trajectory, view)
             for trajectory, view in zip(known, seen, strict=True)
-            if min_ess == 0 or _ess(trajectory, view) >= min_ess
+            if not guards or _is_close(trajectory, view, min_ess, max_drift)
         ]
         left[question] = tuple(trajectory for trajectory, _ in compared)
         if not compared:
@@ -129,11 +132,11 @@ def choose_trajectories(
 
 
 def _views(
-    left: Mapping[str, Sequence[Trajectory]], selector: TrajectorySelector, look: Look, min_ess: float
+    left: Mapping[str, Sequence[Trajectory]], selector: TrajectorySelector, look: Look, guards: bool
 ) -> dict[str, list[View]]:
     """Question -> views of its candidates, only for questions whose choice depends on them."""
     scored_questions = [
-        question for question, known in left.items() if min_ess > 0 or (selector.needs_scores and len(known) > 1)
+        question for question, known in left.items() if guards or (selector.needs_scores and len(known) > 1)
     ]
     flat = [(question, trajectory) for question in scored_questions for trajectory in left[question]]
     views = list(look(flat)) if flat else []
@@ -154,11 +157,19 @@ def _scores(compared: Sequence[tuple[Trajectory, View | None]], selector: Trajec
     ]
 
 
-def _ess(trajectory: Trajectory, view: View | None) -> float:
-    """Effective sample size of the importance ratios, as a share of the tokens; 1 without recorded log-probs."""
+def _is_close(trajectory: Trajectory, view: View | None, min_ess: float, max_drift: float | None) -> bool:
+    """Whether the policy is still close enough to the author; always so without recorded log-probs."""
     if view is None or not trajectory.has_log_probs:
-        return 1.0
-    return effective_sample_size(trajectory.of_actions(view.log_probs - trajectory.log_probs))
+        return True
+    log_ratios = trajectory.of_actions(view.log_probs - trajectory.log_probs)
+    if max_drift is not None and mean_square(log_ratios) > max_drift:
+        return False
+    return effective_sample_size(log_ratios) >= min_ess
+
+
+def mean_square(log_ratios: npt.NDArray[Any]) -> float:
+    """The drift of a response or group: the mean of (log w)^2 over its tokens."""
+    return float(np.square(np.asarray(log_ratios, dtype=np.float64)).mean())
 
 
 def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:

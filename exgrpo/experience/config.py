@@ -39,6 +39,12 @@ class ExperienceConfig:
     experience_ratio: float = _key(
         0.5, check.fraction, "rho, the share of a step's questions that are replayed, if that many are eligible"
     )
+    exp_unit: str = _key(
+        "trajectory",
+        check.one_of("trajectory", "group"),
+        "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as published); group, a whole past "
+        "group, failures included, for which nothing is generated",
+    )
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
@@ -101,6 +107,20 @@ class ExperienceConfig:
         "candidates are passed over if the effective sample size of their importance ratios, as a share of their "
         "tokens, is smaller than this; a single candidate is then scored too",
     )
+    exp_max_drift: float | None = _key(
+        None,
+        check.optional_positive,
+        "a stored trajectory or group is passed over, and such a group dropped, if the mean squared log-ratio of its "
+        "tokens, current policy to author, is larger than this; null: never",
+    )
+    exp_rescue: bool = _key(
+        False, check.boolean, "a stored success joins, as one more row, a group whose fresh rollouts all failed"
+    )
+    exp_age_half_life: int | None = _key(
+        None,
+        check.optional_integer(1),
+        "of exp_unit=group: steps after which a stored group is drawn half as often as a new one; null: all alike",
+    )
     exp_max_candidates: int | None = _key(
         None,
         check.optional_integer(1),
@@ -140,10 +160,13 @@ class ExperienceConfig:
         "bound on the trajectories in experience_disk, 8 bytes a token; the files take up to twice as much; the oldest "
         "recording is dropped first",
     )
+    experience_max_groups: int = _key(
+        256, check.integer(1), "of exp_unit=group: groups kept, the newest; only those with successes and failures are"
+    )
     experience_max_age: int | None = _key(
         None,
         check.optional_integer(1),
-        "a trajectory older than this many steps leaves the pool and is not replayed; null: never",
+        "a trajectory or group older than this many steps leaves the pool and is not replayed; null: never",
     )
     experience_skip_retired: bool = _key(
         True, check.boolean, "an epoch of fresh questions leaves out the questions that were retired when it began"
@@ -155,6 +178,8 @@ class ExperienceConfig:
             object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
         if self.experience_rbound is None:
             object.__setattr__(self, "experience_rbound", self.rollout_n - 1)
+        if self.exp_unit != "group" and self.exp_age_half_life is not None:
+            check.refuse("trainer.exp_age_half_life", self.exp_age_half_life, "null unless trainer.exp_unit=group")
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1
         if rbound > self.rollout_n:
             check.refuse("trainer.experience_rbound", rbound, f"at most {_ROLLOUT_N}={self.rollout_n}")

@@ -58,6 +58,15 @@ def positive(key: str, value: object) -> float:
     return number
 
 
+def optional_positive(key: str, value: object) -> float | None:
+    if is_null(value):
+        return None
+    number = as_float(value)
+    if not 0.0 < number < math.inf:
+        refuse(key, value, "a finite number above 0, or null")
+    return number
+
+
 def integer(low: int) -> Callable[[str, object], int]:
     def check(key: str, value: object) -> int:
         number = as_float(value)

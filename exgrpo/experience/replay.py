@@ -6,6 +6,8 @@ A training loop decides when to call it:
     choice = replay.choose(replay.candidates(drawn.replayed), look)  # one past success per replayed question
     metrics = replay.observe(step, groups, choice.metrics(step))  # begin mixing, store, retire, expire
     state = replay.state()  # together with the pool, everything needed to resume
+
+With `exp_unit=group` a draw has whole past groups instead of replayed questions: `replay.admit(drawn.stored, look)`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.choice import Choice, Look, choose_trajectories
+from exgrpo.experience.choice import Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
+from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
 from exgrpo.experience.replay_log import Effect, Odds, Replayed, replayed_rows
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
@@ -35,11 +38,13 @@ class Draw(NamedTuple):
         replayed: questions whose groups get one past success; generate K - 1 rollouts of each.
         fresh: questions to generate K rollouts of.
         mixed: whether mixing had begun when the step was drawn; if so, the step uses the mixed loss.
+        stored: with `exp_unit=group` past groups instead of replayed questions; nothing is generated for them.
     """
 
     replayed: list[str]
     fresh: list[str]
     mixed: bool
+    stored: Sequence[StoredGroup] = ()
 
 
 class ExperienceReplay:
@@ -54,6 +59,7 @@ class ExperienceReplay:
 
     Attributes:
         pool, rng: as above.
+        groups: the past groups that may be drawn; empty unless `exp_unit=group`.
         mixing: whether replay has begun (delayed start); never goes back to False.
     """
 
@@ -67,6 +73,7 @@ class ExperienceReplay:
         self.config = config
         self.pool = ExperiencePool(config) if pool is None else pool
         self.rng = np.random.default_rng(config.exp_seed) if rng is None else rng
+        self.groups = GroupBuffer(config.experience_max_groups, config.experience_max_age, config.exp_age_half_life)
         self.mixing = config.experience and config.experience_start_sratio == 0
         self._questions = questions
         self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired)
@@ -80,6 +87,8 @@ class ExperienceReplay:
     def draw(self, step: int, size: int, next_question: NextQuestion, in_flight: Collection[str] | None = None) -> Draw:
         """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
 
+        With `exp_unit=group` rho * size past groups instead, of distinct questions.
+
         A second draw in the same step, such as for groups that failed, returns fresh questions only.
 
         Args:
@@ -92,21 +101,50 @@ class ExperienceReplay:
             RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
+        stored: list[StoredGroup] = []
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             if self.mixing:
                 count = int(self.config.experience_ratio * size)
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
-                replayed = self.pool.choose(count, self.rng, exclude=barred)
-                self._odds |= self.pool.odds(replayed, barred)
-        drawn = frozenset([*replayed, *self._drawn])
-        missing = size - len(replayed)
+                if self.config.exp_unit == "group":
+                    stored = self.groups.choose(count, step, self.rng, exclude=barred)
+                else:
+                    replayed = self.pool.choose(count, self.rng, exclude=barred)
+                    self._odds |= self.pool.odds(replayed, barred)
+        past = [*replayed, *(group.question for group in stored)]
+        drawn = frozenset([*past, *self._drawn])
+        missing = size - len(past)
         left = len(self._questions) - len(drawn)
         if missing > left:
             raise RuntimeError(f"step {step} needs {missing} more questions, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
-        self._drawn += replayed + fresh
-        return Draw(replayed, fresh, self._mixed)
+        self._drawn += past + fresh
+        return Draw(replayed, fresh, self._mixed, stored)
+
+    def admit(self, stored: Sequence[StoredGroup], look: Look) -> list[StoredGroup]:
+        """Those of the drawn groups that the policy has not drifted away from (`exp_max_drift`); others are dropped.
+
+        Args:
+            look: called at most once, with all rollouts of the groups in order; not at all without `exp_max_drift`.
+        """
+        bound = self.config.exp_max_drift
+        if bound is None or not stored:
+            return list(stored)
+        views = iter(look([(group.question, rollout) for group in stored for rollout in group.rollouts]))
+        admitted: list[StoredGroup] = []
+        drifted: list[StoredGroup] = []
+        for group in stored:
+            ratios = [r.of_actions(next(views).log_probs - r.log_probs) for r in group.rollouts]
+            (drifted if mean_square(np.concatenate(ratios)) > bound else admitted).append(group)
+        self.groups.drop(drifted)
+        return admitted
+
+    def rescuable(self, failed: Iterable[str]) -> list[str]:
+        """Those of the questions whose fresh rollouts all failed that a stored success may join (`exp_rescue`)."""
+        if not (self.config.exp_rescue and self._mixed):
+            return []
+        return [question for question in failed if question in self.pool]
 
     def candidates(self, questions: Iterable[str]) -> dict[str, tuple[Trajectory, ...]]:
         """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
@@ -126,9 +164,10 @@ class ExperienceReplay:
             self.rng,
             self.config.exp_max_candidates,
             self.config.exp_min_ess,
+            self.config.exp_max_drift,
         )
         odds = {question: self._odds.pop(question) for question in candidates if question in self._odds}
-        self._replayed = replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
+        self._replayed += replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
         return choice
 
     def observe(
@@ -158,6 +197,9 @@ class ExperienceReplay:
         if self.mixing:
             for group in groups:
                 self.pool.observe(group)
+                if self.config.exp_unit == "group":
+                    self.groups.add(group, step)
+            self.groups.expire(step)
         measured = {
             "fresh_score": score,
             "mixing": float(self._mixed),

@@ -124,6 +124,7 @@ class RolloutGroup:
         replayed: number of replayed rows in the group, 0 or 1; counted in neither `size` nor `successes`.
         refused: number of further successes that count for difficulty but cannot be stored, because their tokens and
             log-probs are not a valid Trajectory.
+        failures: the other fresh rollouts, each with its reward; only replay of whole groups reads them.
 
     Raises:
         ValueError: naming the field and its value.
@@ -134,6 +135,7 @@ class RolloutGroup:
     successes: tuple[Trajectory, ...]
     replayed: int = 0
     refused: int = 0
+    failures: tuple[Trajectory, ...] = ()
 
     @property
     def solved(self) -> int:
@@ -147,11 +149,18 @@ class RolloutGroup:
         object.__setattr__(self, "replayed", checked.integer("replayed", self.replayed, 0))
         object.__setattr__(self, "refused", checked.integer("refused", self.refused, 0))
         object.__setattr__(self, "successes", tuple(self.successes))
+        object.__setattr__(self, "failures", tuple(self.failures))
         if self.replayed > 1:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
         if self.solved > self.size:
             refused = f" and refused is {self.refused}" if self.refused else ""
             raise ValueError(f"successes has {len(self.successes)} entries{refused}: must be at most size={self.size}")
-        for index, success in enumerate(self.successes):
-            if not isinstance(success, Trajectory):
-                raise ValueError(f"successes[{index}] is a {type(success).__name__}: must be a Trajectory")
+        if self.solved + len(self.failures) > self.size:
+            raise ValueError(
+                f"failures has {len(self.failures)} entries beside {self.solved} successes: "
+                f"must be at most size={self.size} together"
+            )
+        for name in ("successes", "failures"):
+            for index, rollout in enumerate(getattr(self, name)):
+                if not isinstance(rollout, Trajectory):
+                    raise ValueError(f"{name}[{index}] is a {type(rollout).__name__}: must be a Trajectory")

@@ -20,6 +20,7 @@ from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
 from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
 from exgrpo.grading.rules import is_name, one_name, same
+from exgrpo.grading.shape_guards import asks, is_misshapen, is_prose, without_thousands
 from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions
@@ -69,9 +70,12 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         return True  # an empty box, the answer somewhere before it
     if not has_box(response) and is_a_list(gold, response):
         return True
+    if not has_box(response) and asks(response):
+        return True
     if not answer or answer == gold:
         return False
     whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
+    gold, answer = without_thousands(gold, answer)
     return bool(
         is_a_list(gold, answer)
         or (_TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold))  # (4 0, 1): read as a product
@@ -81,6 +85,7 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
         or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
+        or (whole and (is_misshapen(gold, answer) or (has_box(response) and is_prose(gold, answer))))
     )
 
 

@@ -31,6 +31,12 @@ def without_repeats(many: Many) -> Many:
     return many if many.ordered else replace(many, items=tuple(dict.fromkeys(many.items)))
 
 
+def by_names(many: Many) -> bool:
+    """Whether each item is the value of another name: a = -2, b = -2 are two values, not one twice."""
+    names = {item.left for item in many.items if isinstance(item, Equation)}
+    return not many.ordered and len(names) == len(many.items) > 1
+
+
 def matched(gold: Many, answer: Many, same: Callable[[Node, Node], Used | None]) -> Used | None:
     """The rules by which each item of the gold matches a different item of the answer; None if one has no match."""
     used: Used = frozenset()

@@ -2,6 +2,7 @@ r"""Parse a repaired answer into its tree of nodes; anything else is `Unreadable
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ from exgrpo.grading.splitting import enclosed, split
 from exgrpo.grading.trees import Tree, Unreadable
 from exgrpo.grading.wording import CHANGING, has_words, quantity
 
-MAX_ITEMS, MAX_NESTING = 64, 8
+MAX_ITEMS, MAX_NESTING, MAX_SIGNS = 64, 8, 4
 _BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", "]"), ("[", ")"))
 _SIGN = r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|<|>"
 _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
@@ -28,7 +29,7 @@ def read(text: str, nesting: int = 0) -> Node:
     text = text.strip().strip(",;").strip()
     if not text or nesting > MAX_NESTING:
         raise Unreadable(text)
-    for reader in (_environment, _listed, _region, _related, _united, _bracketed, _signed):
+    for reader in (_environment, _listed, _region, _related, _united, _signed_tuple, _bracketed, _signed):
         node = reader(text, nesting + 1)
         if node is not None:
             return node
@@ -160,6 +161,15 @@ def _bracketed(text: str, nesting: int) -> Node | None:
                 return read(text[1:-1], nesting)
     pieces, separators = split(text, ":")
     return Many(_items(pieces, nesting), ":", ":") if separators and len(pieces) <= 3 else None
+
+
+def _signed_tuple(text: str, nesting: int) -> Node | None:
+    r"""(\pm 1, \pm 2) is four tuples: each sign on its own."""
+    count = text.count("\\pm")
+    if not 1 <= count <= MAX_SIGNS or "\\mp" in text or not enclosed(text, "(", ")") or not split(text[1:-1], ",")[1]:
+        return None
+    signed = text.replace("{", "{{").replace("}", "}}").replace("\\pm", "{}")
+    return Many(tuple(read(signed.format(*signs), nesting) for signs in itertools.product("+-", repeat=count)))
 
 
 def _signed(text: str, nesting: int) -> Node | None:

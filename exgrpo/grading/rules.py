@@ -14,7 +14,7 @@ import mpmath
 from exgrpo.grading import regions, subjects
 from exgrpo.grading.evaluation import DIGITS, Undefined
 from exgrpo.grading.identity import identical
-from exgrpo.grading.lists import matched, mixed, without_repeats
+from exgrpo.grading.lists import by_names, matched, mixed, without_repeats
 from exgrpo.grading.nodes import (
     Cases,
     Chain,
@@ -116,6 +116,8 @@ def _droppable(side: Equation) -> bool:
     """Whether the left side is only a name: x, x_1, f(x), (x, y), AB, a word; not 2x+z, not 7."""
     tree = side.left_tree
     if tree is None:
+        if any(side.left.count(one) != side.left.count(other) for one, other in ("()", "[]")):
+            return False
         return not any(letter in side.left for letter in "+-*/^0123456789=<>") or "," in side.left
     if tree[0] == "var":
         return tree[1] not in letters(side.right)
@@ -166,7 +168,7 @@ def lists(gold: Node, answer: Node) -> Used | None:
         if Many in (type(gold), type(answer)) and single == {Expression}:
             return _single(gold, answer)
         return None
-    if gold.ordered == answer.ordered:
+    if gold.ordered == answer.ordered and not (by_names(gold) or by_names(answer)):
         gold, answer = without_repeats(gold), without_repeats(answer)
     if len(gold.items) != len(answer.items) or mixed(gold, answer):
         return None

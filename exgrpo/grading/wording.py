@@ -161,6 +161,8 @@ def quantity(text: str) -> tuple[str, frozenset[str]]:
     bare = _NUMBERS.get(text.strip().strip('"').lower())
     if bare is not None:
         return str(bare), frozenset(("number",))
+    if text.count(")") > text.count("("):
+        raise Unreadable(text)  # "fxy) = y"
     text, ordinals = _ORDINAL.subn(r"\1 ", text)
     text, dollars = re.subn(r"\\\$", " ", text)
     text = re.sub(r"\bdegrees?\b|\"degrees?\"", "°", text)

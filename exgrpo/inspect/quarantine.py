@@ -57,7 +57,7 @@ class Found:
 
     Attributes:
         serials: theirs; with `tokens` tokens in all.
-        digests: (question, digest) of each.
+        digests: (question, digest) of each; `others` those of the rest of the pool.
         emptied: questions that have no other trajectory.
         graders: recorded text -> number of trajectories in the whole pool.
     """
@@ -65,6 +65,7 @@ class Found:
     serials: list[int]
     tokens: int
     digests: set[tuple[str, int]]
+    others: set[tuple[str, int]]
     emptied: list[str]
     graders: Counter[str]
 
@@ -106,20 +107,23 @@ def _no_run(folder: Path) -> Iterator[None]:
 
 def find(saved: SavedPool, suspect: Suspect) -> Found:
     """One pass over the pool."""
-    serials, digests, tokens = [], set(), 0
+    serials, digests, others, tokens = [], set(), set(), 0
     held: Counter[str] = Counter()
     graders: Counter[str] = Counter()
     for serial, question, packed in saved.records():
         trajectory = unpack(packed)
         graders[str(JudgedBy.read(trajectory.grader))] += 1
         held[question] += 1
-        if suspect.judged(trajectory.grader, trajectory.step):
-            serials.append(serial)
-            digests.add((question, digest_of(trajectory)))
-            tokens += len(trajectory)
-            held[question] -= 1
+        identity = question, digest_of(trajectory)
+        if not suspect.judged(trajectory.grader, trajectory.step):
+            others.add(identity)
+            continue
+        serials.append(serial)
+        digests.add(identity)
+        tokens += len(trajectory)
+        held[question] -= 1
     emptied = [question for question in saved.state.questions if not held[question]]
-    return Found(serials, tokens, digests, emptied, graders)
+    return Found(serials, tokens, digests, others, emptied, graders)
 
 
 def report(saved: SavedPool, suspect: Suspect, found: Found) -> Iterator[str]:
@@ -145,9 +149,11 @@ def _replays(rows: Sequence[Replayed], found: Found) -> Iterator[str]:
         return
     distinct = {(row.question, row.digest) for row in rows}
     steps = Counter(row.step for row in rows)
+    again = len(distinct & found.others)
+    gone = len(distinct - found.digests) - again
     yield (
-        f"{'replayed':16}{len(rows):,} times, {len(distinct):,} trajectories, {len(distinct - found.digests):,} of "
-        "them no longer in the pool"
+        f"{'replayed':16}{len(rows):,} times, {len(distinct):,} trajectories; {again:,} of them were sampled again in "
+        f"other steps and stay, {gone:,} had left the pool before"
     )
     listed = ", ".join(f"{step} ({count})" for step, count in sorted(steps.items())[:SHOWN])
     more = f", and in {len(steps) - SHOWN} more, the last {max(steps)}" if len(steps) > SHOWN else ""

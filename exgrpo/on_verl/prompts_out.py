@@ -47,6 +47,10 @@ class PromptsOut:
         """The prompts of these uids, in the order of the uids' names; they are not out any more."""
         return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}
 
+    def is_replayed(self, uid: str) -> bool:
+        """Whether a replayed trajectory will complete the group; False for a prompt that is not out."""
+        return uid in self._prompts and self._prompts[uid].is_replayed
+
     def keep_only(self, uids: Collection[str]) -> list[Prompt]:
         """Forget all other prompts, and return those: their groups were evicted, so their questions are free again."""
         gone = [uid for uid in self._prompts if uid not in uids]

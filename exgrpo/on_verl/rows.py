@@ -60,7 +60,23 @@ def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: in
     row["rm_scores"][-1] = trajectory.reward
     if "session_id" in row:
         row["session_id"] = session
+    if "num_turns" in row:
+        turns, named = row["num_turns"], number_of_turns(trajectory)
+        row["num_turns"] = torch.full_like(turns, named) if isinstance(turns, torch.Tensor) else named
     return row
+
+
+def number_of_turns(trajectory: Trajectory) -> int:
+    """As verl's agent loops count: the prompt, and each run of the policy's own tokens or of others between them."""
+    if trajectory.loss_mask is None:
+        return 2
+    return 2 + int(np.count_nonzero(np.diff(trajectory.loss_mask)))
+
+
+def refuse_several_outputs(keys: Sequence[str]) -> None:
+    """RuntimeError if an agent loop returned a list of outputs: a trajectory is one row."""
+    if several := [key for key in keys if split_key(key)[2]]:
+        raise RuntimeError(f"rollout {several[0]}: the agent loop returned several outputs of one session: must be one")
 
 
 def replayed_tag(sibling: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:

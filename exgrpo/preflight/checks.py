@@ -39,7 +39,7 @@ def verify(config: DictConfig) -> None:
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     TrainerKeys.from_mapping(config.trainer)
     modes.require(config, _REQUIRED)
-    modes.verify_mode(config.trainer)
+    modes.verify_mode(config)
     _platform(config)
     _engine(config.actor_rollout_ref.actor)
     _packages(config)
@@ -163,7 +163,10 @@ def _text_alone(config: DictConfig) -> None:
             if column in names:
                 raise ValueError(f"{key}={column}: {path} has that column; a replayed trajectory is text only")
         if "agent_name" in names:
-            raise ValueError(f"data.train_files: {path} has a column agent_name; all rows must use one agent loop")
+            raise ValueError(
+                f"data.train_files: {path} has a column agent_name; all rows must use one agent loop, that of "
+                "actor_rollout_ref.rollout.agent.default_agent_loop"
+            )
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (model / name).is_file():

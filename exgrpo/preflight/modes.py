@@ -8,8 +8,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 OURS = "exgrpo"  # the synchronous trainer and the policy loss
+SINGLE_TURN = "single_turn_agent"  # verl's default agent loop
 # verl's name of a mode (or exgrpo, the same as sync) -> the name of our trainer for it
-TRAINERS = {"exgrpo": "exgrpo", "sync": "exgrpo", "colocate_async": "exgrpo_colocate_async"}
+TRAINERS = {
+    "exgrpo": "exgrpo",
+    "sync": "exgrpo",
+    "colocate_async": "exgrpo_colocate_async",
+    "separate_async": "exgrpo_separate_async",
+}
 
 # verl's advantages over the rollouts of one question, from their rewards alone
 ESTIMATORS = (
@@ -23,10 +29,11 @@ FRESH_LOSSES = (
 )
 
 # key, the required value, why; checked with replay only
-_REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
-    ("algorithm.filter_groups.enable", False, "the pool must see every group, also those that are filtered out"),
+REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
+    ("trainer.exp_unit", "trajectory", "this trainer cannot put whole past groups into a batch yet"),
+    ("trainer.exp_rescue", False, "this trainer's groups have K rows; a rescued one would have one more"),
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
-    ("actor_rollout_ref.rollout.multi_turn.enable", False, "a trajectory is one response"),
+    ("actor_rollout_ref.rollout.multi_turn.enable", False, "turns with tools were not seen yet"),
     ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
     ("distillation.enabled", False, "replayed rows have no teacher"),
     ("actor_rollout_ref.actor.checkpoint.async_save", False, "verl then marks no checkpoint as the latest"),
@@ -35,9 +42,9 @@ _REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
 ]
 
 
-def verify_mode(trainer: DictConfig) -> None:
+def verify_mode(config: DictConfig) -> None:
     """ValueError, in one line, for a mode of verl's trainer that is not supported, with or without replay."""
-    mode = trainer.v1.trainer_mode
+    mode, trainer = config.trainer.v1.trainer_mode, config.trainer
     if mode not in TRAINERS:
         raise ValueError(f"trainer.v1.trainer_mode={mode}: must be one of {', '.join(TRAINERS)}")
     if trainer.rollout_seeded and TRAINERS[mode] != OURS:
@@ -45,14 +52,44 @@ def verify_mode(trainer: DictConfig) -> None:
             f"trainer.rollout_seeded=True: must be False with trainer.v1.trainer_mode={mode}, where a rollout that is "
             "interrupted goes on under other weights"
         )
+    if trainer.rollout_seeded and (loop := config.actor_rollout_ref.rollout.agent.default_agent_loop) != SINGLE_TURN:
+        raise ValueError(
+            f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}: must be {SINGLE_TURN} with "
+            "trainer.rollout_seeded=True, which has seeds for single turns only"
+        )
+    if mode == "separate_async":
+        _separate(config)
+
+
+def _separate(config: DictConfig) -> None:
+    """What verl would find out in its workers, and what does not work in verl 0.9.1."""
+    actor_rollout, mode = config.actor_rollout_ref, "with trainer.v1.trainer_mode=separate_async"
+    rollout = actor_rollout.rollout
+    if rollout.checkpoint_engine.backend == "naive":
+        raise ValueError(
+            "actor_rollout_ref.rollout.checkpoint_engine.backend=naive: must be nccl or another channel between GPUs "
+            f"{mode}; on a CPU: stack=cpu_separate"
+        )
+    for name in ("nnodes", "n_gpus_per_node"):
+        if not rollout[name]:
+            raise ValueError(f"actor_rollout_ref.rollout.{name}={rollout[name]}: must be 1 or more {mode}")
+    if not actor_rollout.hybrid_engine:
+        raise ValueError(f"actor_rollout_ref.hybrid_engine=False: must be True {mode}: verl 0.9.1 ends with an error")
+    updates, mini_batch = config.trainer.v1.separate_async.parameter_sync_step, actor_rollout.actor.ppo_mini_batch_size
+    if config.data.train_batch_size != updates * mini_batch:
+        raise ValueError(
+            f"data.train_batch_size={config.data.train_batch_size}: must be {updates * mini_batch} {mode}: "
+            f"parameter_sync_step={updates} times ppo_mini_batch_size={mini_batch}"
+        )
 
 
 def verify_replay(config: DictConfig) -> None:
     """ValueError, in one line, for what is not supported together with replay."""
-    require(config, _REQUIRED_BY_REPLAY)
+    require(config, REQUIRED_BY_REPLAY)
     _one_of(config, "algorithm.adv_estimator", ESTIMATORS)
     _one_of(config, "actor_rollout_ref.actor.policy_loss.loss_mode", FRESH_LOSSES)
     _correction(config)
+    _filter(config.algorithm.filter_groups)
 
 
 def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
@@ -67,6 +104,11 @@ def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
     value = OmegaConf.select(config, key)
     if value not in values:
         raise ValueError(f"{key}={value}: must be one of {', '.join(values)}, with replay")
+
+
+def _filter(groups: DictConfig) -> None:
+    if groups.enable and not groups.metric:
+        raise ValueError("algorithm.filter_groups.metric=null: must be reward, or a name of what the reward reports")
 
 
 def _correction(config: DictConfig) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # .975 quantiles of Student's t for 1 to 20 degrees of freedom; scipy is not among the pinned packages
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+_T: tuple[float, ...] = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _T += (2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)
 
 Curve = Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ def compare(study: str, task: str, curves: Mapping[str, Sequence[Curve]], folder
         for key in MEASURES:
             cells.append(str(estimate(found[name][key])))
             gaps = np.subtract(found[name][key], found[baseline][key])
-            cells.append("" if name == baseline else _marked(estimate(gaps)))
+            cells.append("" if name == baseline else marked(estimate(gaps)))
         generated = np.mean([curve[-1]["generated"] for curve in each])
         lines.append(f"| {name} | {' | '.join(cells)} | {generated:,.0f} |")
     first = next(iter(curves.values()))
@@ -130,5 +130,6 @@ def _number(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
 
 
-def _marked(gap: Estimate) -> str:
+def marked(gap: Estimate) -> str:
+    """In bold if the interval excludes zero."""
     return f"**{gap}**" if gap.low > 0 or gap.high < 0 else str(gap)

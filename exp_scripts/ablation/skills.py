@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -24,8 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
 
+from loop_budget import Task  # noqa: E402
 from make_base import build_model, build_tokenizer  # noqa: E402
-from minimal_loop import Policy, Task  # noqa: E402
+from minimal_loop import Policy  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
 
 TRAIN, TEST, HELD_BACK = 256, 512, 4608
@@ -75,7 +76,8 @@ class Skill:
 
     def held_back(self) -> list[str]:
         """Distinct questions the base model never saw, always the same."""
-        rng, questions = random.Random(2510), {}
+        rng = random.Random(2510)
+        questions: dict[str, None] = {}
         while len(questions) < HELD_BACK:
             questions[self.question(rng)] = None
         return list(questions)
@@ -149,22 +151,33 @@ def make(skill: Skill, folder: Path, seed: int = 0) -> None:
     tokenizer = build_tokenizer(folder)
     model = build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, skill.layers, skill.width)
     for phase in skill.phases:
-        _teach(model, tokenizer, skill, phase, barred, rng)
+        print(f"{skill.name}: {phase}", flush=True)
+        teach(model, tokenizer, skill, phase, barred, rng)
     model.save_pretrained(folder)
 
 
-def _teach(
+class Lessons(Protocol):
+    """What a base model is taught: questions, and the two kinds of answers."""
+
+    def question(self, rng: random.Random, /) -> str: ...
+    def careful(self, question: str, /) -> str: ...
+    def careless(self, question: str, rng: random.Random, /) -> str: ...
+
+
+def teach(
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    skill: Skill,
+    skill: Lessons,
     phase: Phase,
     barred: Container[str],
     rng: random.Random,
 ) -> None:
+    """Supervised training of one phase, on questions that are not barred."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=phase.lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, phase.lr, phase.updates, pct_start=0.05)
     for update in range(1, phase.updates + 1):
-        rows, labels = [], []
+        rows: list[torch.Tensor] = []
+        labels: list[torch.Tensor] = []
         while len(rows) < BATCH:
             question = skill.question(rng)
             if question in barred:
@@ -182,7 +195,7 @@ def _teach(
         optimizer.step()
         schedule.step()
         if update % 100 == 0:
-            print(f"{skill.name}: update {update} of {phase.updates}, loss {loss.item():.3f}", flush=True)
+            print(f"update {update} of {phase.updates}, loss {loss.item():.3f}", flush=True)
 
 
 def load(name: str) -> tuple[Policy, Task]:

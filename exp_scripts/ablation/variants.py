@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from minimal_loop import Policy, Rows, objective
+from loop_budget import Rows
+from minimal_loop import Policy, objective
 from torch import Tensor
 
 from exgrpo import ExperienceReplay

@@ -6,15 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from watched import Watch
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
-LIMIT_S = 600
 
 
 @dataclass
@@ -44,24 +43,23 @@ class Run:
                 cwd=self.folder,
                 start_new_session=True,
             )
+        self.watch = Watch(self.process, self.metrics_file, self.log)
 
     def wait(self):
         """Let it finish; it must end well."""
         try:
-            code = self.process.wait(timeout=LIMIT_S)
+            code = self.watch.end()
         finally:
             self.kill()
-        assert code == 0, self.log.read_text(errors="replace")[-4000:]
+        assert code == 0, self.watch.said()
         return self.metrics()
 
     def kill_after(self, step):
         """SIGKILL to the driver as soon as the step has been logged."""
-        deadline = time.monotonic() + LIMIT_S
-        while not self.metrics_file.exists() or max([0, *self.metrics()]) < step:
-            assert self.process.poll() is None, self.log.read_text(errors="replace")[-4000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        self.kill()
+        try:
+            self.watch.until(lambda: self.metrics_file.exists() and max([0, *self.metrics()]) >= step)
+        finally:
+            self.kill()
 
     def kill(self):
         """SIGKILL to whatever is left of it."""
@@ -78,6 +76,11 @@ class Run:
         """uid -> prompt text, and key -> response text, of a step's rollouts."""
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
         return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
+
+    def scores(self, step):
+        """key -> reward of a step's rollouts."""
+        rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
+        return {row["uid"]: round(row["score"], 4) for row in rows}
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import watched
+from watched import Watch
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
-LIMIT_S = 600
 QUESTIONS, SAMPLES = 24, 8
 
 
@@ -57,10 +57,15 @@ def whole(start, tmp_path_factory):
 
 def finish(process, output):
     try:
-        code = process.wait(timeout=LIMIT_S)
+        watch = watched_run(process, output)
+        code = watch.end()
     finally:
         process.kill()
-    assert code == 0, output.with_suffix(".log").read_text(errors="replace")[-4000:]
+    assert code == 0, watch.said()
+
+
+def watched_run(process, output):
+    return Watch(process, output.with_name(f"{output.name}.partial"), output.with_suffix(".log"))
 
 
 def lines_in(path):
@@ -83,12 +88,8 @@ def test_a_run_is_what_was_asked_for(whole):
 def test_killed_twice_and_continued_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
     output, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     for reached in (30, 90):
-        process, deadline = start(output, "--max_num_seqs", "1"), time.monotonic() + LIMIT_S
-        while lines_in(partial) < reached:
-            assert process.poll() is None and time.monotonic() < deadline, output.with_suffix(".log").read_text()[
-                -4000:
-            ]
-            time.sleep(0.01)
+        process = start(output, "--max_num_seqs", "1")
+        watched_run(process, output).until(lambda least=reached: lines_in(partial) >= least)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not output.exists() and lines_in(partial) < QUESTIONS * SAMPLES
@@ -154,7 +155,7 @@ def test_a_checkpoint_of_verl_is_merged_once(checkpoint, test_file, environment,
     def evaluate(*flags):
         command = ["bash", str(ROOT / "eval" / "eval.sh"), str(checkpoint), str(tmp_path / "out")]
         command += ["--input_file", str(test_file), "--limit", "4", "--max_tokens", "8", "--skip_scoring", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+        done = watched.run(command, env=environment)
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
 

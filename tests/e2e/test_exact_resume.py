@@ -39,32 +39,43 @@ def unbroken(arguments, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("killed_after", [5, 8])
-def test_five_steps_a_kill_and_seven_are_twelve(unbroken, arguments, tmp_path, killed_after):
-    first = Run(tmp_path, arguments(tmp_path), "first")
-    first.kill_after(killed_after)
-    steps = first.metrics()
-    second = Run(tmp_path, arguments(tmp_path), "second")
-    resumed = second.wait()
-    assert sorted(resumed) == list(range(6, STEPS + 1))
+@pytest.fixture(scope="module")
+def killed_twice(arguments, tmp_path_factory):
+    """A run that is killed after step 5, goes on, is killed after step 8, goes on from step 5 again, and ends."""
+    folder = tmp_path_factory.mktemp("killed_twice")
+    first = Run(folder, arguments(folder), "first")
+    first.kill_after(5)
+    second = Run(folder, arguments(folder), "second")
+    second.kill_after(8)
+    third = Run(folder, arguments(folder), "third")
+    third.wait()
+    return first, second, third
 
+
+def test_five_steps_a_kill_and_seven_are_twelve(unbroken, killed_twice):
+    _, second, third = killed_twice
     expected = unbroken.metrics()
-    for step, metrics in ({k: v for k, v in steps.items() if k <= 5} | resumed).items():
-        assert timeless(metrics) == timeless(expected[step]), step
+    before, between, resumed = (run.metrics() for run in killed_twice)
+    assert sorted(resumed) == list(range(6, STEPS + 1))
+    assert sorted(between)[:3] == [6, 7, 8]
+    for metrics_of in ({k: v for k, v in before.items() if k <= 5}, between, resumed):
+        for step, metrics in metrics_of.items():
+            assert timeless(metrics) == timeless(expected[step]), step
     for step in range(6, STEPS + 1):
-        assert second.drawn(step) == unbroken.drawn(step)
-    theirs, ours = (run.folder / "checkpoints" / f"global_step_{STEPS}" for run in (unbroken, second))
+        assert third.drawn(step) == unbroken.drawn(step)
+    assert all(second.drawn(step) == unbroken.drawn(step) for step in (6, 7))  # the kill may have cut step 8's file
+    theirs, ours = (run.folder / "checkpoints" / f"global_step_{STEPS}" for run in (unbroken, third))
     names = sorted(path.relative_to(theirs) for path in (theirs / "experience").rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(ours) for path in (ours / "experience").rglob("*") if path.is_file())
     assert filecmp.cmpfiles(theirs, ours, names, shallow=False)[0] == names
     manifest = json.loads((ours / "experience" / "manifest.json").read_text())
     assert manifest["counts"]["trajectories"] > 10 and manifest["replay_state"]["skipped"] > 0
-    states = {path.parts[-3] for path in second.folder.glob("checkpoints/*/actor/optim_*")}
+    states = {path.parts[-3] for path in third.folder.glob("checkpoints/*/actor/optim_*")}
     assert states == {"global_step_10", f"global_step_{STEPS}"}  # step 5, where it went on, has lost them since
     weights = [torch.load(next(path.glob("actor/model_*.pt")), weights_only=False) for path in (theirs, ours)]
     assert all(torch.equal(plain(weights[0][name]), plain(weights[1][name])) for name in weights[0])
     assert not list((second.folder / "disk").iterdir())
-    print(f"killed after step {killed_after}: {len(names)} pool files and {len(weights[0])} weights are equal")
+    print(f"killed after steps 5 and 8: {len(names)} pool files and {len(weights[0])} weights are equal")
 
 
 def plain(tensor):

@@ -19,11 +19,20 @@ def prompts_of(run, step):
     return sessions
 
 
-@pytest.fixture(scope="module", params=["colocate_async"])
+# mode -> its overrides
+MODES = {
+    "colocate_async": [],
+    "separate_async": ["trainer.v1.separate_async.parameter_sync_step=2"],
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
 def killed_and_resumed(request, make_settings, tmp_path_factory):
     """The run until the kill, the checkpoint's state, and the run that goes on from it."""
     folder = tmp_path_factory.mktemp(request.param)
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(folder), f"trainer.v1.trainer_mode={request.param}"]
+    stack = {"stack=cpu": "stack=cpu_separate"} if request.param == "separate_async" else {}
+    settings = [stack.get(setting, setting) for setting in make_settings(folder)]
+    arguments = ["exgrpo.main_mix_ppo", *settings, f"trainer.v1.trainer_mode={request.param}", *MODES[request.param]]
     arguments += [f"trainer.total_training_steps={STEPS}", f"trainer.save_freq={SAVED}"]
     arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0"]
     first = Run(folder, arguments, "first")
@@ -67,3 +76,39 @@ def test_the_questions_go_on_where_they_were(killed_and_resumed):
     assert len(set(fresh)) == len(fresh) and not replayed & set(fresh)
     last = json.loads((second.folder / f"checkpoints/global_step_{STEPS}/experience/manifest.json").read_text())
     assert len(last["replay_state"]["prompts"]) == 8
+
+
+# -- other settings, together: each has its own tests with verl's functions elsewhere ----------------------------------
+
+REWARD = """import re
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    boxed = re.findall(r"boxed{(\\d+)}", solution_str)
+    return 0.9 if boxed and boxed[-1] == ground_truth else 0.2
+"""
+
+
+def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_resumed(make_settings, tmp_path):
+    (tmp_path / "reward.py").write_text(REWARD)
+    algorithm, actor = "algorithm", "actor_rollout_ref.actor"
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), "trainer.experience_start_sratio=0"]
+    arguments += ["trainer.total_training_steps=5", "trainer.save_freq=2", "trainer.max_actor_ckpt_to_keep=null"]
+    arguments += ["actor_rollout_ref.model.lora_rank=8", f"{actor}.optim.lr=1e-3", f"{actor}.use_kl_loss=True"]
+    arguments += [f"{actor}.entropy_coeff=0.001", f"{actor}.policy_loss.loss_mode=gspo"]
+    arguments += [f"{algorithm}.adv_estimator=rloo", f"{algorithm}.rollout_correction.rollout_is=token"]
+    arguments += [f"{algorithm}.filter_groups.enable=True", f"reward.custom_reward_function.path={tmp_path}/reward.py"]
+    first = Run(tmp_path, arguments, "first")
+    first.kill_after(3)
+    second = Run(tmp_path, arguments, "second")
+    steps = second.wait()
+    assert sorted(steps) == [3, 4, 5]
+    for step, metrics in steps.items():
+        assert metrics["experience/replayed_groups"] > 0 and metrics["actor/replayed_tokens_share"] > 0
+        assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-3)
+        assert metrics["actor/kl_loss"] > 0 and "actor/pg_clipfrac_lower" in metrics
+        scores = second.scores(step)
+        assert set(scores.values()) == {0.9, 0.2}
+        for uid, sessions in prompts_of(second, step).items():  # no group is left whose rewards are all the same
+            assert len({scores[f"{uid}_{session}_0"] for session in sessions}) == 2
+    assert sum(metrics.get("training/filter_groups/evicted_samples", 0) for metrics in steps.values()) > 0

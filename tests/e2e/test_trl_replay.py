@@ -1,11 +1,11 @@
 """trl_replay.py as a user starts it, and what reaches its buffer and its loss: every row of every group."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import watched
 
 pytest.importorskip("trl", reason="requirements-cpu-trl.txt is not installed")
 SCRIPT = Path(__file__).parents[2] / "exp_scripts" / "trl_replay.py"
@@ -50,7 +50,7 @@ print("replayed", sum(len(choice.trajectories) for choice in chosen))
 
 
 def python(*arguments):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
+    return watched.run([sys.executable, *arguments])
 
 
 def test_every_fresh_row_is_observed_and_every_replayed_row_keeps_its_log_probs():

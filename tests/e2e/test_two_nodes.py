@@ -12,11 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from conftest import Run
+from watched import Watch
 
 from exgrpo.on_verl.checkpoints import marked_step
 
@@ -67,9 +67,7 @@ def cluster(tmp_path, monkeypatch):
     address, nodes = f"127.0.0.1:{port}", []
     try:
         nodes.append(node(tmp_path, "--head", f"--port={port}", "--num-gpus=0", "--include-dashboard=false"))
-        deadline = time.monotonic() + 60
-        while not listens(port) and time.monotonic() < deadline:
-            time.sleep(0.2)
+        Watch(nodes[0], tmp_path / "nodes.log").until(lambda: listens(port))
         within = ["unshare", "-m", "sh", "-c", f'mount --bind {there} {here} && exec "$@"', "sh"]
         nodes.append(node(tmp_path, f"--address={address}", "--num-gpus=1", within=within))
         yield address, here, there

@@ -19,26 +19,31 @@ CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 
 
 class Rollouts:
-    """Instead of verl's agent loops: the questions in `failing` have no rollout, the others all they ask for."""
+    """Instead of verl's agent loops: the questions in `failing` have no rollout, the others all they ask for.
+
+    Of a question in `rewards` every rollout has that reward, of the others the first alone is right.
+    """
 
     def __init__(self, failing):
-        self.failing, self.asked = failing, {}
+        self.failing, self.rewards, self.asked = failing, {}, {}
 
     def generate_sequences(self, batch):
+        step = batch["global_steps"]
         for uid, question, count in zip(batch["uid"], batch["question_id"], batch["__rollout_n__"], strict=True):
             assert uid not in self.asked, f"{uid} is {self.asked[uid]} and {question}"
             self.asked[uid] = question
             if question not in self.failing:
                 keys = [f"{uid}_{session}_0" for session in range(int(count))]
-                rows = [{"question_id": question, "responses": torch.ones(2)} for _ in keys]
-                tags = [{"seq_len": 2, "global_steps": STEP, "status": "success"} for _ in keys]
+                rows = [self.row(question, session) for session in range(int(count))]
+                tags = [{"seq_len": 2, "global_steps": step, "status": "success"} for _ in keys]
                 tq.kv_batch_put(keys=keys, partition_id="train", fields=list_of_dict_to_tensordict(rows), tags=tags)
             status = "failure" if question in self.failing else "finished"
-            tq.kv_batch_put(
-                keys=[uid],
-                partition_id="train",
-                tags=[{"is_prompt": True, "status": status, "global_steps": STEP}],
-            )
+            tags = [{"is_prompt": True, "status": status, "global_steps": step}]
+            tq.kv_batch_put(keys=[uid], partition_id="train", tags=tags)
+
+    def row(self, question, session):
+        reward = self.rewards.get(question, float(session == 0))
+        return {"question_id": question, "responses": torch.ones(2), "rm_scores": torch.tensor([0.0, reward])}
 
 
 def make_trainer(trainer_class, questions, failing, *overrides):

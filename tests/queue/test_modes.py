@@ -8,9 +8,11 @@ from hydra import compose, initialize_config_dir
 from queue_rows import group, put, trajectory
 from queue_trainer import CONFIG, STEP, K, make_trainer
 
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.phase import FRESH, REPLAYED
 from exgrpo.on_verl.prompts_out import PromptsOut
 from exgrpo.preflight.modes import ESTIMATORS
@@ -45,16 +47,13 @@ def test_the_question_of_an_evicted_group_is_free_again(training_queue, reason):
     drop = ["trainer.v1.sampler.max_off_policy_strategy=drop", "trainer.v1.sampler.max_off_policy_threshold=1"]
     trainer = asynchronous(12, ["q0"] if reason == "failed" else [], *drop)
     trainer._add_prompts_to_generate(4)
+    before = set(trainer.agent_loop_manager.asked)
     trainer.global_steps += reason == "stale"
-    evicted = {"q0"} if reason == "failed" else set(trainer.prompts.questions)
     trainer.agent_loop_manager.failing = set()
-    trainer.replay_buffer.wait_for_sampleable(trainer.global_steps, "train", 4)  # evicts, and refills one by one
-    out = trainer.prompts.questions
-    assert len(out) == len(set(out)) and len(queue.prompts("train")) == 4
-    assert not evicted & set(out), "a refill draws what comes next"
-    if reason == "failed":  # the next draw may have it again
-        trainer._add_batch_to_generate()
-        assert "q0" in trainer.prompts.questions
+    trainer.replay_buffer.wait_for_sampleable(trainer.global_steps, "train", 4)  # evicts, and refills by as many
+    again = {uid: question for uid, question in trainer.agent_loop_manager.asked.items() if uid not in before}
+    assert "q0" in again.values() and len(again) == (1 if reason == "failed" else 4)
+    assert queue.prompts("train") == set(trainer.prompts.state()) and len(set(trainer.prompts.questions)) == 4
 
 
 def test_what_is_out_survives_a_checkpoint_and_nothing_else_does(training_queue):
@@ -83,6 +82,42 @@ def test_another_mode_says_how_many_prompts_it_drops(caplog):
     trainer.prompts = PromptsOut()
     trainer._find_prompts_again({"0000001q00000": ["q1", False, True]})
     assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.prompts.questions
+
+
+# -- groups that are filtered out --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trainer_class", [ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync])
+@pytest.mark.parametrize(("reward", "kept"), [(0.0, True), (1.0, False)])
+def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollouts_are_right(
+    training_queue, trainer_class, reward, kept
+):
+    """q0 is replayed; q1 is always right and q2 always wrong: both are filtered out, and that is known of them."""
+    trainer = make_trainer(trainer_class, 12, set(), "algorithm.filter_groups.enable=True")
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.agent_loop_manager.rewards = {"q0": reward, "q1": 1.0, "q2": 0.0}
+    trainer._add_batch_to_generate()
+    batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    asked = trainer.agent_loop_manager.asked
+    trained = {asked[uid] for uid in queue_uids(batch)}
+    assert len(trained) == 4 and ("q0" in trained) == kept and not trained & {"q1", "q2"}
+    observed = {found.question: (found.size, found.replayed, found.solved) for found in group_filter.take()}
+    assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
+    assert metrics["training/filter_groups/evicted_samples"] == len(observed) and not group_filter.take()
+    counts = metrics["_dapo_filtered_reward_counts"]
+    assert counts == {0.0: 1, 1.0: len(observed) - 1}
+
+
+def test_filtered_groups_retire_and_file_their_questions(training_queue):
+    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.replay.pool.observe(RolloutGroup("q1", K, (Trajectory([1], [-1.0], step=1),)))
+    trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
+    trainer._add_batch_to_generate()
+    trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    metrics = trainer.replay.observe(STEP, group_filter.take(), {})
+    assert trainer.replay.pool.retired == ["q0"] and "q1" in trainer.replay.pool
+    assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
 
 
 # -- verl's advantages over a group that holds a replayed row ----------------------------------------------------------

@@ -11,7 +11,7 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.first_look import first_response
-from exgrpo.on_verl.rows import rollout_groups
+from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups
 
 
 class Words:
@@ -66,10 +66,25 @@ def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
     row = tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]
     assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [1, 0, 1]
     assert row["rm_scores"].tolist() == [0, 0, 0.75]
+    assert [int(turns) for turns in queue_turns(batch)] == [
+        2,
+        2,
+        4,
+    ]  # the question, a call, what the tool said, the answer
     rows = ops.scored_rows(batch, False)
     replace_log_probs(batch, "a_2_0", torch.tensor([-1.0, -9.0, -3.0]))
     assert ops.log_ratios(batch, ops.scored_rows(batch, False), {"a": used}).tolist() == [1.0, -1.0]
     assert ops.put_phase(batch, rows, 1.0, 2.0).keys == batch.keys
+
+
+def queue_turns(batch):
+    return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["num_turns"])["num_turns"]
+
+
+def test_several_outputs_of_one_session_are_refused():
+    refuse_several_outputs(["a_0_0", "a_1_0"])
+    with pytest.raises(RuntimeError, match="rollout a_1_1: the agent loop returned several outputs of one session"):
+        refuse_several_outputs(["a_0_0", "a_1_0", "a_1_1"])
 
 
 def test_a_success_is_kept_with_the_mask_of_its_row(partition):

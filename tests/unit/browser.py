@@ -4,9 +4,9 @@ import html
 import json
 import re
 import shutil
-import subprocess
 
 import pytest
+import watched
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on PATH")
@@ -69,7 +69,7 @@ def dump(page, path, script="", before=""):
         "--virtual-time-budget=5000",
         f"--user-data-dir={path.parent / 'profile'}",
     ]
-    done = subprocess.run([BROWSER, *flags, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120)
+    done = watched.run([BROWSER, *flags, "--dump-dom", path.as_uri()])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,5 +1,6 @@
 """What several files of unit tests need."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,3 +15,14 @@ def quickstart_on_path():
     sys.path.insert(0, str(QUICKSTART))
     yield
     sys.path.remove(str(QUICKSTART))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with data.parquet, 16 questions, and the quickstart's model."""
+    import pandas as pd
+
+    rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t"} for i in range(16)]
+    pd.DataFrame(rows).to_parquet(tmp_path / "data.parquet")
+    shutil.copytree(QUICKSTART / "base_model", tmp_path / "model")
+    return tmp_path

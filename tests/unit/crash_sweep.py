@@ -13,12 +13,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+import multiprocessing
 import os
 import pickle
 import shutil
 import signal
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -181,7 +183,7 @@ def segments(root, step):
     return len(list((checkpoints.step_folder(root, step) / checkpoints.POOL / "trajectories").iterdir()))
 
 
-def sweep(name, before, step, again, compacts=False):
+def sweep(name, before, step, again, compacts):
     """All cut points of the save of `step`; `again`: the second try at it, over what a killed one has left."""
     with tempfile.TemporaryDirectory() as parent:
         pristine, root = Path(parent) / "pristine", Path(parent) / "root"
@@ -218,13 +220,22 @@ def advance(root, step):
     return trainer
 
 
+# what is swept: before, step, again, compacts
+SWEEPS = {
+    "second try over a killed one": (8, 9, True, True),
+    "checkpoint with compaction and rotation": (8, 9, False, True),
+    "checkpoint with links": (2, 3, False, False),
+    "first checkpoint": (0, 1, False, False),
+}
+
+
 def main():
     pool_segments.SEGMENT_BYTES, pool_segments.MAX_SMALL = 1000, 3
     logging.disable()
-    total = sweep("first checkpoint", 0, 1, again=False)
-    total += sweep("checkpoint with links", 2, 3, again=False)
-    total += sweep("checkpoint with compaction and rotation", 8, 9, again=False, compacts=True)
-    total += sweep("second try over a killed one", 8, 9, again=True, compacts=True)
+    # forked: ptrace, and the settings above; one process for each core
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as processes:
+        sweeps = [processes.submit(sweep, name, *scenario) for name, scenario in SWEEPS.items()]
+        total = sum(done.result() for done in sweeps)
     print(f"{total} of {total} cut points resume to one of the two neighbouring checkpoints")
 
 

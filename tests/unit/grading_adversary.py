@@ -85,6 +85,7 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
     numbers = [str(draw.randint(2, 40)) for _ in range(2 * (len(AROUND) + len(UNBOXED)))]
     around = [each for each in AROUND if bare not in ("0", "1") or each not in SCALED]
     filled = [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in around]
+    fixed = [each for each in fixed if each.casefold() != bare.casefold()]
     kit = [rf"\boxed{{{each}}}" for each in [*fixed, *filled, *others]] + [*fixed, *filled]
     kit += [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in UNBOXED]
     yield from kit[:count]

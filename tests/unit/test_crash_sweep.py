@@ -2,17 +2,17 @@
 
 import platform
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import watched
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls are followed by their x86-64 numbers")
 def test_every_cut_point_resumes(capsys):
     script = Path(__file__).with_name("crash_sweep.py")
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=1200)
+    result = watched.run([sys.executable, script])
     if "ptrace may be forbidden here" in result.stderr:
         pytest.skip("ptrace is forbidden here")
     assert result.returncode == 0, result.stdout + result.stderr

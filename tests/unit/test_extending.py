@@ -28,16 +28,17 @@ def success(step, length=2):
 
 
 def test_each_key_has_a_heading_a_signature_and_an_example():
-    keys = re.findall(r"`(?:trainer\.|actor_rollout_ref\.actor\.policy_loss\.)(exp_\w+|off_policy_reshape)`", PAGE)
+    keys = re.findall(r"`(?:trainer\.|actor_rollout_ref\.actor\.policy_loss\.)(exp_\w+|off_policy_\w+)`", PAGE)
     assert set(keys) == {
         "exp_bucket_manager",
         "exp_metric",
         "off_policy_reshape",
+        "off_policy_loss",
         "exp_difficulty",
         "exp_retirement",
         "exp_eviction",
     }
-    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 6
+    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 7
 
 
 def test_the_examples_rule_a_replay(mine):
@@ -73,3 +74,11 @@ def test_the_example_shapes_the_loss(mine):
     ones = torch.ones(1, 2)
     losses, _ = mixed_token_losses(log_prob, past, ones, torch.tensor([True]), ones, settings)
     torch.testing.assert_close(losses, -torch.tensor([[1.0, 0.5]]))
+
+
+def test_the_example_is_a_loss_of_replayed_tokens(mine):
+    log_prob = torch.log(torch.tensor([[0.8], [0.2]]))
+    settings = LossSettings(off_policy_loss=mine("successes_alone"))
+    advantages, ones = torch.tensor([[0.5], [-0.5]]), torch.ones(2, 1)
+    losses, _ = mixed_token_losses(log_prob, log_prob, advantages, torch.tensor([True, True]), ones, settings)
+    torch.testing.assert_close(losses, torch.tensor([[-0.5 * np.log(0.8)], [0.0]], dtype=torch.float32))

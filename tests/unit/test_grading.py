@@ -66,7 +66,8 @@ RIGHT = {
     "degrees_radians": [("45", "45^\\circ")],
     "units_and_ordinals": [("15", "15th Day"), ("15", r"15^{\text{th}}"), ("15", "fifteen"), (r"5\text{ cm}", "5"), ("2 hours", "2 hr")],
     "decimals": [("21.93", r"21\frac{13}{14}"), (r"\frac{8}{3}", "2.6667"), ("2.653", "2.65"), ("3.14", r"\pi")],
-    "lists": [("3, 5", "5 and 3"), (r"\pm 3", "3, -3"), (r"\{1,2\}", "1,2"), ("(1,2),(3,4)", "(3,4), (1,2), (3,4)"), ("②③", "3 and 2")],
+    "lists": [("3, 5", "5 and 3"), (r"\pm 3", "3, -3"), (r"\{1,2\}", "1,2"), ("(1,2),(3,4)", "(3,4), (1,2), (3,4)"), ("②③", "3 and 2"),
+              ("16,3,1,1", "w=16, d=3, a=1, b=1"), ("-2,-2", r"a = -2, \ b = -2"), (r"(1,1),(1,-1),(-1,1),(-1,-1)", r"(\pm 1, \pm 1)")],
 }  # fmt: skip
 
 
@@ -88,6 +89,7 @@ WRONG = [
     (r"x=2k, k\in\mathbb{Z}", r"x=2k, k\in\mathbb{N}"), ("x=1, y=2", "x=2, y=1"), ("7.78", "7.78+10^{-12}"), ("-3", "3"),
     ("7.78", "7.783"), ("x>5", "x>5, 26"), ("D=(0,1)", "0<f(x)<1"), (r"-4<m\le 0", r"-4<m\le 0\cdot x"), ("n=1,2", "xn=1,2"),
     ("1 and 2 and 3", "-(1 and 2 and 3)"), ("1 and 2 and 3", r"1 and 2 and 3 \cup 3"), (r"(0,1)\cup(2,5)", r"(0,1)\cup(2,5), 3"),
+    ("-2", "a=-2, b=-2"), ("16,3,1,1", "w=16, d=3, a=1"), ("(1,1),(-1,-1)", r"(\pm 1, \pm 1)"), ("f(y)=y", "fkky) = y"),
 ]  # fmt: skip
 
 
@@ -135,6 +137,31 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
         (r"(-\infty,0)\cup(1,\infty)", r"\boxed{(-\infty,4 0)\cup(1,\infty)}", None),
         ("0", r"\boxed{\begin{cases} 0 & x>0 \\ 2 & x \le 0 \end{cases}}", None),
         (r"-4<m\le 0", r"\boxed{-4<m\le 0\cdot x}", None),
+        ("$f(x)=1$", r"\boxed{f)x^)=1}", None),
+        ("$f(x)=1$", "16, f(x)=1", None),
+        ("$f(x)=1$", r"\boxed{\ne f(x)=1}", None),
+        ("$f(x)=1$", r"f(x)=1 \cdot x", None),
+        ("$f(x)=1$", r"\boxed{f(n)=1}", "renamed_variables"),
+        ("x=y=z=2", r"\boxed{x = 5 = z = 2}", None),
+        ("x=y=z=2", r"\boxed{x = y = z = 4/2}", "math_verify"),
+        ("$x=11$", "$x = 5+5+1 = 11$", "math_verify"),
+        (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{x > (\frac{4}{13},\frac{1}{13})}", None),
+        (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{k\frac{4}{13},\frac{1}{13})}", None),
+        (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{\left(\tfrac{4}{13},\ \frac{1}{13}\right)}", "math_verify"),
+        ("6,600", "37, 6,600", None),
+        (r"\text{Even}", r"\boxed{\text{Eve(n}}", None),
+        (r"\text{Even}", r"\boxed{\text{even}}", "math_verify"),
+        ("6,600", "x > 6,600", None),
+        ("6,600", r"\boxed{6600}", "math_verify"),
+        ("4", "What is it? 1) sun\n2) oxygen\n3) water\n4) dead organisms", None),
+        (
+            "3000",
+            r"\boxed{"
+            + "He stood on the ledge of the mountain and saw how the comb fell by many feet, in all "
+            + "3000}",
+            None,
+        ),
+        (r"\begin{pmatrix}1 & 2\end{pmatrix}", r"\boxed{\begin{pmatrix}1 & 2+0\end{pmatrix}}", "math_verify"),
     ],
 )
 def test_what_names_the_gold_and_does_not_say_it_is_wrong(full, gold, response, rule):
@@ -159,6 +186,7 @@ def test_the_key_of_the_reward_and_its_default():
         "score": 1.0,
         "acc": 1.0,
         "timed_out": 0.0,
+        "rule": "intervals",
     }
     assert compute_score(**asked, grader="strict") == strict
 

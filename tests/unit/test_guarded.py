@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+import watched
 
 from exgrpo import guarded
 from exgrpo.guarded import process_tree
@@ -39,14 +39,6 @@ os._exit(int(sys.argv[2]))
 """
 
 
-def until(condition):
-    """Wait for what is to come; a test that waits for ever is one that fails."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 class Guarded:
     """A guard of this folder, with the tree that it has started."""
 
@@ -55,7 +47,7 @@ class Guarded:
         note.unlink(missing_ok=True)
         command = [sys.executable, "-c", TREE, str(note), end]
         self.process = subprocess.Popen([sys.executable, "-m", "exgrpo.guarded", str(folder), *command], **options)
-        until(note.exists)
+        watched.until(note.exists)
         found = json.loads(note.read_text())
         self.pids, self.temporary, self.semaphore = found["pids"], Path(found["temporary"]), Path(found["semaphore"])
 
@@ -126,10 +118,10 @@ def test_a_killed_command_takes_the_rest_with_it(start):
 
 def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
     guard = start()
-    until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
+    watched.until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
     guard.process.kill()
     guard.process.wait()
-    until(lambda: not process_tree.lives(guard.pids[0]))  # the command itself ends with its guard
+    watched.until(lambda: not process_tree.lives(guard.pids[0]))  # the command itself ends with its guard
     assert guard.left()[0] == guard.pids[1:]
     guarded.clear(guard.folder)
     assert guard.left() == ([], [])
@@ -139,11 +131,11 @@ def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
 
 def test_a_semaphore_is_removed_though_no_process_is_left(start):
     guard = start()
-    until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
+    watched.until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
     for pid in [guard.process.pid, *guard.pids]:
         os.kill(pid, signal.SIGKILL)
     guard.process.wait()
-    until(lambda: not guard.left()[0])
+    watched.until(lambda: not guard.left()[0])
     guarded.clear(guard.folder)
     assert guard.left() == ([], [])
 
@@ -218,14 +210,14 @@ def test_what_is_below_a_process_that_is_ending_is_found():
     """One whose first thread is a zombie: a kill makes this of every process of many threads, for a moment."""
     process = subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE, text=True)
     below = int(process.stdout.readline())
-    until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    watched.until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
     assert process_tree.lives(process.pid)
     assert {process.pid, below} <= set(process_tree.descendants(os.getpid()))
     assert process_tree.descendants(process.pid) == [below]
     for pid in (below, process.pid):
         os.kill(pid, signal.SIGKILL)
     process.communicate()
-    until(lambda: not process_tree.lives(below))
+    watched.until(lambda: not process_tree.lives(below))
 
 
 def test_a_command_that_is_not_there_is_a_line(tmp_path):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_a_saved_log_is_the_log_that_was_kept(tokenizer, run):
         )
         np.testing.assert_equal(one.candidates, other.candidates)
     resumed = PoolFolder().load(pool_of(run), world.CONFIG, world.STEPS, {})
-    np.testing.assert_equal(list(resumed.replays), kept)
+    np.testing.assert_equal([astuple(row) for row in resumed.replays], [astuple(row) for row in kept])
 
 
 def test_a_row_is_explained(run, capsys):

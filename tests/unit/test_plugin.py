@@ -1,10 +1,10 @@
 """The entry point of verl's plug-ins: loaded where verl is, silent where nobody asks, and loud where it fails."""
 
 import os
-import subprocess
 import sys
 
 import pandas as pd
+import watched
 from source_code import ROOT
 
 PLATFORM = "exgrpo.on_verl.cpu.platform_cpu"  # imported by the plug-in alone
@@ -16,7 +16,7 @@ def fresh(code, *, blocked=None, **environment):
     """A fresh process that imports verl first of all, without one module if `blocked` names it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")} | environment
     block = "" if blocked is None else f"import sys\nsys.modules[{blocked!r}] = None\n"
-    return subprocess.run([sys.executable, "-c", block + code], capture_output=True, text=True, env=env, timeout=180)
+    return watched.run([sys.executable, "-c", block + code], env=env)
 
 
 def last_line(done):

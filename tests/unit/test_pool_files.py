@@ -42,7 +42,7 @@ def test_a_reloaded_pool_makes_the_same_draws_now_and_later(tmp_path, sample_ran
 def test_saving_again_gives_the_same_bytes(tmp_path):
     save(lived(), tmp_path / "one")
     save(load(tmp_path / "one"), tmp_path / "two")
-    assert len(files(tmp_path / "one")) == 5
+    assert len(files(tmp_path / "one")) == 6
     for name in files(tmp_path / "one"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -147,14 +147,14 @@ def test_pandas_reads_it_in_one_line(tmp_path):
     save(pool, tmp_path / "two")
     folder = tmp_path / "two"
     frame = pandas.read_parquet(f"{folder}/trajectories").merge(pandas.read_parquet(f"{folder}/live.parquet"))
-    assert list(frame) == [*COLUMNS, "loss_mask", "reward", "note"]
+    assert list(frame) == [*COLUMNS, "loss_mask", "reward", "note", "grader"]
     assert frame["tokens"].map(list).tolist() == [[5, 6], [7], [8]] and frame["tokens"][0].dtype == np.int32
     assert frame["log_probs"][:2].map(list).tolist() == [[-0.5, -1.0], [-2.0]]
     assert frame["log_probs"][2] is None and frame["log_probs"][0].dtype == np.float32
     assert frame["entropy"][0] == 0.25 and np.isnan(frame["entropy"][1])
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["counts"] == {"questions": 1, "retired": 1, "trajectories": 3, "tokens": 4}
-    assert (manifest["format_version"], manifest["rollout_n"], manifest["step"]) == (3, 8, 0)
+    assert (manifest["format_version"], manifest["rollout_n"], manifest["step"]) == (4, 8, 0)
     assert not load(folder).candidates("q")[2].has_log_probs
 
 

@@ -32,13 +32,14 @@ def test_what_belongs_elsewhere_is_refused_with_both_sides(tmp_path, changes, me
 def test_another_format_is_refused_with_both_sides(tmp_path):
     save(lived(), tmp_path / "pool")
     manifest = tmp_path / "pool" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 4'))
-    with pytest.raises(ValueError, match="format_version is 4, expected 3"):
+    manifest.write_text(manifest.read_text().replace('"format_version": 4', '"format_version": 5'))
+    with pytest.raises(ValueError, match="format_version is 5, expected 4"):
         load(tmp_path / "pool")
 
 
 @pytest.mark.parametrize(
-    "name", ["live.parquet", "questions.parquet", "history.parquet", "trajectories", "manifest.json"]
+    "name",
+    ["live.parquet", "questions.parquet", "history.parquet", "replayed.parquet", "trajectories", "manifest.json"],
 )
 @pytest.mark.parametrize("damage", ["flip", "cut", "missing"])
 def test_damage_is_named(tmp_path, name, damage):

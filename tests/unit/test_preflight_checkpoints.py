@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from preflight_files import configuration, write_files
+from composed import configuration
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
@@ -10,11 +10,6 @@ from exgrpo.experience.question_id import fingerprint, question_id
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.preflight.checks import verify
 from exgrpo.saved.pool_folder import PoolFolder
-
-
-@pytest.fixture
-def files(tmp_path):
-    return write_files(tmp_path)
 
 
 def checkpoint(files, questions):

@@ -1,13 +1,13 @@
 """Benchmark files: rows as the hub has them, released files, answers that agree with themselves, wrong input."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import watched
 
 from data import benchmark_rows, prepare_eval
 from data.prepare_eval import BENCHMARKS, main
@@ -147,7 +147,7 @@ def test_wrong_arguments(arguments, complaint, tmp_path, capsys):
 
 
 def test_help_names_the_data_sets():
-    done = subprocess.run([sys.executable, str(HERE), "--help"], capture_output=True, text=True, timeout=60)
+    done = watched.run([sys.executable, str(HERE), "--help"])
     assert done.returncode == 0 and all(benchmark.source["hub"] in done.stdout for benchmark in BENCHMARKS.values())
 
 

@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import watched
 from rich.console import Console
 
 from exgrpo.guarded import process_tree
@@ -169,7 +169,7 @@ def start_quickstart(folder, restart=False):
         text=True,
     )
     log = folder / "train.log"
-    wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+    watched.until(lambda: log.exists() and log.read_text().endswith("\n"))
     return process, [int(word) for word in log.read_text().split()[1:]]
 
 
@@ -181,7 +181,7 @@ def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
     process, pids = start_quickstart(tmp_path, restart)
     process.send_signal(number)
     said = process.communicate()[0]
-    wait_until(lambda: not (tmp_path / "running.json").exists())
+    watched.until(lambda: not (tmp_path / "running.json").exists())
     assert not any(process_tree.lives(pid) for pid in pids)
     if number != signal.SIGKILL:
         without = " without --restart" if restart else ""
@@ -195,10 +195,3 @@ def test_a_killed_guard_leaves_nothing_either(tmp_path):
     process.communicate()
     assert not (tmp_path / "running.json").exists() and not any(process_tree.lives(pid) for pid in pids)
     assert process.returncode == 128 + signal.SIGKILL
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import watched
 from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def configuration(tmp_path_factory):
     def of(script):
         if script not in printed:
             command = ["bash", str(script), "--cfg", "job"]
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+            done = watched.run(command, cwd=folder, env=environment)
             assert done.returncode == 0, done.stderr
             printed[script] = flat(OmegaConf.to_container(OmegaConf.create(done.stdout)))
         return folder, printed[script]

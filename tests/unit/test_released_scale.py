@@ -1,11 +1,11 @@
 """The released scale in configurations: what the scripts resolve to, and what is refused."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import watched
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -31,13 +31,8 @@ def test_the_scale_by_hand(length, rows, scale):
 
 def printed(script, *overrides, **environment):
     """What a recipe's --cfg job says of the actor."""
-    result = subprocess.run(
-        ["bash", ROOT / "exp_scripts" / script, "--cfg", "job", *overrides],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHON": sys.executable} | environment,
-        timeout=300,
-    )
+    command = ["bash", ROOT / "exp_scripts" / script, "--cfg", "job", *overrides]
+    result = watched.run(command, env=os.environ | {"PYTHON": sys.executable} | environment)
     assert result.returncode == 0, result.stderr
     return OmegaConf.create(result.stdout).actor_rollout_ref.actor
 

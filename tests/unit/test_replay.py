@@ -88,6 +88,20 @@ def test_a_second_draw_of_a_step_is_fresh_and_new_to_it():
     assert len({*first.replayed, *first.fresh, *second.fresh}) == 9
 
 
+def test_draws_ahead_leave_out_what_is_in_flight_and_have_their_share():
+    replay, data = replay_of(experience_start_sratio=0), Data()
+    step_of(replay, data, 1, solved=2)  # all six may be replayed
+    out = []
+    for _ in range(3):  # in one step
+        drawn = replay.draw(2, 4, data, in_flight=out)
+        assert len(drawn.replayed) == 2 and drawn.mixed
+        assert not {*drawn.replayed, *drawn.fresh} & set(out) and len({*drawn.replayed, *drawn.fresh}) == 4
+        out += drawn.replayed + drawn.fresh
+    with pytest.raises(RuntimeError, match="step 2 needs 1 more questions, 0 are not in it yet"):
+        replay.draw(2, 1, data, in_flight=out)
+    assert replay.draw(2, 2, data, in_flight=out[4:]).replayed  # the first draw has come back
+
+
 def test_a_step_larger_than_the_data_says_so():
     with pytest.raises(RuntimeError, match="step 1 needs 13 more questions, 12 are not in it yet"):
         replay_of().draw(1, 13, Data())

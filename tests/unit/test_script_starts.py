@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import watched
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [
@@ -21,9 +22,7 @@ BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH
 
 
 def start(command, folder):
-    done = subprocess.run(
-        command, cwd=folder, env=BARE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-    )
+    done = watched.run(command, cwd=folder, env=BARE, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,11 +3,11 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import watched
 
 from exgrpo.prompts import load_tokenizer, render
 from exgrpo.thinking_copy.__main__ import main, thinking_copy
@@ -220,5 +220,5 @@ sys.argv = ["thinking_copy", {str(model)!r}, {str(tmp_path / "copy")!r}]
 from exgrpo.thinking_copy.__main__ import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = watched.run([sys.executable, "-c", code])
     assert done.returncode == 0 and (tmp_path / "copy" / "chat_template.jinja").is_file(), done.stderr

@@ -107,7 +107,7 @@ def test_a_saved_pool_gives_everything_back(tmp_path):
     for question in ("q", "text"):
         assert list(map(facts, loaded.candidates(question))) == list(map(facts, pool.candidates(question)))
     frame = pandas.read_parquet(tmp_path / "pool" / "trajectories")
-    assert frame["grader"].tolist() == [GRADER, None, None]
+    assert frame["grader"].fillna("").tolist() == [GRADER, "", ""]
     assert frame["reward"].tolist() == [0.75, 1.0, 1.0] and frame["note"].fillna("").tolist() == [NOTE, "", TEXT.note]
     assert list(frame["loss_mask"][0]) == [True, False, True] and frame["loss_mask"][1] is None
 

@@ -27,6 +27,7 @@ FUNCTIONS = {
     "verl.utils.dataset.rl_dataset:collate_fn": "data_list",
     "verl.utils.debug.metrics:calculate_debug_metrics": "data",
     "verl.utils.metric:Metric": "aggregation value",
+    "verl.utils.fsdp_utils:fsdp2_sharded_save_to_cpu": "model",
     "verl.utils.model:compute_position_id_with_mask": "mask",
     "verl.utils.seqlen_balancing:calculate_workload": "seqlen_list",
     "verl.utils.seqlen_balancing:get_seqlen_balanced_partitions": "seqlen_list k_partitions equal_size",
@@ -40,6 +41,16 @@ FUNCTIONS = {
 
 # module:class -> the members that are called or overridden, each with its parameters; of data classes, their fields
 CLASSES: dict[str, dict[str, str]] = {
+    "verl.checkpoint_engine:CheckpointEngine": {
+        "__init__": "self args kwargs",
+        "prepare": "self",
+        "build_topology": "actor_wg_world_size rollout_world_size metadata",
+        "init_process_group": "self kwargs",
+        "finalize": "self",
+        "send_weights": "self weights global_steps",
+        "receive_weights": "self global_steps",
+    },
+    "verl.checkpoint_engine:CheckpointEngineRegistry": {"register": "backend"},
     "verl.experimental.agent_loop.agent_loop:AgentLoopOutput": {"as_dict": "self"},
     "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop": {
         "run": "self sampling_params priority kwargs",
@@ -68,7 +79,10 @@ CLASSES: dict[str, dict[str, str]] = {
         "cudart": "self",
     },
     "verl.trainer.main_ppo:TaskRunnerV1": {},  # a Ray actor class: test_verl_contract.py looks underneath
-    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": {},
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": {
+        "_dapo_filtered_keys": "self partition_id",
+        "_clear_groups": "self partition_id uids",
+    },
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer": {
         "_build_replay_buffer": "self",
         "_init_dataloader": "self",
@@ -83,6 +97,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "on_step_end": "self",
     },
     "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync": {},
+    "verl.trainer.ppo.v1.trainer_separate_async:PPOTrainerSeparateAsync": {},
     "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {},
     "verl.utils.dataset.rl_dataset:RLHFDataset": {"__getitem__": "self item"},
     "verl.utils.metric:AggregationType": {},
@@ -99,10 +114,10 @@ CLASSES: dict[str, dict[str, str]] = {
 # module:class -> attributes of an instance that we read or set
 ATTRIBUTES = {
     "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop": "rollout_config",
-    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "poll_interval",
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "partitions poll_interval _dapo_classification_cache",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer": (
-        "actor_rollout_wg config global_steps processor tokenizer total_training_steps train_dataloader "
-        "train_dataloader_it train_dataset trainer_mode"
+        "actor_rollout_wg config global_steps local_trigger_step parameter_sync_step processor replay_buffer tokenizer "
+        "total_training_steps train_dataloader train_dataloader_it train_dataset trainer_mode"
     ),
     "verl.utils.dataset.rl_dataset:RLHFDataset": "apply_chat_template_kwargs data_files dataframe prompt_key",
     "verl.workers.engine.fsdp:FSDPEngineWithLMHead": "module optimizer optimizer_config",

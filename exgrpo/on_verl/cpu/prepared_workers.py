@@ -14,6 +14,10 @@ IMPORTS = "exgrpo.on_verl.cpu.worker_imports"
 FIRST_JOB = "01000000"  # a Ray of one's own numbers its jobs from 1
 
 
+# Limits of Ray (60 and 30 s) that a start on a busy machine exceeds, after which it gives up.
+PATIENCE = {"RAY_worker_register_timeout_seconds": "600", "RAY_agent_register_timeout_ms": "600000"}
+
+
 @contextmanager
 def prepared_workers(config: DictConfig) -> Iterator[None]:
     """Within it Ray starts its workers so, if ``VERL_PLATFORM=cpu`` and the training starts a Ray of its own.
@@ -25,6 +29,8 @@ def prepared_workers(config: DictConfig) -> Iterator[None]:
     if not on_cpu or ray_init.get("address") != "local" or ray_init.runtime_env.get("py_executable"):
         yield
         return
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)
     variables = {name: str(value) for name, value in ray_init.runtime_env.env_vars.items()}
     # Ray reads these two when it is imported, of a raylet that does not run yet. A worker ends when the process of the
     # second does: here the driver, with which the raylet ends.

@@ -1,21 +1,10 @@
-"""Questions and a model on disk, and configurations that use them, for the tests of the preflight."""
+"""The configuration as the command composes it, for the data and the model of the fixture `files`."""
 
-import shutil
 from pathlib import Path
 
-import pandas as pd
 from hydra import compose, initialize_config_dir
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
-BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
-
-
-def write_files(folder):
-    """Write questions and a model into the folder; the folder."""
-    rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t"} for i in range(16)]
-    pd.DataFrame(rows).to_parquet(folder / "data.parquet")
-    shutil.copytree(BASE_MODEL, folder / "model")
-    return folder
 
 
 def overrides(files, *more):

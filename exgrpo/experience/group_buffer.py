@@ -1,0 +1,94 @@
+"""Whole groups of past rollouts, failures included, for replay without generation (``trainer.exp_unit=group``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from exgrpo.experience import checked
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """One question's fresh rollouts of one step, each with its reward, from which its advantage follows.
+
+    Raises:
+        ValueError: naming the field and its value.
+    """
+
+    question: str
+    step: int
+    rollouts: tuple[Trajectory, ...]
+
+    def __post_init__(self) -> None:
+        checked.integer("step", self.step, 0, 2**32 - 1)
+        if len(self.rollouts) < 2:
+            raise ValueError(f"rollouts has {len(self.rollouts)} entries: a group must have 2 or more")
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.rollouts))
+
+
+class GroupBuffer:
+    """A queue of groups, first in, first out; the same question may be in it several times.
+
+    Args:
+        max_groups: bound on its length; the oldest group is dropped first.
+        max_age: groups older than this many steps are dropped; None: never.
+        half_life: steps after which a group is drawn half as often as a new one; None: all alike.
+    """
+
+    def __init__(self, max_groups: int, max_age: int | None = None, half_life: int | None = None) -> None:
+        self._held: deque[StoredGroup] = deque(maxlen=max_groups)
+        self._max_age, self._half_life = max_age, half_life
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[StoredGroup]:
+        """From the oldest to the newest."""
+        return iter(self._held)
+
+    def add(self, group: RolloutGroup, step: int) -> bool:
+        """Store a group if all of its rollouts are here and their rewards differ, so that it has advantages."""
+        rollouts = (*group.successes, *group.failures)
+        if len(rollouts) < max(2, group.size) or len({rollout.reward for rollout in rollouts}) < 2:
+            return False
+        self._held.append(StoredGroup(group.question, step, rollouts))
+        return True
+
+    def choose(
+        self, count: int, step: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
+    ) -> list[StoredGroup]:
+        """Up to `count` groups of distinct questions, in random order; uniform, or by age with a half-life."""
+        open_groups = [group for group in self._held if group.question not in exclude]
+        chosen: dict[str, StoredGroup] = {}
+        while open_groups and len(chosen) < count:
+            index = int(rng.choice(len(open_groups), p=self._weights(open_groups, step)))
+            picked = open_groups[index]
+            chosen[picked.question] = picked
+            open_groups = [group for group in open_groups if group.question != picked.question]
+        return list(chosen.values())
+
+    def _weights(self, groups: list[StoredGroup], step: int) -> np.ndarray | None:
+        if self._half_life is None:
+            return None
+        weights = 0.5 ** ((step - np.array([group.step for group in groups])) / self._half_life)
+        return weights / weights.sum()
+
+    def drop(self, groups: Collection[StoredGroup]) -> None:
+        """Remove these groups; those it does not hold are ignored."""
+        gone = {id(group) for group in groups}
+        kept = [group for group in self._held if id(group) not in gone]
+        self._held.clear()
+        self._held.extend(kept)
+
+    def expire(self, step: int) -> None:
+        """Drop what will be too old in the next step."""
+        while self._max_age is not None and self._held and self._held[0].step < step + 1 - self._max_age:
+            self._held.popleft()

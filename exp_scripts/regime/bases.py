@@ -1,0 +1,97 @@
+"""Make the base models of the tasks again, and measure them.
+
+    python exp_scripts/regime/bases.py [rare-sum countdown backward] [--words] [--measure]
+
+--words draws reasoning-gym's words again first, --measure makes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation"), str(HERE.parent / "quickstart")]
+
+from make_base import build_model, build_tokenizer  # noqa: E402
+from rare_tasks import BASES, RARE_TASKS, load  # noqa: E402
+from skills import teach  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+
+WORDS = 4000
+LAYERS, WIDTH = 2, 64
+
+
+def draw_words() -> None:
+    """Write words.json: distinct words of reasoning-gym's spell_backward, in the order drawn."""
+    sys.path.insert(0, str(ROOT / "data"))
+    from make_tasks import draw
+
+    drawn = draw("spell_backward", 2510, WORDS, {"min_word_len": 5, "max_word_len": 8})
+    words = dict.fromkeys(question.rpartition(" ")[2].lower() for question, _ in drawn)
+    kept = [word for word in words if word.isascii() and word.isalpha()]
+    (HERE / "words.json").write_text(json.dumps(kept, indent=0) + "\n")
+
+
+def make(name: str) -> None:
+    """Train a base model and save it."""
+    task = RARE_TASKS[name]
+    torch.manual_seed(0)
+    rng, folder = random.Random(0), BASES / task.base
+    if task.start is None:
+        tokenizer = build_tokenizer(folder)
+        model = build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, LAYERS, WIDTH)
+    else:
+        tokenizer, model = AutoTokenizer.from_pretrained(task.start), AutoModelForCausalLM.from_pretrained(task.start)
+        tokenizer.save_pretrained(folder)
+    barred = {question for each in RARE_TASKS.values() if each.base == task.base for question in each.barred()}
+    for phase in task.phases:
+        print(f"{name}: {phase}", flush=True)
+        teach(model, tokenizer, task, phase, barred, rng)
+    model.save_pretrained(folder)
+
+
+def facts(name: str, samples: int = 32) -> dict[str, float]:
+    """Of training and test questions: mean accuracy, and the share of the questions solved in `samples` answers."""
+    policy, task = load(name)
+    torch.manual_seed(0)
+    found: dict[str, float] = {}
+    for part, questions in (("train", [*task.train, *task.later]), ("test", task.test)):
+        replies = policy.sample([question for question in questions for _ in range(samples)], 0)
+        right = [
+            task.reward(question, policy.decode(replies[row * samples + number]))
+            for row, question in enumerate(questions)
+            for number in range(samples)
+        ]
+        table: np.ndarray = np.reshape(right, (len(questions), samples))
+        found |= {f"{part}_mean": float(table.mean()), f"{part}_pass": float(table.any(1).mean())}
+        found[f"{part}_tokens"] = sum(map(len, replies)) / len(replies)
+        found[f"{part}_entropy"] = float(np.mean([reply.entropy for reply in replies]))
+    return found
+
+
+def main() -> None:
+    """Make the bases that are asked for, print what they do."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", nargs="*", default=list(RARE_TASKS))
+    parser.add_argument("--words", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.words:
+        draw_words()
+    for name in arguments.task:
+        if RARE_TASKS[name].phases and not arguments.measure:
+            make(name)
+        print(json.dumps({"task": name} | {key: round(value, 3) for key, value in facts(name).items()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Which tests are slow: their files begin first, so that nothing waits for the last one; --fast leaves them out.
+
+What each shows that no other test does:
+
+- test_crash_sweep.py: a save that is killed at any system call resumes to one of the two neighbouring checkpoints.
+- test_released_update.py: the gradient is the released one, by verl's real engine, on one and two ranks.
+- test_pool_model.py, test_buffer_model.py: the pool and the buffer, against a plain model, in any order of calls.
+- test_ablation.py: a study goes on where it was stopped, and a wrong one is one line before anything is trained.
+- test_recipe.py, test_released_scale.py: what the recipes' scripts set, as Hydra composes it, against the page.
+- test_plugin.py: verl's entry point in real processes, its failure too.
+- test_packaging.py: the wheel, installed, has its command and its configuration.
+- test_eval_hostile.py: answers that are made to hang or crash a grader cost themselves alone.
+- test_grading.py: the grader's agreement with given verdicts, and a sample of the adversary.
+- test_served.py: evaluation against a real server of vLLM's protocol, with faults.
+- tests/e2e/: see each file's first lines.
+"""
+
+SLOW = [
+    *("test_exact_resume.py", "test_training.py", "test_evaluation.py", "test_two_nodes.py", "test_ranks.py"),
+    *("test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py", "test_recipe.py"),
+    *("test_released_scale.py", "test_eval_hostile.py", "test_plugin.py", "test_buffer_model.py", "test_packaging.py"),
+    *("test_grading.py", "test_served.py"),
+]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fast", action="store_true", help="without the slow tests (tests/conftest.py)")
+
+
+def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))  # stable
+    if config.getoption("--fast"):
+        left_out = [item for item in items if item.path.name in SLOW]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.path.name not in SLOW]

@@ -1,0 +1,107 @@
+"""Which of verl's ways to train pass with replay, and the line with which the others are refused; docs/modes.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+from composed import configuration
+
+from exgrpo.preflight import modes
+from exgrpo.preflight.checks import resolve, verify
+
+PAGE = (Path(__file__).parents[2] / "docs" / "modes.md").read_text()
+LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+SEPARATE = [
+    "trainer.v1.trainer_mode=separate_async",
+    "trainer.v1.separate_async.parameter_sync_step=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.rollout.nnodes=1",
+    "actor_rollout_ref.rollout.n_gpus_per_node=1",
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
+]
+REFUSED = {
+    "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
+    "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
+    "actor_rollout_ref.rollout.multi_turn.enable=True": "multi_turn.enable=True: must be False; turns with tools",
+    "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",
+    "distillation.enabled=True": "distillation.enabled=True: must be False",
+    "actor_rollout_ref.actor.checkpoint.async_save=True": "async_save=True: must be False",
+    "skip.rollout_tq.enable=True": "skip.rollout_tq.enable=True: must be False",
+    "data.gen_batch_size=4": "data.gen_batch_size=4: must be 1",
+    f"{LOSS}=bypass_mode": "loss_mode=bypass_mode: must be one of exgrpo, vanilla, ",
+}
+
+
+@pytest.mark.parametrize(("wrong", "line"), REFUSED.items())
+def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
+    with pytest.raises(ValueError) as caught:
+        verify(configuration(files, wrong))
+    assert line in str(caught.value) and "\n" not in str(caught.value)
+    assert wrong.split("=")[0].rpartition(".")[2] in PAGE, "docs/modes.md has no line for it"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["trainer.v1.trainer_mode=other"], "trainer_mode=other: must be one of exgrpo, sync, colocate_async, "),
+        (["trainer.v1.trainer_mode=colocate_async", "trainer.rollout_seeded=True"], "rollout_seeded=True: must be"),
+        (
+            ["actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent", "trainer.rollout_seeded=True"],
+            "agent.default_agent_loop=tool_agent: must be single_turn_agent with trainer.rollout_seeded=True",
+        ),
+        ([*SEPARATE[:-1]], "checkpoint_engine.backend=naive: must be nccl or another channel between GPUs with"),
+        ([*SEPARATE, "actor_rollout_ref.rollout.nnodes=0"], "actor_rollout_ref.rollout.nnodes=0: must be 1 or more"),
+        ([*SEPARATE, "actor_rollout_ref.rollout.n_gpus_per_node=0"], "n_gpus_per_node=0: must be 1 or more"),
+        ([*SEPARATE, "actor_rollout_ref.hybrid_engine=False"], "actor_rollout_ref.hybrid_engine=False: must be True"),
+        ([*SEPARATE, "actor_rollout_ref.actor.ppo_mini_batch_size=8"], "data.train_batch_size=8: must be 16"),
+        (
+            ["algorithm.rollout_correction.rollout_is=token", "actor_rollout_ref.rollout.calculate_log_probs=False"],
+            "rollout_is=token: needs actor_rollout_ref.rollout.calculate_log_probs=True",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=null"],
+            "algorithm.filter_groups.metric=null: must be reward, or a name",
+        ),
+    ],
+)
+def test_a_combination_that_cannot_work_is_named(files, overrides, line):
+    with pytest.raises(ValueError) as caught:
+        verify(configuration(files, *overrides))
+    assert line in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_every_key_that_is_refused_with_replay_is_tested_and_passes_without(files):
+    for key, _, _ in modes.REQUIRED_BY_REPLAY:
+        assert any(wrong.startswith(f"{key}=") for wrong in REFUSED), key
+    for wrong in set(REFUSED) - {f"{LOSS}=bypass_mode"}:
+        verify(configuration(files, wrong, "trainer.experience=False"))
+
+
+def test_what_is_supported_passes_and_stands_in_the_page(files):
+    for estimator in modes.ESTIMATORS:
+        verify(configuration(files, f"algorithm.adv_estimator={estimator}"))
+    for loss in modes.FRESH_LOSSES:
+        verify(configuration(files, f"{LOSS}={loss}"))
+    others = ["algorithm.filter_groups.enable=True", "algorithm.rollout_correction.rollout_is=sequence"]
+    verify(configuration(files, *others, "actor_rollout_ref.model.lora_rank=8"))
+    names = set(re.findall(r"`(\w+)`", PAGE))
+    assert {*modes.ESTIMATORS, *modes.FRESH_LOSSES, *modes.TRAINERS} - names == set()
+
+
+@pytest.mark.parametrize("mode", modes.TRAINERS)
+def test_verls_name_of_a_mode_becomes_our_trainers(files, mode):
+    config = configuration(files, *(SEPARATE if mode == "separate_async" else [f"trainer.v1.trainer_mode={mode}"]))
+    verify(config)
+    resolve(config)
+    assert config.trainer.v1.trainer_mode == modes.TRAINERS[mode]
+
+
+@pytest.mark.parametrize("loss", ["exgrpo", "gspo"])
+def test_the_policy_loss_is_of_fresh_tokens_with_replay_and_of_all_without(files, loss):
+    config = configuration(files, f"{LOSS}={loss}")
+    without = configuration(files, f"{LOSS}={loss}", "trainer.experience=False")
+    resolve(config)
+    resolve(without)
+    settings = config.actor_rollout_ref.actor.policy_loss
+    assert (settings.loss_mode, settings.fresh_loss_mode) == ("exgrpo", loss)
+    assert without.actor_rollout_ref.actor.policy_loss.loss_mode == {"exgrpo": "vanilla"}.get(loss, loss)
