@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +102,15 @@ class World:
         return RolloutGroup(question, size, successes, replayed=int(replayed))
 
 
+class Outcome(NamedTuple):
+    """A group without its trajectories; fields as in RolloutGroup."""
+
+    question: str
+    size: int
+    solved: int
+    replayed: int
+
+
 @dataclass
 class Run:
     """Lists with one entry per step."""
@@ -111,6 +120,7 @@ class Run:
     select_ms: list[float] = field(default_factory=list)
     file_ms: list[float] = field(default_factory=list)
     ages: list[float] = field(default_factory=list)  # median of the replayed
+    groups: list[list[Outcome]] = field(default_factory=list)
 
 
 def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
@@ -129,6 +139,8 @@ def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
         return views
 
     for step in range(1, steps + 1):
+        if replay.exhausted:  # the trainer ends here too
+            break
         looked = 0.0
         started = time.process_time()
         drawn = replay.draw(step, BATCH, world.next_question)
@@ -145,6 +157,7 @@ def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
         run.file_ms.append(1000 * (filed - observing))
         ages = [step - trajectory.step for trajectory in choice.trajectories.values()]
         run.ages.append(float(np.median(ages or [0])))
+        run.groups.append([Outcome(group.question, group.size, group.solved, group.replayed) for group in groups])
     return run
 
 
