@@ -30,6 +30,8 @@ FRESH_LOSSES = (
 
 # key, the required value, why; checked with replay only
 REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
+    ("trainer.exp_unit", "trajectory", "this trainer cannot put whole past groups into a batch yet"),
+    ("trainer.exp_rescue", False, "this trainer's groups have K rows; a rescued one would have one more"),
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
     ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
     ("distillation.enabled", False, "replayed rows have no teacher"),

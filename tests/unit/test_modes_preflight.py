@@ -20,6 +20,8 @@ SEPARATE = [
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
 ]
 REFUSED = {
+    "trainer.exp_unit=group": "trainer.exp_unit=group: must be trajectory; this trainer cannot",
+    "trainer.exp_rescue=True": "trainer.exp_rescue=True: must be False; this trainer's groups have K rows",
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
     "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",

@@ -25,8 +25,6 @@ def test_a_right_configuration_passes(files):
         ("trainer.experience_ratio=1.5", "trainer.experience_ratio=1.5: must be a number between 0 and 1"),
         ("trainer.exp_metric=foo", "trainer.exp_metric=foo: must be one of ent, ppl, random, or pkg://"),
         ("trainer.experience_rbound=9", "trainer.experience_rbound=9: must be at most"),
-        ("trainer.exp_unit=group", "trainer.exp_unit=group: must be trajectory; this trainer cannot"),
-        ("trainer.exp_rescue=True", "trainer.exp_rescue=True: must be False; this trainer's groups have K rows"),
         ("actor_rollout_ref.actor.policy_loss.off_policy_reshape=foo", "policy_loss.off_policy_reshape=foo: must be"),
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
         ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
