@@ -4,8 +4,8 @@
 
 Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
 policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60 or loop.seed=1. Model and
-questions are the quickstart's: sums of five numbers. Read `train` first: it is the algorithm; loop_budget.py counts
-steps and deals questions.
+questions are the quickstart's: sums of five numbers. Read `train` and `experience_of` first: they
+are the algorithm; loop_budget.py counts steps and deals questions.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
 from exgrpo.experience.choice import View
+from exgrpo.experience.replay import Draw
 from exgrpo.loss_settings import LossSettings
 
 QUICKSTART = Path(__file__).resolve().parent / "quickstart"
@@ -73,31 +74,16 @@ def train(
     """
     torch.manual_seed(loop.seed)
     rng = np.random.default_rng(loop.seed)
-    known = [*task.train, *task.later]
-    replay = ExperienceReplay(experience, known, rng=rng)
+    replay = ExperienceReplay(experience, [*task.train, *task.later], rng=rng)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
     progress = Progress(loop)
     questions = deal(task, rng, progress)
     yield {"step": 0, "generated": 0, **tested(policy, task, test)}
     while not progress.over:
+        # 1. Questions: some of medium difficulty from the pool, the others fresh.
         step = progress.step + 1
-        # 1. Questions: some of medium difficulty from the pool, the others fresh. A replayed one gets K - 1 rollouts.
         drawn = replay.draw(step, loop.questions, lambda: next(questions))
-        asked = [question for question in drawn.replayed for _ in range(loop.rollout_n - 1)]
-        asked += [question for question in drawn.fresh for _ in range(loop.rollout_n)]
-        rollouts = policy.sample(asked, step)
-        rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
-
-        # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
-        # the keys say so, whole past groups, and a past success where every fresh rollout has failed.
-        joined = [*drawn.replayed, *replay.rescuable(failed(asked, rewards, drawn.fresh, experience))]
-        choice = replay.choose(replay.candidates(joined), policy.views)
-        stored = replay.admit(drawn.stored, policy.views)
-
-        # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
-        rows = Rows(asked, rollouts, rewards, choice.trajectories, stored)
-        noted = choice.metrics(step)
-        report = replay.observe(step, groups_of(rows, experience.exp_success_threshold, drawn.replayed), noted)
+        rows, report = experience_of(policy, task, replay, drawn, step)
 
         # 4. One update on groups of one replayed and K - 1 fresh rollouts.
         for part in parts(rows, loop):
@@ -107,20 +93,41 @@ def train(
             torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
             optimizer.step()
 
-        due = progress.advance(sum(map(len, rollouts)))
-        yield {
-            "step": step,
-            "generated": progress.generated,
-            "asked": len(set(asked)),
-            "fresh_score": float(np.mean(rewards)),
-            "entropy": float(np.mean([rollout.entropy for rollout in rollouts])),
-            "replayed": len(choice.trajectories) + len(stored),
-            "replay_age": float(np.mean([step - group.step for group in stored])) if stored else noted["replay_age"],
-            "ratio_mean": float(metrics["replayed_ratio_mean"]),
-            "pool_trajectories": report["pool_trajectories"],
-            "retired_questions": report["retired_questions"],
-            **(tested(policy, task, test) if due else {}),
-        }
+        due = progress.advance(sum(map(len, rows.rollouts)))
+        measured = {"generated": progress.generated, **report, "ratio_mean": float(metrics["replayed_ratio_mean"])}
+        yield {"step": step, **measured, **(tested(policy, task, test) if due else {})}
+
+
+def experience_of(
+    policy: Policy, task: Task, replay: ExperienceReplay, drawn: Draw, step: int
+) -> tuple[Rows, dict[str, float]]:
+    """What a step trains on, and its metrics: rollouts, the trajectories that join them, and what the pool keeps."""
+    config = replay.config
+    # A replayed question gets K - 1 rollouts, a fresh one K.
+    asked = [question for question in drawn.replayed for _ in range(config.rollout_n - 1)]
+    asked += [question for question in drawn.fresh for _ in range(config.rollout_n)]
+    rollouts = policy.sample(asked, step)
+    rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
+
+    # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
+    # the keys say so, whole past groups, and a past success where every fresh rollout has failed.
+    joined = [*drawn.replayed, *replay.rescuable(failed(asked, rewards, drawn.fresh, config))]
+    choice = replay.choose(replay.candidates(joined), policy.views)
+    stored = replay.admit(drawn.stored, policy.views)
+
+    # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
+    rows = Rows(asked, rollouts, rewards, choice.trajectories, stored)
+    noted = choice.metrics(step)
+    pool = replay.observe(step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted)
+    return rows, {
+        "asked": len(set(asked)),
+        "fresh_score": float(np.mean(rewards)),
+        "entropy": float(np.mean([rollout.entropy for rollout in rollouts])),
+        "replayed": len(choice.trajectories) + len(stored),
+        "replay_age": float(np.mean([step - group.step for group in stored])) if stored else noted["replay_age"],
+        "pool_trajectories": pool["pool_trajectories"],
+        "retired_questions": pool["retired_questions"],
+    }
 
 
 def tested(policy: Policy, task: Task, test: Callable[..., Any] | None) -> dict[str, float]:

@@ -12,12 +12,12 @@ from exgrpo.experience import pool_metrics, rules
 from exgrpo.experience.bodies import Bodies, InMemory
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
+from exgrpo.experience.question_draw import QuestionDraw
 from exgrpo.experience.replay_log import Odds, ReplayLog
 from exgrpo.experience.snapshot import Snapshot
 from exgrpo.experience.store_counters import StoreCounters
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import TrajectoryStore
-from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 
 
 class Outcome(enum.Enum):
@@ -62,9 +62,7 @@ class ExperiencePool:
             rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
             InMemory() if bodies is None else bodies,
         )
-        self._sampler = WeightedBucketSampler(
-            config.exp_bucket_manager, config.rollout_n, config.exp_bucket_mean, config.exp_bucket_sigma
-        )
+        self._draw = QuestionDraw(config)
         self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
         self._retires = rules.RETIREMENTS.load("trainer.exp_retirement", config.exp_retirement)
         self._history: list[dict[str, float]] = []
@@ -194,30 +192,11 @@ class ExperiencePool:
         Raises:
             ValueError: count is negative.
         """
-        if count < 0:
-            raise ValueError(f"count={count}: must be 0 or more")
-        if self._config.exp_sample_range != "all":
-            first = self._config.exp_sample_range == "first_half"
-            half = self._buckets.half(self._config.eligible_buckets, first=first, exclude=exclude)
-            return self._sampler.sample(half, count, rng)
-        buckets = {bucket: self._buckets.members(bucket) for bucket in self._config.eligible_buckets}
-        return self._sampler.sample(buckets, count, rng, self._buckets.positions(exclude))
+        return self._draw.choose(self._buckets, count, rng, exclude)
 
     def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
         """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""
-        eligible = self._config.eligible_buckets
-        if self._config.exp_sample_range != "all":
-            first = self._config.exp_sample_range == "first_half"
-            half = self._buckets.half(eligible, first=first, exclude=exclude)
-            room = {bucket: len(members) for bucket, members in half.items()}
-        else:
-            room = {bucket: len(self._buckets.members(bucket)) for bucket in eligible}
-            for bucket, positions in self._buckets.positions(exclude).items():
-                if bucket in room:
-                    room[bucket] -= len(positions)
-        probability = self._sampler.probabilities(room)
-        buckets = {question: self.bucket(question) for question in drawn}
-        return {name: Odds(bucket, probability[bucket], room[bucket], len(drawn)) for name, bucket in buckets.items()}
+        return self._draw.odds(self._buckets, drawn, exclude)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording: views of the pool's memory that stay valid.

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
 
 from loop_budget import Task  # noqa: E402
-from make_base import build_model, build_tokenizer  # noqa: E402
+from make_base import build_model, build_tokenizer, fit  # noqa: E402
 from minimal_loop import Policy  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
 
@@ -173,9 +173,8 @@ def teach(
     rng: random.Random,
 ) -> None:
     """Supervised training of one phase, on questions that are not barred."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=phase.lr, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, phase.lr, phase.updates, pct_start=0.05)
-    for update in range(1, phase.updates + 1):
+
+    def draw() -> tuple[torch.Tensor, torch.Tensor]:
         rows: list[torch.Tensor] = []
         labels: list[torch.Tensor] = []
         while len(rows) < BATCH:
@@ -187,15 +186,9 @@ def teach(
             reply = tokenizer.encode(text) + [tokenizer.eos_token_id]
             rows.append(torch.tensor(prompt + reply))
             labels.append(torch.tensor([-100] * len(prompt) + reply))
-        input_ids, targets = pad_sequence(rows, True, tokenizer.pad_token_id), pad_sequence(labels, True, -100)
-        loss = model(input_ids=input_ids, labels=targets).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if update % 100 == 0:
-            print(f"update {update} of {phase.updates}, loss {loss.item():.3f}", flush=True)
+        return pad_sequence(rows, True, tokenizer.pad_token_id), pad_sequence(labels, True, -100)
+
+    fit(model, draw, phase.updates, phase.lr)
 
 
 def load(name: str) -> tuple[Policy, Task]:

@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -95,10 +96,15 @@ def batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: lis
 def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int) -> None:
     """Supervised training on the questions that reinforcement learning never sees."""
     rng, questions = random.Random(seed), split_questions()["supervised"]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, STEPS, pct_start=0.05)
-    for step in range(1, STEPS + 1):
-        input_ids, labels = batch(tokenizer, rng, questions)
+    fit(model, lambda: batch(tokenizer, rng, questions), STEPS, LEARNING_RATE)
+
+
+def fit(model: Qwen2ForCausalLM, draw: Callable[[], tuple[torch.Tensor, ...]], steps: int, lr: float) -> None:
+    """AdamW with one cycle of the learning rate; `draw` returns input_ids and labels, int64 [B, T]."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.05)
+    for step in range(1, steps + 1):
+        input_ids, labels = draw()
         loss = model(input_ids=input_ids, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
@@ -106,7 +112,7 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int
         optimizer.step()
         schedule.step()
         if step % 100 == 0:
-            print(f"step {step} of {STEPS}, loss {loss.item():.3f}", flush=True)
+            print(f"step {step} of {steps}, loss {loss.item():.3f}", flush=True)
 
 
 @torch.no_grad()

@@ -55,15 +55,6 @@ def make(folder):
     tokenizer.save_pretrained(folder)
     model = make_base.build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, layers=2)
     rng, questions = random.Random(0), split_questions()["supervised"]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, STEPS, pct_start=0.05)
-    for _ in range(STEPS):
-        input_ids, labels = batch(tokenizer, rng, questions)
-        loss = model(input_ids=input_ids, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+    make_base.fit(model, lambda: batch(tokenizer, rng, questions), STEPS, lr=3e-3)
     model.save_pretrained(folder)
     (folder / "tool.py").write_text(TOOL)
