@@ -100,7 +100,7 @@ def _effect(row: Replayed) -> Iterator[str]:
         )
     yield f"{'group':16}mean reward {_number(effect.group_mean)}, this row's {row.reward:g}"
     if math.isnan(effect.advantage):
-        yield f"{'advantage':16}unknown: the run's advantage is not GRPO's over the rewards alone"
+        yield f"{'advantage':16}unknown: the run's loss is not ours alone, over GRPO's advantages of the rewards"
         return
     yield f"{'advantage':16}{effect.advantage:.4f}"
     yield (

@@ -29,7 +29,8 @@ class Weighing:
         by_std: whether GRPO divides by the standard deviation.
         recorded_ratios: whether the loss uses recorded log-probs (exp_is_correct).
         missing_as_one: whether a trajectory without log-probs counts as written with probability 1.
-        known: whether the advantage is GRPO's over the rewards alone; if not, advantage and shares stay unknown.
+        known: whether the advantage is GRPO's over the rewards alone, and all tokens have our loss, unweighted; if not,
+            advantage and shares stay unknown.
     """
 
     settings: LossSettings
@@ -48,7 +49,15 @@ class Weighing:
             cliprange_high=actor.clip_ratio_high,
             **{name: actor.policy_loss[name] for name in ours},
         )
-        plain = algorithm.adv_estimator == "grpo" and not algorithm.use_kl_in_reward and settings.all_max_clip == -1
+        correction = algorithm.rollout_correction
+        plain = (
+            algorithm.adv_estimator == "grpo"
+            and not algorithm.use_kl_in_reward
+            and settings.all_max_clip == -1
+            and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode  # fresh tokens have our loss too
+            and correction.rollout_is is None
+            and correction.rollout_rs is None
+        )
         return cls(settings, bool(algorithm.norm_adv_by_std_in_grpo), recorded_ratios, missing == "one", plain)
 
     def effects(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from composed import configuration
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
 from exgrpo.experience.trajectory import Trajectory
@@ -12,6 +13,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.rows import FreshRow
+from exgrpo.preflight.checks import resolve
 
 SETTINGS = LossSettings(loss_remove_clip=True, off_policy_reshape="p_div_p_0.1")
 WEIGHING = Weighing(SETTINGS, by_std=False, recorded_ratios=True, missing_as_one=False, known=True)
@@ -67,3 +69,18 @@ def test_what_is_not_known_is_nan():
     effect = WEIGHING.effects({"a": teacher}, {"a": CURRENT}, ROWS)["a"]
     assert np.isnan(effect.ratio_mean) and effect.advantage == 0.5 and 0 < effect.step_share < 1
     assert WEIGHING.effects({}, {}, ROWS) == {}
+
+
+@pytest.mark.parametrize(
+    ("override", "known"),
+    [
+        ("trainer.experience=True", True),
+        ("algorithm.adv_estimator=rloo", False),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode=gspo", False),
+        ("algorithm.rollout_correction.rollout_is=token", False),
+    ],
+)
+def test_shares_are_known_where_all_tokens_have_our_loss(files, override, known):
+    config = configuration(files, override)
+    resolve(config)
+    assert Weighing.of_config(config, recorded_ratios=True, missing="current").known is known

@@ -88,3 +88,11 @@ def test_the_actor_imports_the_module_that_the_stack_names():
     assert "import_external_libs(checkpoint_engine_config.custom_backend_module or None)" in source
     stack = (Path(weight_channel.__file__).parents[2] / "config" / "stack" / "cpu_separate.yaml").read_text()
     assert f"custom_backend_module: {weight_channel.__name__}\n" in stack and "backend: shared_memory\n" in stack
+
+
+def test_what_a_killed_run_left_is_removed_and_what_lives_is_not(folder):
+    left, alive = folder / "exgrpo_weights_4194305_ab.partial", folder / "exgrpo_weights_1_ab"  # above the highest pid
+    for path in (left, alive):
+        path.touch()
+    channels(1, 1)
+    assert list(folder.iterdir()) == [alive]
