@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import mpmath
 
+from exgrpo.grading.bases import another_base
 from exgrpo.grading.boxes import boxes_differ, final_answer, has_box
+from exgrpo.grading.comparison import compare
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
@@ -23,6 +25,7 @@ from exgrpo.grading.rules import is_name, one_name, same
 from exgrpo.grading.shape_guards import asks, is_misshapen, is_prose, without_thousands
 from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
+from exgrpo.grading.units import other_units
 from exgrpo.grading.wording import conditions
 
 ROUNDED = 0.005  # maximum difference of two sides of an equation if one is a decimal
@@ -66,13 +69,15 @@ MAX_MORE = 20  # characters that an answer has beyond the gold's
 def is_gaming(golds: Sequence[str], response: str) -> bool:
     """Whether an answer that Math-Verify accepted for `golds`, the forms of one gold, is not an answer."""
     answer, gold = repair(final_answer(response)), repair(golds[0])
-    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing", answer):
+    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing|^\\\{ ?\\\}$", answer):
         return True  # an empty box, the answer somewhere before it
     if not has_box(response) and is_a_list(gold, response):
         return True
     if not has_box(response) and asks(response):
         return True
     if not answer or answer == gold:
+        return False
+    if compare(golds[0], final_answer(response)) is not None:
         return False
     whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
     gold, answer = without_thousands(gold, answer)
@@ -85,7 +90,8 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
         or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
-        or (whole and (is_misshapen(gold, answer) or (has_box(response) and is_prose(gold, answer))))
+        or (whole and (another_base(gold, answer) or other_units(gold, answer)))
+        or (whole and (is_misshapen(gold, answer, has_box(response)) or (has_box(response) and is_prose(gold, answer))))
     )
 
 

@@ -11,6 +11,7 @@ from exgrpo.grading.nodes import Chain, Equation, Expression, Many, Region
 from exgrpo.grading.reading import read
 from exgrpo.grading.rules import same
 from exgrpo.grading.splitting import split
+from exgrpo.grading.subjects import has_cases
 from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.wording import conditions
 
@@ -20,15 +21,22 @@ _NAME = re.compile(rf"{_LETTER}(?:\({_LETTER}(?:,{_LETTER})*\))?")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _BIG = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _NEGATED = re.compile(r"\\(?:ne|neq|not)(?![a-z])")
+_MATRIX = re.compile(r"\\begin\s*\{([pbBvV]?matrix|array)\}(?:(?!\\begin).)*?\\end\s*\{\1\}", re.DOTALL)
+_BOUNDS = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\{[lcr| ]*\})?|\\phantom\s*\{?-\}?|\\[a-z]?frac")
 _OPTION_LAST = re.compile(r"(?:^|\n)\s*\(?(\d{1,2})\)[^\d\n]*$")
 _ENUMERATED = re.compile(r"(?:^|\n)\s*\(?\d{1,2}\)")
 
 
-def is_misshapen(gold: str, answer: str) -> bool:
+def is_misshapen(gold: str, answer: str, boxed: bool) -> bool:
     """Whether a repaired answer, the whole of what a response states, cannot be meant as this repaired gold."""
     if gold.strip('" ').isalpha() and not _balanced(answer):
         return True  # Ev(en
-    return misnames(gold, answer) or is_no_tuple(gold, answer) or is_another_matrix(gold, answer)
+    return (
+        misnames(gold, answer)
+        or is_no_tuple(gold, answer)
+        or ((boxed or not _WORDS.search(_MATRIX.sub("", answer))) and is_another_matrix(gold, answer))
+        or is_another_case(gold, answer)
+    )
 
 
 def without_thousands(gold: str, answer: str) -> tuple[str, str]:
@@ -98,12 +106,40 @@ def is_no_tuple(gold: str, answer: str) -> bool:
 
 
 def is_another_matrix(gold: str, answer: str) -> bool:
-    """A matrix of which an entry is another value."""
+    """Another entry of a matrix; anything around it: "2A", "A, 5", "A or B"; any answer that is no matrix or vector.
+
+    Where the gold cannot be read, its answer must be one matrix with the same digits in the same order.
+    """
+    if len(_MATRIX.findall(gold)) != 1 or _around(gold):
+        return False
     try:
-        mine, theirs = read(gold), read(answer)
+        mine = read(gold)
+    except Unreadable:
+        one = len(_MATRIX.findall(answer)) == 1 and not _around(answer)
+        return not one or _digits(answer) != _digits(gold)
+    try:
+        theirs = read(answer)
+    except Unreadable:
+        return len(_MATRIX.findall(answer)) != 1 or bool(_around(answer)) or _digits(answer) != _digits(gold)
+    return same(mine, theirs) is None
+
+
+def _around(text: str) -> str:
+    """What is written beside the matrices in a text, without the name of one."""
+    return re.sub(rf"^{_LETTER}=|[\s()$.]", "", re.sub(r"\s", "", _MATRIX.sub("", text)))
+
+
+def _digits(text: str) -> list[str]:
+    return re.findall(r"[-a-z\d]", _BOUNDS.sub("", text))
+
+
+def is_another_case(gold: str, answer: str) -> bool:
+    """Cases with another value or another condition."""
+    try:
+        mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
     except Unreadable:
         return False
-    return all(isinstance(node, Many) and node.left == "matrix" for node in (mine, theirs)) and not same(mine, theirs)
+    return has_cases(mine) and has_cases(theirs) and same(mine, theirs) is None
 
 
 def _same(gold: str, answer: str) -> bool:
