@@ -6,7 +6,8 @@ import re
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _OPTION = re.compile(
-    r"(?:\"?(?:option|choice|answer)\"?\s+)?(?:\(([A-J])\)|([A-J])\s*[.):])\s*(\S.*)", re.IGNORECASE | re.DOTALL
+    r"(?:\"?(?:option|choice|answer)\"?\s+)?(?:\(([A-J])\)\s|([A-J])\s*[.):](?!\.))\s*([^\s.^*+/_=].*)",
+    re.IGNORECASE | re.DOTALL,
 )
 _SEVERAL = re.compile(r"[A-H](?:\s*(?:,|;|\band\b|,\s*and\b)\s*[A-H])+")
 _RUN = re.compile(r"[A-H]{2,6}")
@@ -14,7 +15,7 @@ _OTHER = re.compile(r"\([A-J]\)|(?<![\\\w])[A-J](?![\w'(])|\b(?:not|or|nor|neith
 
 
 def same_choice(gold: str, answer: str) -> bool:
-    """Whether two repaired answers choose the same: one letter, with or without its option's text, or the same letters."""
+    """Whether two repaired answers choose the same: a letter, with or without its option's text, or letters."""
     answer, gold = answer.replace('"', " ").strip(), gold.replace('"', " ").strip()
     letter = _LETTER.fullmatch(gold)
     if letter:

@@ -20,7 +20,8 @@ REPAIRED, WORDS = "repaired_latex", "words"
 CHOICES, UNITS, BASES = "choices", "units_and_ordinals", "bases"
 # order of the names in a verdict; numeric identity is named only if it decided alone
 ORDER = (
-    REPAIRED, WORDS, CHOICES, BASES, "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians",
+    REPAIRED, WORDS, CHOICES, BASES,
+    "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians",
     "units_and_ordinals",
     "decimals", "equations", "dropped_left_side", "ratios", "remainders", "lists", "numeric_identity",
 )  # fmt: skip
@@ -33,6 +34,8 @@ def compare(gold: str, answer: str) -> str | None:
     gold, answer = repair(gold), repair(answer)
     if not re.search(r"\w", gold) or not re.search(r"\w", answer) or is_too_much(gold, answer):
         return None
+    if "?" in answer and "?" not in gold:
+        return None  # a question states nothing
     if _SPACES.sub("", gold) == _SPACES.sub("", answer):
         return REPAIRED
     (gold, mine), (answer, theirs) = conditions(unpacked(gold)), conditions(unpacked(answer))

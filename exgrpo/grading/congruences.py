@@ -10,7 +10,8 @@ from exgrpo.grading.splitting import split
 MAX_MODULUS = 1_000
 _MODULUS = r"\(?\s*(?:\\[pb]?mod|\"?\bmod(?:ulo)?\b\"?)\s*\{?\s*(\d+)\s*\}?\s*\)?"
 _CLASSES = re.compile(
-    rf"(?:(?P<name>\\?[a-zA-Z]+)\s*\\(?:equiv|cong)(?![a-z])\s*|(?:\"?(?:those|numbers|integers)\"?\s+)?(?:[a-z]\s+)?(?:is |are )?\"?congruent\"?\s+\"?to\"?\s*)?"
+    r"(?:(?P<name>\\?[a-zA-Z]+)\s*\\(?:equiv|cong)(?![a-z])\s*|"
+    r"(?:\"?(?:those|numbers|integers)\"?\s+)?(?:[a-z]\s+)?(?:is |are )?\"?congruent\"?\s+\"?to\"?\s*)?"
     rf"(?P<values>[-\d\s,\\pmor\"and]+?)\s*{_MODULUS}",
 )
 _VALUE = re.compile(r"(\\pm\s*|-\s*)?(\d+)")

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import re
 
-MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
+MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 _CLOCK = re.compile(r'(\d{1,2}):(\d{2})\s*"?\s*(?:([ap])\.?\s*m\b\.?)?\s*"?', re.IGNORECASE)
 _DAY = rf"(?:the )?(\d{{1,2}}|{'|'.join(_ORDINALS)})\s*(?:\^?\{{?(?:st|nd|rd|th)\}}?)?"

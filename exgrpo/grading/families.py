@@ -24,7 +24,8 @@ def renamings(gold: Node, answer: Node, integers: bool, declared: Declared) -> I
     """Names for the answer's parameters with which it may equal the gold.
 
     Only letters that the other side does not have are renamed, each to another: y = bx + a stays what it is. They are
-    the same letter in the other case, constants of integration, or letters parameters have, where the gold names its left side or says that a
+    the same letter in the other case, constants of integration, or letters parameters have, where the gold names its
+    left side or says that a
     letter stands for whole numbers: a bare n^2 is about the question's n.
     """
     mine, theirs = letters(gold) - letters(answer), letters(answer) - letters(gold)
@@ -41,7 +42,7 @@ def renamings(gold: Node, answer: Node, integers: bool, declared: Declared) -> I
 
 
 def _constants(node: Node) -> frozenset[str]:
-    """The letters that can only be constants of integration: C, and K where it is added, once, to what has a variable."""
+    """The letters that can only be constants of integration: C or K, added once to what has a variable."""
     node = node.right if isinstance(node, Equation) else node
     if not isinstance(node, Expression):
         return frozenset()

@@ -17,12 +17,13 @@ from exgrpo.grading.comparison import compare
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
-from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, letters
+from exgrpo.grading.leftovers import changes, has_a_modulus, has_an_index, hides, is_a_list, leaves_a_rest, lists_lines
+from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
 from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
 from exgrpo.grading.rules import is_name, one_name, same
-from exgrpo.grading.shape_guards import asks, is_misshapen, is_prose, without_thousands
+from exgrpo.grading.shape_guards import asks, can_be_read, is_misshapen, is_prose, without_thousands
 from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
 from exgrpo.grading.units import other_units
@@ -73,7 +74,9 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         return True  # an empty box, the answer somewhere before it
     if not has_box(response) and is_a_list(gold, response):
         return True
-    if not has_box(response) and asks(response):
+    if not has_box(response) and (asks(response) or lists_lines(response)):
+        return True
+    if hides(golds[0], final_answer(response)):
         return True
     if not answer or answer == gold:
         return False
@@ -90,6 +93,9 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
         or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
+        or has_an_index(gold, answer)
+        or has_a_modulus(gold, answer)
+        or (whole and (changes(gold, answer) or (not can_be_read(answer) and leaves_a_rest(gold, answer))))
         or (whole and (another_base(gold, answer) or other_units(gold, answer)))
         or (whole and (is_misshapen(gold, answer, has_box(response)) or (has_box(response) and is_prose(gold, answer))))
     )
@@ -118,12 +124,6 @@ def is_no_equation(gold: str, answer: str) -> bool:
         return {type(item) for item in theirs.items} == {Equation, Expression} and isinstance(mine, Equation)
     strange = isinstance(theirs, Equation) and theirs.left_tree is not None and not is_name(theirs)
     return strange and same(mine, theirs) is None
-
-
-def is_a_list(gold: str, response: str) -> bool:
-    """One long line with more commas than words: Math-Verify reads only its last part."""
-    commas = response.count(",") - gold.count(",") - gold.count(";")
-    return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
 
 
 def lists_candidates(gold: str, answer: str) -> bool:
@@ -155,19 +155,25 @@ def is_another_value(gold: str, answer: str) -> bool:
 def _differ(gold: str, answer: str) -> bool:
     """Whether both can be read here as plain values or lists of them, not names or words, and are not equal."""
     gold, answer = (text.replace(" ", "") if _THOUSANDS.fullmatch(text) else text for text in (gold, answer))
-    if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
+    commas = any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer))
+    if commas and not _LONG_WORD.search(answer):
         return False
     try:
         mine = read(conditions(gold)[0])
     except Unreadable:
         return False
+    mine = mine.value if isinstance(mine, Quantity) else mine
     try:
         theirs = read(conditions(answer)[0])
     except Unreadable:  # as "3 7.78" and "3 \\frac{41}{12}" are
         return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
     if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
         theirs = theirs.right  # 1 = 1
-    if isinstance(mine, Expression) and isinstance(theirs, (Chain, Cases)):
+    if isinstance(mine, Expression) and isinstance(theirs, Equation) and theirs.left_tree is not None:
+        theirs = theirs.right
+    if isinstance(theirs, Many) and any(isinstance(item, Equation) and item.left_tree is None for item in theirs.items):
+        return False  # "Soucis: 2,74"
+    if isinstance(mine, Expression) and isinstance(theirs, Chain | Cases | Region | Many):
         return isinstance(theirs, Chain) or same(mine, theirs) is None
     if isinstance(mine, Chain) and isinstance(theirs, Chain):
         return len(letters(theirs)) > len(letters(mine))  # x < 0y
@@ -175,7 +181,7 @@ def _differ(gold: str, answer: str) -> bool:
 
 
 def _is_plain(node: Node, nested: int = 0) -> bool:
-    if isinstance(node, Expression):
+    if isinstance(node, Expression) or (nested and isinstance(node, Quantity)):
         return True
     if not isinstance(node, Many) or nested > 1 or (nested and not node.left) or node.joined == "union":
         return False

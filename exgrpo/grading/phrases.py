@@ -10,10 +10,35 @@ import re
 from exgrpo.grading.dates import same_time
 
 _LIGHT = frozenset(
-    ["the", "a", "an", "is", "are", "was", "were", "be", "it", "there", "so", "thus", "hence", "therefore", "that", "this", "answer", "must", "will", "of", "real", "such", "exist"]
+    [
+        "the",
+        "a",
+        "an",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "it",
+        "there",
+        "so",
+        "thus",
+        "hence",
+        "therefore",
+        "that",
+        "this",
+        "answer",
+        "must",
+        "will",
+        "of",
+        "real",
+        "such",
+        "exist",
+    ]
 )
 _ALIKE = (  # a phrase as its words without the light ones, and what else says it
-    ("no solution", "no root", "no such number", "no such integer", "empty set", "emptyset", "none", "none them", "no such n",
+    ("no solution", "no root", "no such number", "no such integer", "empty set", "emptyset", "none", "none them",
+     "no such n",
      "no such x", "do not have solution", "has no solution"),
     ("infinitely many", "infinite", "infinitely many solution", "infinite number solution", "infinitely many value"),
     ("does not exist", "dne", "not exist", "undefined"),
@@ -34,15 +59,13 @@ _OTHER_VERDICT = {
 }
 _COPULA = re.compile(r"\s(?:is|are)\s")
 _UNSURE = re.compile(
-    r"\b(?:whether|if|not|no|neither|nor|or|never|which|what|unless|until|who|unclear|wrong|false|false that|unknown|say|says)\b"
+    r"\b(?:whether|if|not|no|neither|nor|or|never|which|what|unless|until|who|unclear|wrong|false|unknown|says?)\b"
 )
 MAX_SUBJECT, MAX_WORDS = 8, 12
 
 
 def same_phrase(gold: str, answer: str) -> bool:
-    """Whether two repaired answers say the same in words; a question says nothing."""
-    if "?" in answer and "?" not in gold:
-        return False
+    """Whether two repaired answers say the same in words."""
     time = same_time(gold, answer)
     if time is not None:
         return time
@@ -91,7 +114,7 @@ def _verdict(text: str) -> str:
     if match is None:
         return ""
     word = match[1].lower()
-    begun = not match[2].strip(' ."') or match[2].lstrip('"')[:1] in ",.;:"
+    begun = not match[2].strip(' ."') or re.fullmatch(r'"?[,.;:][a-zA-Z\s,.;:\'"-]*', match[2])
     return word if begun and not re.search(_OTHER_VERDICT[word], match[2].lower()) else ""
 
 

@@ -1,4 +1,4 @@
-"""Ratios: 6:4 is 3:2, and 3:2 is the number 3/2; the terms of a ratio are known up to a common factor."""
+"""Ratios, known up to a common factor: 6:4 is 3:2, and 3:2 is the number 3/2; and remainders, 3 (mod 7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 
 from exgrpo.grading.identity import constant, identical
-from exgrpo.grading.nodes import Expression, Many, Node
+from exgrpo.grading.nodes import Expression, Many, Node, Residues
 from exgrpo.grading.trees import Tree
 
 RATIO = ":"
@@ -36,3 +36,13 @@ def _terms(node: Node) -> list[Tree] | None:
     if not isinstance(node, Many) or node.left != RATIO or not all(isinstance(item, Expression) for item in node.items):
         return None
     return [item.tree for item in node.items if isinstance(item, Expression)]
+
+
+def remainders(gold: Node, answer: Node) -> frozenset[str] | None:
+    """ "3 (mod 7)" for 3, where nothing is named and 3 is a remainder modulo 7."""
+    classes = [node for node in (gold, answer) if isinstance(node, Residues)]
+    numbers = [node for node in (gold, answer) if isinstance(node, Expression)]
+    if len(classes) != 1 or len(numbers) != 1 or classes[0].name or len(classes[0].values) != 1:
+        return None
+    (value,) = classes[0].values
+    return frozenset(("remainders",)) if constant(numbers[0].tree) == value else None

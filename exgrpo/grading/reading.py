@@ -22,6 +22,7 @@ _SIGN = r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|<|>"
 _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
 _ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}((?:(?!\\(?:begin|end)).)*)\\end\s*\{\1\}")
 _TRANSPOSED = re.compile(r"(.+)\^\s*\{?\s*(?:T|\\top|\\mathsf\s*\{?T\}?)\s*\}?", re.DOTALL)
+_THOUSANDS = re.compile(r"(?:\\\$)?\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?:\s*[\"a-z%][^,\d]*)?")  # \$16,386.20
 _FRENCH = re.compile(r"([\[\]])([^\[\]]+)([\[\]])")  # ]0, 1[
 _POINT = re.compile(r"([ABD-EI-OQ-Z]|[PCFGH](?=\(\s*-?[\d.]+\s*,\s*-?[\d.]+\s*\)))'?\s*=?\s*(\(.*\))")
 _WITH = re.compile(
@@ -142,7 +143,7 @@ def _listed(text: str, nesting: int) -> Node | None:
     for separator, joined in ((r"\bor\b", "or"), (r",\s*and\b|;|,|\band\b|\\\\", ",")):
         pieces, separators = split(text, separator)
         if separators and sum(map(bool, pieces)) > 1:
-            if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", text):
+            if _THOUSANDS.fullmatch(text):
                 return None
             joined = "and" if separators == ["and"] else joined
             return Many(_items(pieces, nesting), joined=joined)

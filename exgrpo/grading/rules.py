@@ -15,23 +15,11 @@ import mpmath
 
 from exgrpo.grading import matrices, regions, subjects
 from exgrpo.grading.evaluation import DIGITS, Undefined
-from exgrpo.grading.identity import constant, identical
+from exgrpo.grading.identity import identical
 from exgrpo.grading.lists import by_names, matched, mixed, without_repeats
-from exgrpo.grading.nodes import (
-    Cases,
-    Chain,
-    Equation,
-    Expression,
-    Many,
-    Node,
-    Quantity,
-    Region,
-    Residues,
-    letters,
-    rename,
-)
+from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters, rename
 from exgrpo.grading.precision import rounds
-from exgrpo.grading.ratios import ratios
+from exgrpo.grading.ratios import ratios, remainders
 from exgrpo.grading.trees import Tree, contains
 
 Used = frozenset[str]
@@ -77,6 +65,8 @@ def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
     """ "84/13 days" for 84/13, "15th Day" for 15; two units must be equal, or one an abbreviation of the other."""
     if not (isinstance(gold, Quantity) or isinstance(answer, Quantity)):
         return None
+    if any(isinstance(node, Equation) and isinstance(node.right, Quantity) for node in (gold, answer)):
+        return None  # its unit counts: dropped_left_side leads back here
     mine, theirs = (node.words if isinstance(node, Quantity) else frozenset[str]() for node in (gold, answer))
     if mine and theirs and not (mine <= theirs or theirs <= mine):
         return None
@@ -180,16 +170,6 @@ def equations(gold: Node, answer: Node) -> Used | None:
     if not letters(Expression(mine, "")) or identical(mine, ("*", ("num", Fraction(2)), mine)):
         return None
     return frozenset(("equations",)) if identical(mine, theirs) or identical(mine, ("neg", theirs)) else None
-
-
-def remainders(gold: Node, answer: Node) -> Used | None:
-    """ "3 (mod 7)" for 3, where nothing is named and 3 is a remainder modulo 7."""
-    classes = [node for node in (gold, answer) if isinstance(node, Residues)]
-    numbers = [node for node in (gold, answer) if isinstance(node, Expression)]
-    if len(classes) != 1 or len(numbers) != 1 or classes[0].name or len(classes[0].values) != 1:
-        return None
-    (value,) = classes[0].values
-    return frozenset(("remainders",)) if constant(numbers[0].tree) == value else None
 
 
 def lists(gold: Node, answer: Node) -> Used | None:

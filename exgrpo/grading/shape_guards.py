@@ -159,3 +159,11 @@ def _balanced(text: str) -> bool:
 
 def _has_words(text: str) -> bool:
     return bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}", text))
+
+
+def can_be_read(answer: str) -> bool:
+    """Whether a repaired answer can be read here."""
+    try:
+        return read(conditions(answer)[0]) is not None
+    except Unreadable:
+        return False

@@ -1,6 +1,7 @@
 """Units of measure: 500 cm is 5 m, 2 hours 30 minutes is 150 minutes, 25 m^2 is not 25 cm^2.
 
-Only units in the table are known. A single letter is a unit only where it was marked as text, since "5 m" may be 5 times m.
+Only units in the table are known. A single letter is a unit only where it was marked as text, since "5 m" may be a
+product.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Measure:
 
 
 def measure(text: str) -> Measure | None:
-    """The quantity that a repaired text states, as a value with known units, or a sum of such; None for anything else."""
+    """The quantity that a repaired text states: a value with known units, or a sum of such; None for anything else."""
     text = _AND.sub(" ", in_digits(_FRACTION.sub(r"\1/\2", text))).strip(" .")
     found: list[Measure] = []
     at = 0

@@ -34,6 +34,10 @@ CHANGING = frozenset(
         "squared",
         "cubed",
         "times",
+        "twice",
+        "thrice",
+        "double",
+        "multiple",
         "half",
         "third",
         "thirds",
@@ -110,7 +114,8 @@ _MAX_WORDS = 5
 _SETS = r"\\math(?:bb|bf)\s*\{?\s*([A-Z])\s*\}?\s*((?:[_^]\s*(?:\{[^{}]*\}|[+*\d]))*)"
 _NAMES = r"\\?[a-zA-Z](?:_\w)?(?:\s*,\s*\\?[a-zA-Z](?:_\w)?)*"
 _CONDITIONS = (
-    re.compile(rf"[,;]?\s*\(?(?:\b(?:where|for|with|and)\b)?\s*(?:\b(?:all|any|every|each|some)\b)?\s*(?<![a-zA-Z\\]){_NAMES}\s*\\in\s*{_SETS}\s*\)?$"),
+    re.compile(rf"(?:(?:[,;(]|\b(?:where|for|with|and|all|any|every|each|some)\b)\s*(?:\b(?:where|for|with|and)\b)?\s*"
+               rf"(?:\b(?:all|any|every|each|some)\b)?\s*{_NAMES}|(?<=[\s)}}])\\?[a-zA-Z](?:_\w)?)\s*\\in\s*{_SETS}\s*\)?$"),
     re.compile(rf"[,;]?\s*\(?(?:\b(?:where|for|with)\b)\s*(?:\b(?:all|any|every|each|some)\b)?\s*{_NAMES}\s*\\in\s*{_SETS}\s*\)?(?=,|;|\sand\b|\sor\b)"),
 )  # fmt: skip
 _SPOKEN = re.compile(
