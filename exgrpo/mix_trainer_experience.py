@@ -28,11 +28,9 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import judged_by, loss_metrics
-from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.replay_log import Effect
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
@@ -41,10 +39,11 @@ from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.log_prob_pass import rest_of_the_batch
-from exgrpo.on_verl.phase import codes
+from exgrpo.on_verl.phase import codes, corrects
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.step_so_far import StepSoFar
 
 
 class ExperienceMixin(CheckpointedReplay):
@@ -80,10 +79,8 @@ class ExperienceMixin(CheckpointedReplay):
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
         self.prompts = PromptsOut()
         self.mixed = False  # whether mixing had begun when the batch was drawn
-        self.choice_metrics: dict[str, float] = {}
         self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
-        self.groups: list[RolloutGroup] = []  # of the step so far
-        self.effects: dict[str, Effect] = {}  # of the step so far, by question
+        self.so_far = StepSoFar()
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
@@ -165,7 +162,7 @@ class ExperienceMixin(CheckpointedReplay):
         prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
         scorer = self.scoring.scorer(self.actor_rollout_wg, prompts)
         choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
-        self.choice_metrics = choice.metrics(self.global_steps)
+        self.so_far.choices.append(choice)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
         passed = {uid_of[question]: said for question, said in scorer.passed_of(choice.trajectories).items()}
@@ -179,9 +176,7 @@ class ExperienceMixin(CheckpointedReplay):
         """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
         with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
             batch = super()._compute_old_log_prob(batch, metrics)
-        actor, length = self.config.actor_rollout_ref.actor, self.config.data.max_response_length
-        if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # undo verl's division of the entropy by the loss's scale
-            metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length
+        loss_metrics.unscale_entropy(metrics, self.config)
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
@@ -193,39 +188,39 @@ class ExperienceMixin(CheckpointedReplay):
             metrics.update(ops.fresh_debug_metrics(batch, rows))
         missing = self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None
         batch = ops.put_for_loss(batch, rows, self.replayed, codes(self.mixed), missing)
-        if self.corrects:
+        if corrects(self.config.algorithm.rollout_correction):
             ops.exempt_replayed_rows(batch, self.replayed)
-        metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
+        self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
+        if self.is_last_update:  # verl would average what each update reports
+            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
         return batch
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; its weights of rollout correction overwrite the phase of the tokens, so both are written again."""
         batch = super()._compute_advantage(batch, metrics)
-        if self.experience.experience and self.corrects:
+        if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
             batch = ops.add_correction(batch, codes(self.mixed))
         return batch
 
     @property
-    def corrects(self) -> bool:
-        """Whether verl computes weights of rollout correction, or rejects tokens by them."""
-        correction = self.config.algorithm.rollout_correction
-        return correction.rollout_is is not None or correction.rollout_rs is not None
+    def is_last_update(self) -> bool:
+        """Whether the step has no further update; only separate_async has several."""
+        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
 
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
+        """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
-        fresh = ops.fresh_rows(batch, rows)
-        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
-        noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
+        fresh, found = ops.fresh_rows(batch, rows), self.so_far
+        found.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
+        found.log_ratios.append(ops.log_ratios(batch, rows, self.replayed))
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
-        self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
-        if self.local_trigger_step + 1 < self.parameter_sync_step:
-            return noted  # the step has further updates
+        found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
+        if not self.is_last_update:
+            return {}
         if self.group_filter is not None:
-            self.groups += self.group_filter.take()
-        groups, effects = self.groups, self.effects
-        self.groups, self.effects = [], {}
-        return noted | self.replay.observe(self.global_steps, groups, noted, effects)
+            found.groups += self.group_filter.take()
+        noted = found.metrics(self.global_steps)
+        return noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""

@@ -34,7 +34,7 @@ class Scoring:
         self.is_early = synchronous and config.trainer.device == "cpu"
         self._rollout = config.actor_rollout_ref.rollout
         options = config.data.get("apply_chat_template_kwargs") or {}
-        self._builder = ContinuousTokenBuilder(tokenizer, chat_template_kwargs=dict(options))
+        self.builder = ContinuousTokenBuilder(tokenizer, chat_template_kwargs=dict(options))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exgrpo-scoring")
         self._early: Future[CandidateScorer] | None = None
 
@@ -61,7 +61,7 @@ class Scoring:
 
     def _score(self, workers: Any, candidates: Sequence[Candidate], messages: Callable[[str], Any]) -> CandidateScorer:
         prompts = {
-            question: torch.tensor(self._builder.build_initial_tokens(list(messages(question))))
+            question: torch.tensor(self.builder.build_initial_tokens(list(messages(question))))
             for question in dict.fromkeys(question for question, _ in candidates)
         }
         scorer = CandidateScorer.of(prompts, workers, self._rollout)

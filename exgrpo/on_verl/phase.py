@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import torch
+from omegaconf import DictConfig
 
 ON_POLICY = -1.0  # before mixing begins: every token is fresh, with the clipped objective
 FRESH = 1.0  # a fresh token of a mixed step
@@ -24,6 +25,11 @@ class Codes(NamedTuple):
 def codes(mixed: bool) -> Codes:
     """Those of a step that is mixed, or of one before mixing begins."""
     return Codes(FRESH if mixed else ON_POLICY, REPLAYED)
+
+
+def corrects(correction: DictConfig) -> bool:
+    """Whether verl computes weights of rollout correction, or rejects tokens by them."""
+    return correction.rollout_is is not None or correction.rollout_rs is not None
 
 
 def corrected(phase: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

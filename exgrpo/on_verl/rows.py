@@ -149,5 +149,7 @@ def rollout_groups(
                 logger.warning("step %d, question %s: a success is not stored: %s", step, row.question, error)
         refused = len(solved) - len(successes)
         replayed_rows = int(uid in replayed)
-        groups.append(RolloutGroup(siblings[0].question, len(siblings), tuple(successes), replayed_rows, refused))
+        rewards = tuple(row.reward for row in siblings)
+        question, size = siblings[0].question, len(siblings)
+        groups.append(RolloutGroup(question, size, tuple(successes), replayed_rows, refused, rewards=rewards))
     return groups
