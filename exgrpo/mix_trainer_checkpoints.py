@@ -33,11 +33,25 @@ class CheckpointedReplay(PPOTrainer):
     experience: ExperienceConfig
     prompts: PromptsOut
     total_training_steps: int  # verl's; it is not typed
+    train_dataloader_it: Any  # likewise
     row_of_question: dict[str, int]
 
     @property
     def asynchronous(self) -> bool:
         return self.verl_mode != "sync"
+
+    @property
+    def is_last_update(self) -> bool:
+        """Whether the step has no further update; only separate_async has several."""
+        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
+
+    def _next_question(self) -> tuple[str, bool]:
+        """The next question of verl's stateful loader, whose position is saved; whether it begins a new epoch."""
+        if self.train_dataloader_it is None:  # as verl does next; a run may resume at the very end of an epoch
+            self.train_dataloader_it = iter(self.train_dataloader)
+        epoch = self.train_dataloader_it
+        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
+        return question, self.train_dataloader_it is not epoch
 
     def _open_experience(self) -> None:
         """Replay from the checkpoint to resume from, if there is one; a wrong checkpoint fails before workers start."""

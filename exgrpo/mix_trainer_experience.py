@@ -7,15 +7,16 @@ One step, by the methods below:
    is some steps earlier; until a group comes back, its question is not drawn again.
 2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
    generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row.
-3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored; then the pool observes the fresh rows,
-   replayed rows get their recorded log-probs, and each token is marked fresh or replayed for the loss. verl computes
-   the advantages over the mixed groups.
+3. ``_compute_old_log_prob``: each token is marked fresh or replayed for the loss; verl's pass, over the rows that were
+   not scored; then replayed rows get their recorded log-probs. verl computes the advantages over the mixed groups. The
+   pool observes the fresh rows beside verl's update, and has done so when ``_step_once`` ends.
 4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tensordict import TensorDict
@@ -52,8 +53,6 @@ class ExperienceMixin(CheckpointedReplay):
     With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
     """
 
-    train_dataloader_it: Any  # verl's; it is not typed
-
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
@@ -86,7 +85,9 @@ class ExperienceMixin(CheckpointedReplay):
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
             self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
-        self.scoring = Scoring(self.config, self.tokenizer, synchronous=not self.asynchronous)
+        self.aside = ThreadPoolExecutor(1, thread_name_prefix="exgrpo")  # for what need not hold up a step
+        self.observed: Future[dict[str, float]]  # of the update under way
+        self.scoring = Scoring(self.config, self.tokenizer, self.aside, synchronous=not self.asynchronous)
         self.replay_seconds = 0.0
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
@@ -122,14 +123,6 @@ class ExperienceMixin(CheckpointedReplay):
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
-
-    def _next_question(self) -> tuple[str, bool]:
-        """The next question of verl's stateful loader, whose position is saved; whether it begins a new epoch."""
-        if self.train_dataloader_it is None:  # as verl does next; a run may resume at the very end of an epoch
-            self.train_dataloader_it = iter(self.train_dataloader)
-        epoch = self.train_dataloader_it
-        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
-        return question, self.train_dataloader_it is not epoch
 
     # -- 2. while generating, and after --------------------------------------------------------------------------
 
@@ -173,26 +166,23 @@ class ExperienceMixin(CheckpointedReplay):
     # -- 3. log-probs ---------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
+        """verl's pass over the batch; then replayed rows get recorded log-probs, and the pool observes fresh rows."""
+        phase = self.aside.submit(ops.put_phase, batch, codes(self.mixed)) if self.experience.experience else None
         with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
             batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
-        if not self.experience.experience:
+        if phase is None:
             return batch
         started = time.perf_counter()
+        phase.result()
         compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
         rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
-        ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
-        metrics.update({f"experience/{name}": value for name, value in ours.items()})
-        if compare:
-            metrics.update(ops.fresh_debug_metrics(batch, rows))
-        missing = self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None
-        batch = ops.put_for_loss(batch, rows, self.replayed, codes(self.mixed), missing)
+        if self.experience.exp_is_correct:
+            ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
         if corrects(self.config.algorithm.rollout_correction):
             ops.exempt_replayed_rows(batch, self.replayed)
         self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
-        if self.is_last_update:  # verl would average what each update reports
-            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
+        self.observed = self.aside.submit(self._observe, batch, rows)
         return batch
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
@@ -202,11 +192,6 @@ class ExperienceMixin(CheckpointedReplay):
             batch = ops.add_correction(batch, codes(self.mixed))
         return batch
 
-    @property
-    def is_last_update(self) -> bool:
-        """Whether the step has no further update; only separate_async has several."""
-        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
-
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
         """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
@@ -215,17 +200,27 @@ class ExperienceMixin(CheckpointedReplay):
         found.log_ratios.append(ops.log_ratios(batch, rows, self.replayed))
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
         found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
-        if not self.is_last_update:
-            return {}
-        if self.group_filter is not None:
-            found.groups += self.group_filter.take()
-        noted = found.metrics(self.global_steps)
-        return noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
+        ours = ops.staleness(batch, self.global_steps)
+        if self.is_last_update:  # verl would average what each update reports
+            if self.group_filter is not None:
+                found.groups += self.group_filter.take()
+            noted = found.metrics(self.global_steps)
+            ours |= noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
+            ours["seconds"], self.so_far = found.seconds, StepSoFar()
+        verls = ops.fresh_debug_metrics(batch, rows) if "rollout_log_probs" in rows else {}
+        return verls | {f"experience/{name}": value for name, value in ours.items()}
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
+        return batch
+
+    def _step_once(self, metrics: dict, *args: Any, **kwargs: Any) -> Batch:
+        """verl's; when it ends the pool has observed the batch, beside the update."""
+        batch = super()._step_once(metrics, *args, **kwargs)
+        if self.experience.experience:
+            metrics.update(self.observed.result())
         return batch
 
 
