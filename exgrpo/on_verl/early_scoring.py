@@ -56,7 +56,8 @@ class Scoring:
         early, self._early = self._early, None
         if early is not None:
             scorer = early.result()
-            if all(torch.equal(scorer.prompts[question], prompt) for question, prompt in prompts.items()):
+            rendered = scorer.prompts
+            if all(each in rendered and torch.equal(rendered[each], prompt) for each, prompt in prompts.items()):
                 return scorer
         return CandidateScorer.of(prompts, workers, self._rollout)
 
