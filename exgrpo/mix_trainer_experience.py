@@ -3,10 +3,10 @@
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which mode they extend.
 One step, by the methods below:
 
-1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
-   is some steps earlier; until a group comes back, its question is not drawn again.
+1. ``_next_train_batch`` (exgrpo.mix_trainer_draws): replayed questions are drawn from the pool, the rest are fresh. In
+   an asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn again.
 2. ``_balance_batch``: after generation, the candidates of the replayed questions are scored under the same weights
-   that generated, and the best one of each question joins its group as a row.
+   that generated, and the best one of each question joins its group as a row; past groups join as a whole.
 3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs, and each
    token is marked fresh or replayed for the loss. verl computes the advantages over the mixed groups.
 4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
@@ -15,6 +15,7 @@ One step, by the methods below:
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tensordict import TensorDict
@@ -23,7 +24,6 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import judged_by, loss_metrics
@@ -32,9 +32,9 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.replay_log import Effect
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
-from exgrpo.on_verl import queue
+from exgrpo.mix_trainer_draws import DrawnPrompts
 from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl import rescue
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
@@ -43,15 +43,14 @@ from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.stored_groups import StoredGroups
 
 
-class ExperienceMixin(CheckpointedReplay):
+class ExperienceMixin(DrawnPrompts):
     """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
 
     With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
     """
-
-    train_dataloader_it: Any  # verl's; it is not typed
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
@@ -67,6 +66,7 @@ class ExperienceMixin(CheckpointedReplay):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
+        self.stored = StoredGroups()
         rollout_n = self.config.actor_rollout_ref.rollout.n
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
         if not self.experience.experience:
@@ -83,6 +83,8 @@ class ExperienceMixin(CheckpointedReplay):
         self.groups: list[RolloutGroup] = []  # of the step so far
         self.effects: dict[str, Effect] = {}  # of the step so far, by question
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
+        self.rescued: set[str] = set()  # uids whose replayed trajectory stands where a failure was
+        self.generated_tokens = 0.0
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
@@ -93,45 +95,7 @@ class ExperienceMixin(CheckpointedReplay):
         self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
-    def _row(self, question: str) -> dict[str, Any]:
-        return self.train_dataset[self.row_of_question[question]]
-
-    # -- 1. draw prompts ------------------------------------------------------------------------------------------
-
-    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """rho * B replayed questions and the rest fresh; no question occurs twice, none is fetched and thrown away.
-
-        In the synchronous mode a second call in a step replaces groups that failed
-        (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the step yet. In an
-        asynchronous mode every call is a draw of its own, of questions that are not out.
-        """
-        size = num_prompts or self.config.data.train_batch_size
-        if not self.experience.experience:
-            return super()._next_train_batch(size)
-        step, in_flight = self.global_steps, None
-        if self.asynchronous:
-            self.prompts.keep_only(queue.prompts(PARTITION))
-            in_flight = self.prompts.questions
-        drawn = self.replay.draw(step, size, self._next_question, in_flight)
-        fresh = [self._row(question) for question in drawn.fresh]
-        first = self.prompts.first_position(step, size)
-        columns = self.mix_collate(fresh, drawn.replayed, step, self.replay.rng, first)
-        marks = columns.pop("is_replayed")
-        rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.prompts.add((uid, Prompt(question, bool(mark), drawn.mixed)) for uid, question, mark in rows)
-        batch = tu.get_tensordict(columns)
-        tu.assign_non_tensor_data(batch, "global_steps", step)
-        return batch
-
-    def _next_question(self) -> tuple[str, bool]:
-        """The next question of verl's stateful loader, whose position is saved; whether it begins a new epoch."""
-        if self.train_dataloader_it is None:  # as verl does next; a run may resume at the very end of an epoch
-            self.train_dataloader_it = iter(self.train_dataloader)
-        epoch = self.train_dataloader_it
-        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
-        return question, self.train_dataloader_it is not epoch
-
-    # -- 2. after generation --------------------------------------------------------------------------------------
+    # -- after generation ------------------------------------------------------------------------------------------
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Complete each replayed group with one trajectory, while the actor still has the weights that generated."""
@@ -147,7 +111,9 @@ class ExperienceMixin(CheckpointedReplay):
         if not self.asynchronous:
             self.prompts.keep_only(())  # groups that failed
         self.mixed = any(prompt.mixed for prompt in taken.values())
-        asked = {uid: prompt.question for uid, prompt in taken.items() if prompt.is_replayed}
+        asked = {uid: prompt.question for uid, prompt in taken.items() if prompt.is_replayed} | self._failed(
+            batch, taken
+        )
         siblings = ops.first_siblings(batch, asked)
         # a question may have left the pool since it was drawn: its group stays one row short
         uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
@@ -158,11 +124,30 @@ class ExperienceMixin(CheckpointedReplay):
         self.choice_metrics = choice.metrics(self.global_steps)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
+        self.generated_tokens = ops.generated_tokens(batch)
+        fresh = [uid for uid in self.replayed if not taken[uid].is_replayed]
+        batch, self.rescued = rescue.make_room(batch, fresh, session)
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
+        batch = self._with_stored_groups(batch)
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    # -- 3. log-probs ---------------------------------------------------------------------------------------------
+    def _failed(self, batch: Batch, taken: Mapping[str, Prompt]) -> dict[str, str]:
+        """uid -> fresh question whose rollouts all failed and that a stored success may rescue."""
+        if not self.experience.exp_rescue:
+            return {}
+        fresh = {uid for uid, prompt in taken.items() if not prompt.is_replayed}
+        uid_of = {
+            taken[uid].question: uid for uid in rescue.failed(batch, fresh, self.experience.exp_success_threshold)
+        }
+        return {uid_of[question]: question for question in self.replay.rescuable(uid_of)}
+
+    def _with_stored_groups(self, batch: Batch) -> Batch:
+        """The batch with the past groups of the draw, but for those that the policy has drifted away from."""
+        scorer = CandidateScorer.of(self.stored.prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
+        return self.stored.join(batch, self.replay.admit(self.stored.drawn, scorer), self._row)
+
+    # -- log-probs ---------------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
         """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
@@ -173,16 +158,18 @@ class ExperienceMixin(CheckpointedReplay):
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
-        compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
+        past = self.replayed | self.stored.rows
+        compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
+        rows = ops.scored_rows(batch, compare, rules=self.judge.grader != "strict", prompts=self.whole_groups)
         ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
+        ours["generated_tokens_total"] = self.generated_tokens
         metrics.update({f"experience/{name}": value for name, value in ours.items()})
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
         if self.experience.exp_is_correct:
-            ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
+            ops.put_recorded_log_probs(batch, past, self.experience.exp_missing_log_probs)
         if self.corrects:
-            ops.exempt_replayed_rows(batch, self.replayed)
+            ops.exempt_replayed_rows(batch, past)
         batch = ops.put_phase(batch, rows, FRESH if self.mixed else ON_POLICY, REPLAYED)
         metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
         return batch
@@ -195,6 +182,11 @@ class ExperienceMixin(CheckpointedReplay):
         return batch
 
     @property
+    def whole_groups(self) -> bool:
+        """Whether whole past groups are replayed, so that fresh ones are kept with their failures."""
+        return self.experience.exp_unit == "group"
+
+    @property
     def corrects(self) -> bool:
         """Whether verl computes weights of rollout correction, or rejects tokens by them."""
         correction = self.config.algorithm.rollout_correction
@@ -204,8 +196,15 @@ class ExperienceMixin(CheckpointedReplay):
         """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         fresh = ops.fresh_rows(batch, rows)
-        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
-        noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
+        rescued, whole = self.rescued, self.whole_groups
+        self.groups += rollout_groups(
+            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, rescued, whole
+        )
+        noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed | self.stored.rows))
+        if whole:
+            of_groups, effects = self.stored.observed(batch, rows, self.global_steps)
+            noted |= of_groups
+            self.effects |= effects
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
         self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
         if self.local_trigger_step + 1 < self.parameter_sync_step:
