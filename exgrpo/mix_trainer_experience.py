@@ -27,11 +27,9 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import judged_by, loss_metrics
-from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.replay_log import Effect
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_draws import DrawnPrompts
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl import rescue
@@ -43,6 +41,7 @@ from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.step_so_far import StepSoFar
 from exgrpo.on_verl.stored_groups import StoredGroups
 
 
@@ -78,13 +77,10 @@ class ExperienceMixin(DrawnPrompts):
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
         self.prompts = PromptsOut()
         self.mixed = False  # whether mixing had begun when the batch was drawn
-        self.choice_metrics: dict[str, float] = {}
         self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
-        self.groups: list[RolloutGroup] = []  # of the step so far
-        self.effects: dict[str, Effect] = {}  # of the step so far, by question
+        self.so_far = StepSoFar()
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
-        self.rescued: set[str] = set()  # uids whose replayed trajectory stands where a failure was
-        self.generated_tokens = 0.0
+        self.rescued: dict[str, float] = {}  # uid -> reward of the failure in whose place its replayed trajectory is
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
@@ -121,10 +117,10 @@ class ExperienceMixin(DrawnPrompts):
         prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
         scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
         choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
-        self.choice_metrics = choice.metrics(self.global_steps)
+        self.so_far.choices.append(choice)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
-        self.generated_tokens = ops.generated_tokens(batch)
+        self.so_far.generated_tokens += ops.generated_tokens(batch)
         fresh = [uid for uid in self.replayed if not taken[uid].is_replayed]
         batch, self.rescued = rescue.make_room(batch, fresh, session)
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
@@ -162,7 +158,6 @@ class ExperienceMixin(DrawnPrompts):
         compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
         rows = ops.scored_rows(batch, compare, rules=self.judge.grader != "strict", prompts=self.whole_groups)
         ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
-        ours["generated_tokens_total"] = self.generated_tokens
         metrics.update({f"experience/{name}": value for name, value in ours.items()})
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
@@ -171,7 +166,10 @@ class ExperienceMixin(DrawnPrompts):
         if self.corrects:
             ops.exempt_replayed_rows(batch, past)
         batch = ops.put_phase(batch, rows, FRESH if self.mixed else ON_POLICY, REPLAYED)
-        metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
+        self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
+        if self.is_last_update:  # verl would average what each update reports
+            metrics["experience/generated_tokens"] = self.so_far.generated_tokens
+            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
         return batch
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
@@ -192,28 +190,29 @@ class ExperienceMixin(DrawnPrompts):
         correction = self.config.algorithm.rollout_correction
         return correction.rollout_is is not None or correction.rollout_rs is not None
 
+    @property
+    def is_last_update(self) -> bool:
+        """Whether the step has no further update; only separate_async has several."""
+        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
+
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
+        """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
-        fresh = ops.fresh_rows(batch, rows)
-        rescued, whole = self.rescued, self.whole_groups
-        self.groups += rollout_groups(
-            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, rescued, whole
+        fresh, found, past = ops.fresh_rows(batch, rows), self.so_far, self.replayed | self.stored.rows
+        found.groups += rollout_groups(
+            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, self.rescued, self.whole_groups
         )
-        noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed | self.stored.rows))
-        if whole:
-            of_groups, effects = self.stored.observed(batch, rows, self.global_steps)
-            noted |= of_groups
-            self.effects |= effects
+        found.log_ratios.append(ops.log_ratios(batch, rows, past))
+        of_groups, effects = self.stored.observed(batch, rows, self.global_steps) if self.whole_groups else ({}, {})
+        found.effects |= effects
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
-        self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
-        if self.local_trigger_step + 1 < self.parameter_sync_step:
-            return noted  # the step has further updates
+        found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
+        if not self.is_last_update:
+            return {}
         if self.group_filter is not None:
-            self.groups += self.group_filter.take()
-        groups, effects = self.groups, self.effects
-        self.groups, self.effects = [], {}
-        return noted | self.replay.observe(self.global_steps, groups, noted, effects)
+            found.groups += self.group_filter.take()
+        noted = found.metrics(self.global_steps) | of_groups
+        return noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""

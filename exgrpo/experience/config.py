@@ -86,8 +86,8 @@ class ExperienceConfig:
     exp_difficulty: str = _key(
         "success_rate",
         check.rule(rules.DIFFICULTIES),
-        "what a question is filed under: success_rate, the share of correct ones among its latest fresh rollouts; or "
-        "your own rule",
+        "what a question is filed under: success_rate, the share of correct ones among its latest fresh rollouts; "
+        "mean_reward, their mean reward, for rewards between 0 and 1; or your own rule",
     )
     exp_retirement: str = _key(
         "all_solved",

@@ -19,18 +19,18 @@ def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
     rows = [key for key in batch.keys if _uid(key) in solved]
     if not rows:
         return []
-    scores = queue.read(rows, batch.partition_id, ["rm_scores"])["rm_scores"].unbind()
-    for key, scores_T in zip(rows, scores, strict=True):
-        solved[_uid(key)] |= float(scores_T.sum()) > threshold
+    for key, reward in _rewards(batch, rows).items():
+        solved[_uid(key)] |= reward > threshold
     return [uid for uid, has_success in solved.items() if not has_success]
 
 
-def make_room(batch: Batch, uids: Collection[str], session: int) -> tuple[Batch, set[str]]:
-    """The batch without the rows of these uids' session, which leave the queue; and the uids that had one."""
-    gone = {f"{uid}_{session}_0" for uid in uids} & set(batch.keys)
+def make_room(batch: Batch, uids: Collection[str], session: int) -> tuple[Batch, dict[str, float]]:
+    """The batch without the rows of these uids' session, which leave the queue; and the uids that had one -> reward."""
+    gone = sorted({f"{uid}_{session}_0" for uid in uids} & set(batch.keys))
     if not gone:
-        return batch, set()
-    queue.clear(sorted(gone), batch.partition_id)
+        return batch, {}
+    rewards = _rewards(batch, gone)
+    queue.clear(gone, batch.partition_id)
     left = [position for position, key in enumerate(batch.keys) if key not in gone]
     rest = Batch(
         keys=[batch.keys[position] for position in left],
@@ -39,7 +39,12 @@ def make_room(batch: Batch, uids: Collection[str], session: int) -> tuple[Batch,
         fields=batch.fields,
         extra_info=batch.extra_info,
     )
-    return rest, {_uid(key) for key in gone}
+    return rest, {_uid(key): reward for key, reward in rewards.items()}
+
+
+def _rewards(batch: Batch, keys: list[str]) -> dict[str, float]:
+    scores = queue.read(keys, batch.partition_id, ["rm_scores"])["rm_scores"].unbind()
+    return {key: float(scores_T.sum()) for key, scores_T in zip(keys, scores, strict=True)}
 
 
 def _uid(key: str) -> str:

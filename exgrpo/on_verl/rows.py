@@ -160,7 +160,7 @@ def rollout_groups(
     vocab_size: int,
     threshold: float,
     judge: JudgedBy | None = None,
-    rescued: Collection[str] = (),
+    rescued: Mapping[str, float] | None = None,
     whole: bool = False,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
@@ -172,9 +172,10 @@ def rollout_groups(
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         threshold: a reward above it is a success.
-        rescued: uids whose group has a replayed row instead of one that failed, which counts as a fresh one.
+        rescued: uid -> reward of the failure in whose place a replayed row is; it counts as a fresh one.
         whole: with failures and prompts, for replay of whole groups.
     """
+    lost = rescued or {}
     rows_of: dict[str, list[FreshRow]] = {}
     for row in rows:
         rows_of.setdefault(row.uid, []).append(row)
@@ -184,14 +185,16 @@ def rollout_groups(
         failed = [row for row in siblings if whole and not row.reward > threshold]
         successes = _trajectories(solved, "success", step, vocab_size, judge)
         failures = _trajectories(failed, "failure", step, vocab_size, judge)
+        rewards = [row.reward for row in siblings] + ([lost[uid]] if uid in lost else [])
         groups.append(
             RolloutGroup(
                 siblings[0].question,
-                len(siblings) + (uid in rescued),
+                len(rewards),
                 successes,
-                int(uid in replayed and uid not in rescued),
+                int(uid in replayed and uid not in lost),
                 len(solved) - len(successes),
                 failures,
+                tuple(rewards),
                 siblings[0].prompt,
             )
         )

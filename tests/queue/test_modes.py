@@ -108,6 +108,7 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
     for found in groups:  # asynchronously q0 may be drawn again, as a fresh question
         observed.setdefault(found.question, (found.size, found.replayed, found.solved))
     assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
+    assert all(found.mean_reward == trainer.agent_loop_manager.rewards[found.question] for found in groups)
     assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not group_filter.take()
     assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
 

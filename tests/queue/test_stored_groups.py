@@ -194,7 +194,7 @@ def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of
     assert rescue.failed(batch, ["a"], threshold=0.4) == [] == rescue.failed(batch, [], threshold=0.5)
     siblings, replayed = ops.first_siblings(batch, ["a", "c"]), {"a": trajectory(5, 6, 7), "c": trajectory(5)}
     batch, rescued = rescue.make_room(batch, ["a", "c"], session=K - 1)
-    assert rescued == {"a"} and "a_3_0" not in batch.keys and len(batch) == 10  # group c was one short
+    assert rescued == {"a": 0.5} and "a_3_0" not in batch.keys and len(batch) == 10  # group c was one short
     batch = ops.in_order(ops.inject(batch, siblings, replayed, session=K - 1))
     assert [key.split("_")[0] for key in batch.keys] == [uid for uid in "abc" for _ in range(K)]
     row = tq.kv_batch_get(keys=["a_3_0"], partition_id=partition)[0]
@@ -204,6 +204,7 @@ def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of
     rows = put_log_probs(batch, 0.0)
     groups = rollout_groups(ops.fresh_rows(batch, rows), replayed, 5, 100, 0.5, rescued=rescued)
     assert [(found.size, found.solved, found.replayed) for found in groups] == [(4, 0, 0), (4, 1, 0), (3, 0, 1)]
+    assert [found.rewards for found in groups] == [(0, 0, 0, 0.5), (0, 1, 0, 0), (0, 0, 0)]
 
 
 def test_the_trainer_rescues_fresh_questions_that_the_pool_knows(training_queue):

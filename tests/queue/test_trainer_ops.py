@@ -97,7 +97,7 @@ def test_a_success_is_kept_with_the_mask_of_its_row(partition):
         [True, False, True],
     ]
     (strict,) = observed(put(partition, group("b", 1, 0.75, 0.5)), {}, 100, threshold=0.9)
-    assert strict.solved == 1
+    assert strict.solved == 1 and strict.rewards == (1, 0.75, 0.5)
 
 
 def observed(batch, replayed, vocab_size, threshold=0.5):
