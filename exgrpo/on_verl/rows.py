@@ -89,8 +89,9 @@ def stored_row(
     row = replayed_row(template, trajectory, session, prompt)
     row.update({name: value for name, value in of_data.items() if name in row and not torch.is_tensor(value)})
     row["uid"] = uid
-    if isinstance(row.get("extra_fields"), dict):
-        row["extra_fields"].pop("reward_extra_info", None)
+    extra = getattr(row.get("extra_fields"), "data", None)  # of a TensorDict's row
+    if isinstance(extra, dict):
+        row["extra_fields"] = {name: value for name, value in extra.items() if name != "reward_extra_info"}
     return row
 
 

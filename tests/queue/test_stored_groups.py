@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from queue_rows import Model, group, put, trajectory
 from queue_trainer import CONFIG, STEP, K, make_trainer
 from tensordict import TensorDict
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.group_buffer import StoredGroup
@@ -120,6 +121,9 @@ def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far
     assert metrics == pytest.approx(
         {"stored_groups": 2, "stored_group_age": 3, "stored_group_drift": 0.25, "stored_group_tokens": 13}
     )
+    padded = upsample_batch_to_divisible_size(batch, 16, eos_token_id=0)  # as verl does where a group was dropped
+    assert len(padded) == 16 and stored.observed(padded, put_log_probs(padded, 0.5), step=6) == (metrics, effects)
+    assert ops.generated_tokens(padded) == ops.generated_tokens(batch)
     assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
     assert ops.log_ratios(batch, rows, stored.rows).tolist() == pytest.approx([0.5] * 13)
     ops.put_recorded_log_probs(batch, stored.rows, "current")
@@ -195,12 +199,11 @@ def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of
     siblings, replayed = ops.first_siblings(batch, ["a", "c"]), {"a": trajectory(5, 6, 7), "c": trajectory(5)}
     batch, rescued = rescue.make_room(batch, ["a", "c"], session=K - 1)
     assert rescued == {"a": 0.5} and "a_3_0" not in batch.keys and len(batch) == 10  # group c was one short
+    assert set(tq.kv_list(partition)[partition]) == set(batch.keys)
     batch = ops.in_order(ops.inject(batch, siblings, replayed, session=K - 1))
     assert [key.split("_")[0] for key in batch.keys] == [uid for uid in "abc" for _ in range(K)]
     row = tq.kv_batch_get(keys=["a_3_0"], partition_id=partition)[0]
     assert row["responses"].tolist() == [5, 6, 7] and row["rm_scores"].tolist() == [0, 0, 1]
-    listed = set(tq.kv_list(partition)[partition])
-    assert listed == set(batch.keys)
     rows = put_log_probs(batch, 0.0)
     groups = rollout_groups(ops.fresh_rows(batch, rows), replayed, 5, 100, 0.5, rescued=rescued)
     assert [(found.size, found.solved, found.replayed) for found in groups] == [(4, 0, 0), (4, 1, 0), (3, 0, 1)]

@@ -15,7 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import replay_world as world
 
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.weighted_bucket_sampler import bucket_weights
 from exgrpo.inspect import __main__ as inspect
@@ -129,6 +131,18 @@ def test_an_old_checkpoint_says_what_it_lacks(capsys):
     step = int(read_saved(FORMAT_3).history[-1]["step"])
     lines = printed(capsys, FORMAT_3, "--explain", step)
     assert "recorded no replayed rows; it lacks the questions" in lines[0]
+
+
+def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
+    replay = ExperienceReplay(ExperienceConfig(rollout_n=2, exp_unit="group"), ["a"])
+    rollouts = tuple(Trajectory([1], [-1.0], 1, 0.25, reward=reward) for reward in (0.0, 1.0))
+    replay.draw(3, 1, lambda: ("a", False))
+    replay.admit([StoredGroup("a", 1, rollouts)], lambda rows: [])
+    replay.observe(3, [], {})
+    PoolFolder().save(replay.pool, tmp_path / "pool", 3, {})
+    lines = printed(capsys, tmp_path / "pool", "--explain", 3, 1)
+    assert "drawn           a whole past group, at random: its odds are not known" in lines
+    assert sum(line.endswith("<- replayed") for line in lines) == 2 and any("this row's 0.5" in line for line in lines)
 
 
 # -- quarantine -------------------------------------------------------------------------------------------------------
