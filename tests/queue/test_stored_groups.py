@@ -18,7 +18,8 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue, rescue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
-from exgrpo.on_verl.phase import FRESH, REPLAYED
+from exgrpo.on_verl.log_prob_pass import PASSED, RestOfTheBatch
+from exgrpo.on_verl.phase import FRESH, REPLAYED, codes
 from exgrpo.on_verl.rows import rollout_groups
 from exgrpo.on_verl.stored_groups import StoredGroups
 
@@ -83,8 +84,7 @@ def test_more_past_groups_than_fresh_ones_are_spread_among_them(partition):
 def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partition, std):
     stored, batch = joined(partition, past("x", *REWARDS))
     rows = put_log_probs(batch, 0.25)
-    ops.put_recorded_log_probs(batch, stored.rows, "current")
-    ops.put_phase(batch, rows, FRESH, REPLAYED)
+    ops.put_for_loss(batch, rows, stored.rows, codes(True), "current")
     trainer = object.__new__(ExperienceMixPPOTrainer)
     with initialize_config_dir(str(CONFIG), version_base=None):
         keys = [f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}"]
@@ -123,10 +123,9 @@ def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far
     )
     padded = upsample_batch_to_divisible_size(batch, 16, eos_token_id=0)  # as verl does where a group was dropped
     assert len(padded) == 16 and stored.observed(padded, put_log_probs(padded, 0.5), step=6) == (metrics, effects)
-    assert ops.generated_tokens(padded) == ops.generated_tokens(batch)
     assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
     assert ops.log_ratios(batch, rows, stored.rows).tolist() == pytest.approx([0.5] * 13)
-    ops.put_recorded_log_probs(batch, stored.rows, "current")
+    ops.put_for_loss(batch, rows, stored.rows, codes(True), "current")
     old = read(batch, "old_log_probs")
     assert all(old[key] == rollout.log_probs.tolist() for key, rollout in stored.rows.items())
     assert old["a_1_0"] == [0.0] * 3  # a fresh row keeps its own
@@ -141,7 +140,6 @@ def test_fresh_groups_are_kept_whole_and_past_ones_are_not_observed_again(partit
         assert (found.size, len(found.successes), len(found.failures)) == (4, 1, 3)
         assert [each.reward for each in found.failures] == [0, 0, 0] and found.prompt.tolist() == [7, 8, 9]
         assert [each.tokens.tolist() for each in found.failures] == [[12] * 3, [13] * 4, [14] * 5]
-    assert ops.generated_tokens(batch) == 2 * (2 + 3 + 4 + 5)
     (plain, _) = rollout_groups(fresh, {}, step=5, vocab_size=100, threshold=0.5)
     assert (plain.size, len(plain.successes), plain.failures) == (4, 1, ())
 
@@ -171,6 +169,12 @@ def test_a_group_that_the_model_has_drifted_from_is_dropped_by_one_look(partitio
     admitted = replay.admit(stored.drawn, scorer)
     assert [each.question for each in admitted] == ["x"] == [each.question for each in replay.groups]
     assert model.calls == [[[7, 2, 3], [7, 2, 3], [8, 8, 2, 9], [8, 8, 2, 9]]]
+    batch = ops.in_order(put(partition, group("a", 1, 0)))
+    batch = stored.join(batch, admitted, row_of, scorer)
+    RestOfTheBatch(model, 1, 1).compute_log_prob(batch)  # what was looked at is not passed again
+    assert model.calls[1:] == [[[7, 8, 9, 11, 11], [7, 8, 9, 12, 12, 12]]]
+    assert [tag.get(PASSED, False) for tag in batch.tags] == [False, False, True, True]
+    assert read(batch, "log_probs")["as00000_0_0"] == [-2.0, -3.0, -7.0]
 
 
 def test_for_past_groups_nothing_is_generated(training_queue):

@@ -79,6 +79,8 @@ def test_a_combination_that_cannot_work_is_named(files, overrides, line):
     with pytest.raises(ValueError) as caught:
         verify(configuration(files, *overrides))
     assert line in str(caught.value) and "\n" not in str(caught.value)
+    name = line.partition("=")[0].rpartition(".")[2]
+    assert re.search(rf"\b{name}\b", PAGE), "docs/modes.md does not say it"
 
 
 def test_every_key_that_is_refused_with_replay_is_tested_and_passes_without(files):
