@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 import tool_base
 from conftest import Run
+from test_exact_resume import EXACT, timeless
 from transformers import AutoTokenizer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import question_id
-from exgrpo.saved.pool_files import read_manifest
+from exgrpo.saved.pool_files import read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
 STEPS, SAVED, KILLED_AFTER = 12, 4, 6
@@ -169,6 +170,36 @@ def test_turns_with_a_tool_are_replayed_with_their_masks(make_settings, tmp_path
     assert with_calls and any(mask is not None for mask in replayed)
     for mask in with_calls:  # the call, its end; what the tool said; the answer
         assert mask[0] and mask[-1] and np.count_nonzero(np.diff(mask)) == 2
+
+
+def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit(make_settings, tmp_path):
+    """The past groups of the first step after the checkpoint are those that it holds: prompt, responses, rewards."""
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, "data.train_max_samples=20"]
+    arguments += ["trainer.exp_unit=group", "trainer.exp_rescue=True", "trainer.exp_max_drift=9"]
+    arguments += ["trainer.experience_start_sratio=0", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
+    arguments += ["trainer.total_training_steps=8", "trainer.save_freq=4", "trainer.max_actor_ckpt_to_keep=null"]
+    first = Run(tmp_path, arguments, "first")
+    first.kill_after(7)
+    second = Run(tmp_path, arguments, "second")
+    resumed, before = second.wait(), first.metrics()
+    assert sorted(resumed) == [5, 6, 7, 8]
+    for step in (5, 6, 7):
+        assert timeless(resumed[step]) == timeless(before[step]), step
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "checkpoints" / "global_step_4" / "actor" / "huggingface")
+    held = {}  # question, responses -> rewards
+    for group in read_groups(tmp_path / "checkpoints" / "global_step_4" / "experience"):
+        words = [tokenizer.decode(each.tokens, skip_special_tokens=True) for each in group.rollouts]
+        held[tokenizer.decode(group.prompt, skip_special_tokens=True), *words] = [one.reward for one in group.rollouts]
+    prompts, responses = second.drawn(5)
+    scores = second.scores(5)
+    past = [uid for uid in prompts if "s" in uid]
+    for uid in past:
+        keys = [f"{uid}_{session}_0" for session in range(K)]
+        assert held[prompts[uid], *(responses[key] for key in keys)] == [scores[key] for key in keys]
+    assert len(past) == resumed[5]["experience/stored_groups"] == 4 and len(responses) == 8 * K
+    for metrics in resumed.values():
+        assert metrics["experience/stored_groups"] == 4 and metrics["actor/replayed_tokens_share"] > 0.3
+        assert metrics["experience/generated_tokens"] < 0.7 * 8 * K * metrics["response_length/mean"]
 
 
 def saved_pool(folder):

@@ -87,6 +87,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "_build_replay_buffer": "self",
         "_init_dataloader": "self",
         "_next_train_batch": "self num_prompts",
+        "_step_once": "self metrics timing_raw sample_batch_size",
         "_fetch_one_gen_batch": "self",
         "_balance_batch": "self batch metrics logging_prefix keep_minibatch",
         "_compute_old_log_prob": "self batch metrics",
