@@ -5,10 +5,11 @@ One step, by the methods below:
 
 1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
    is some steps earlier; until a group comes back, its question is not drawn again.
-2. ``_balance_batch``: after generation, the candidates of the replayed questions are scored under the same weights
-   that generated, and the best one of each question joins its group as a row.
-3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs, and each
-   token is marked fresh or replayed for the loss. verl computes the advantages over the mixed groups.
+2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
+   generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row.
+3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored; then the pool observes the fresh rows,
+   replayed rows get their recorded log-probs, and each token is marked fresh or replayed for the loss. verl computes
+   the advantages over the mixed groups.
 4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
@@ -33,11 +34,12 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.early_scoring import Scoring
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
+from exgrpo.on_verl.log_prob_pass import rest_of_the_batch
+from exgrpo.on_verl.phase import codes, corrects
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
@@ -84,6 +86,7 @@ class ExperienceMixin(CheckpointedReplay):
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
             self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
+        self.scoring = Scoring(self.config, self.tokenizer, synchronous=not self.asynchronous)
         self.replay_seconds = 0.0
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
@@ -128,7 +131,14 @@ class ExperienceMixin(CheckpointedReplay):
         question = next(iter(self._fetch_one_gen_batch()["question_id"]))
         return question, self.train_dataloader_it is not epoch
 
-    # -- 2. after generation --------------------------------------------------------------------------------------
+    # -- 2. while generating, and after --------------------------------------------------------------------------
+
+    def on_sample_begin(self) -> None:
+        """Before the wait for rollouts; in the synchronous mode all that this step replays has been drawn."""
+        super().on_sample_begin()
+        if self.experience.experience and self.scoring.is_early:
+            prospects = self.replay.prospects(self.prompts.replayed)
+            self.scoring.begin(self.actor_rollout_wg, prospects, lambda question: self._row(question)["raw_prompt"])
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Complete each replayed group with one trajectory, while the actor still has the weights that generated."""
@@ -150,12 +160,13 @@ class ExperienceMixin(CheckpointedReplay):
         uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
         self.replayed_uids = uid_of
         prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
-        scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
+        scorer = self.scoring.scorer(self.actor_rollout_wg, prompts)
         choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
         self.so_far.choices.append(choice)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
-        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
+        passed = {uid_of[question]: said for question, said in scorer.passed_of(choice.trajectories).items()}
+        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session, passed))
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
@@ -163,10 +174,9 @@ class ExperienceMixin(CheckpointedReplay):
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
         """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
-        batch = super()._compute_old_log_prob(batch, metrics)
-        actor, length = self.config.actor_rollout_ref.actor, self.config.data.max_response_length
-        if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # undo verl's division of the entropy by the loss's scale
-            metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length
+        with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
+            batch = super()._compute_old_log_prob(batch, metrics)
+        loss_metrics.unscale_entropy(metrics, self.config)
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
@@ -176,11 +186,10 @@ class ExperienceMixin(CheckpointedReplay):
         metrics.update({f"experience/{name}": value for name, value in ours.items()})
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
-        if self.experience.exp_is_correct:
-            ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
-        if self.corrects:
+        missing = self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None
+        batch = ops.put_for_loss(batch, rows, self.replayed, codes(self.mixed), missing)
+        if corrects(self.config.algorithm.rollout_correction):
             ops.exempt_replayed_rows(batch, self.replayed)
-        batch = ops.put_phase(batch, rows, FRESH if self.mixed else ON_POLICY, REPLAYED)
         self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
         if self.is_last_update:  # verl would average what each update reports
             metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
@@ -189,15 +198,9 @@ class ExperienceMixin(CheckpointedReplay):
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; its weights of rollout correction overwrite the phase of the tokens, so both are written again."""
         batch = super()._compute_advantage(batch, metrics)
-        if self.experience.experience and self.corrects:
-            batch = ops.add_correction(batch, FRESH if self.mixed else ON_POLICY, REPLAYED)
+        if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
+            batch = ops.add_correction(batch, codes(self.mixed))
         return batch
-
-    @property
-    def corrects(self) -> bool:
-        """Whether verl computes weights of rollout correction, or rejects tokens by them."""
-        correction = self.config.algorithm.rollout_correction
-        return correction.rollout_is is not None or correction.rollout_rs is not None
 
     @property
     def is_last_update(self) -> bool:

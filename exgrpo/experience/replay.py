@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.choice import Choice, Look, choose_trajectories, mean_square
+from exgrpo.experience.choice import Candidate, Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
@@ -149,6 +149,15 @@ class ExperienceReplay:
     def candidates(self, questions: Iterable[str]) -> dict[str, tuple[Trajectory, ...]]:
         """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
         return {question: self.pool.candidates(question) for question in questions}
+
+    def prospects(self, questions: Iterable[str]) -> list[Candidate]:
+        """What a look ahead of `choose` is worth: all that may be replayed; nothing where no choice needs a look."""
+        guards = self.config.exp_min_ess > 0 or self.config.exp_max_drift is not None
+        if not (guards or self._selector.needs_scores):
+            return []
+        limit = self.config.exp_max_candidates
+        known = self.candidates(questions)
+        return [(question, each) for question in known for each in self._selector.promising(known[question], limit)]
 
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
         """Choose one trajectory per question, by its score under the current policy (`choose_trajectories`).
