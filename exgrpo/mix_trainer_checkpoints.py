@@ -33,7 +33,6 @@ class CheckpointedReplay(PPOTrainer):
     experience: ExperienceConfig
     prompts: PromptsOut
     total_training_steps: int  # verl's; it is not typed
-    train_dataloader_it: Any  # likewise
     row_of_question: dict[str, int]
 
     @property
@@ -44,14 +43,6 @@ class CheckpointedReplay(PPOTrainer):
     def is_last_update(self) -> bool:
         """Whether the step has no further update; only separate_async has several."""
         return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
-
-    def _next_question(self) -> tuple[str, bool]:
-        """The next question of verl's stateful loader, whose position is saved; whether it begins a new epoch."""
-        if self.train_dataloader_it is None:  # as verl does next; a run may resume at the very end of an epoch
-            self.train_dataloader_it = iter(self.train_dataloader)
-        epoch = self.train_dataloader_it
-        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
-        return question, self.train_dataloader_it is not epoch
 
     def _open_experience(self) -> None:
         """Replay from the checkpoint to resume from, if there is one; a wrong checkpoint fails before workers start."""
@@ -76,6 +67,10 @@ class CheckpointedReplay(PPOTrainer):
             logger.warning(
                 "%d trajectories are dropped: their question is not in the data, or they are too long", dropped
             )
+
+        limits = self.config.data.max_prompt_length, self.config.data.max_response_length
+        if left := self.replay.groups.keep_only(self.row_of_question, *limits):
+            logger.warning("%d past groups are dropped: their question is not in the data, or they are too long", left)
 
     def _load_checkpoint(self) -> None:
         """verl's checkpoint; it must be of the step whose pool was loaded."""
@@ -106,7 +101,8 @@ class CheckpointedReplay(PPOTrainer):
             if self.asynchronous:
                 self.prompts.keep_only(queue.prompts(PARTITION))
                 state |= {"prompts": self.prompts.state()}
-            self.pool_folder.save(pool, folder / checkpoints.POOL, self.global_steps, self.identity, state)
+            target, groups = folder / checkpoints.POOL, list(self.replay.groups)
+            self.pool_folder.save(pool, target, self.global_steps, self.identity, state, groups)
             self.rotation.make_room(self.global_steps)
         super()._save_checkpoint()
         if keep := self.config.trainer.max_optim_to_keep:

@@ -3,10 +3,11 @@
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which mode they extend.
 One step, by the methods below:
 
-1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
-   is some steps earlier; until a group comes back, its question is not drawn again.
+1. ``_next_train_batch`` (exgrpo.mix_trainer_draws): replayed questions are drawn from the pool, the rest are fresh. In
+   an asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn again.
 2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
-   generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row.
+   generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row. Past
+   groups join as a whole.
 3. ``_compute_old_log_prob``: each token is marked fresh or replayed for the loss; verl's pass, over the rows that were
    not scored; then replayed rows get their recorded log-probs. verl computes the advantages over the mixed groups. The
    pool observes the fresh rows beside verl's update, and has done so when ``_step_once`` ends.
@@ -16,7 +17,8 @@ One step, by the methods below:
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tensordict import TensorDict
@@ -25,16 +27,16 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
-from exgrpo.on_verl import queue
+from exgrpo.mix_trainer_draws import DrawnPrompts
 from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl import rescue
+from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.early_scoring import Scoring
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
@@ -45,9 +47,10 @@ from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
 from exgrpo.on_verl.step_so_far import StepSoFar
+from exgrpo.on_verl.stored_groups import StoredGroups
 
 
-class ExperienceMixin(CheckpointedReplay):
+class ExperienceMixin(DrawnPrompts):
     """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
 
     With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
@@ -67,6 +70,7 @@ class ExperienceMixin(CheckpointedReplay):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
+        self.stored = StoredGroups()
         rollout_n = self.config.actor_rollout_ref.rollout.n
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
         if not self.experience.experience:
@@ -81,12 +85,11 @@ class ExperienceMixin(CheckpointedReplay):
         self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
         self.so_far = StepSoFar()
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
+        self.rescued: dict[str, float] = {}  # uid -> reward of the failure in whose place its replayed trajectory is
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
-            threshold = self.experience.exp_success_threshold
-            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
+            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, self.experience.exp_success_threshold)
         self.aside = ThreadPoolExecutor(1, thread_name_prefix="exgrpo")  # for what need not hold up a step
-        self.observed: Future[dict[str, float]]  # of the update under way
         self.scoring = Scoring(self.config, self.tokenizer, self.aside, synchronous=not self.asynchronous)
         self.replay_seconds = 0.0
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
@@ -94,37 +97,7 @@ class ExperienceMixin(CheckpointedReplay):
         self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
-    def _row(self, question: str) -> dict[str, Any]:
-        return self.train_dataset[self.row_of_question[question]]
-
-    # -- 1. draw prompts ------------------------------------------------------------------------------------------
-
-    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """rho * B replayed questions and the rest fresh; no question occurs twice, none is fetched and thrown away.
-
-        In the synchronous mode a second call in a step replaces groups that failed
-        (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the step yet. In an
-        asynchronous mode every call is a draw of its own, of questions that are not out.
-        """
-        size = num_prompts or self.config.data.train_batch_size
-        if not self.experience.experience:
-            return super()._next_train_batch(size)
-        step, in_flight = self.global_steps, None
-        if self.asynchronous:
-            self.prompts.keep_only(queue.prompts(PARTITION))
-            in_flight = self.prompts.questions
-        drawn = self.replay.draw(step, size, self._next_question, in_flight)
-        fresh = [self._row(question) for question in drawn.fresh]
-        first = self.prompts.first_position(step, size)
-        columns = self.mix_collate(fresh, drawn.replayed, step, self.replay.rng, first)
-        marks = columns.pop("is_replayed")
-        rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.prompts.add((uid, Prompt(question, bool(mark), drawn.mixed)) for uid, question, mark in rows)
-        batch = tu.get_tensordict(columns)
-        tu.assign_non_tensor_data(batch, "global_steps", step)
-        return batch
-
-    # -- 2. while generating, and after --------------------------------------------------------------------------
+    # -- while generating, and after -----------------------------------------------------------------------------
 
     def on_sample_begin(self) -> None:
         """Before the wait for rollouts; in the synchronous mode all that this step replays has been drawn."""
@@ -148,6 +121,7 @@ class ExperienceMixin(CheckpointedReplay):
             self.prompts.keep_only(())  # groups that failed
         self.mixed = any(prompt.mixed for prompt in taken.values())
         asked = {uid: prompt.question for uid, prompt in taken.items() if prompt.is_replayed}
+        asked |= self._failed(batch, taken)
         siblings = ops.first_siblings(batch, asked)
         # a question may have left the pool since it was drawn: its group stays one row short
         uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
@@ -158,12 +132,31 @@ class ExperienceMixin(CheckpointedReplay):
         self.so_far.choices.append(choice)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
+        self.so_far.generated_tokens += sum(tag["response_len"] for tag in batch.tags)
+        fresh = [uid for uid in self.replayed if not taken[uid].is_replayed]
+        batch, self.rescued = rescue.make_room(batch, fresh, session)
         passed = {uid_of[question]: said for question, said in scorer.passed_of(choice.trajectories).items()}
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session, passed))
+        batch = self._with_stored_groups(batch)
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    # -- 3. log-probs ---------------------------------------------------------------------------------------------
+    def _failed(self, batch: Batch, taken: Mapping[str, Prompt]) -> dict[str, str]:
+        """uid -> fresh question whose rollouts all failed and that a stored success may rescue."""
+        if not self.experience.exp_rescue:
+            return {}
+        fresh = {uid for uid, prompt in taken.items() if not prompt.is_replayed}
+        uid_of = {
+            taken[uid].question: uid for uid in rescue.failed(batch, fresh, self.experience.exp_success_threshold)
+        }
+        return {uid_of[question]: question for question in self.replay.rescuable(uid_of)}
+
+    def _with_stored_groups(self, batch: Batch) -> Batch:
+        """The batch with the past groups of the draw, but for those that the policy has drifted away from."""
+        scorer = CandidateScorer.of(self.stored.prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
+        return self.stored.join(batch, self.replay.admit(self.stored.drawn, scorer), self._row, scorer)
+
+    # -- log-probs ---------------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
         """verl's pass over the batch; then replayed rows get recorded log-probs, and the pool observes fresh rows."""
@@ -175,12 +168,13 @@ class ExperienceMixin(CheckpointedReplay):
             return batch
         started = time.perf_counter()
         phase.result()
-        compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
+        past = self.replayed | self.stored.rows
+        compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
+        rows = ops.scored_rows(batch, compare, rules=self.judge.grader != "strict", prompts=self.whole_groups)
         if self.experience.exp_is_correct:
-            ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
+            ops.put_recorded_log_probs(batch, past, self.experience.exp_missing_log_probs)
         if corrects(self.config.algorithm.rollout_correction):
-            ops.exempt_replayed_rows(batch, self.replayed)
+            ops.exempt_replayed_rows(batch, past)
         self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
         self.observed = self.aside.submit(self._observe, batch, rows)
         return batch
@@ -192,21 +186,31 @@ class ExperienceMixin(CheckpointedReplay):
             batch = ops.add_correction(batch, codes(self.mixed))
         return batch
 
+    @property
+    def whole_groups(self) -> bool:
+        """Whether whole past groups are replayed, so that fresh ones are kept with their failures."""
+        return self.experience.exp_unit == "group"
+
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
         """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
-        fresh, found = ops.fresh_rows(batch, rows), self.so_far
-        found.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
-        found.log_ratios.append(ops.log_ratios(batch, rows, self.replayed))
+        fresh, found, past = ops.fresh_rows(batch, rows), self.so_far, self.replayed | self.stored.rows
+        found.groups += rollout_groups(
+            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, self.rescued, self.whole_groups
+        )
+        found.log_ratios.append(ops.log_ratios(batch, rows, past))
+        of_groups, effects = self.stored.observed(batch, rows, self.global_steps) if self.whole_groups else ({}, {})
+        found.effects |= effects
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
         found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
         ours = ops.staleness(batch, self.global_steps)
         if self.is_last_update:  # verl would average what each update reports
             if self.group_filter is not None:
                 found.groups += self.group_filter.take()
-            noted = found.metrics(self.global_steps)
+            noted = found.metrics(self.global_steps) | of_groups
             ours |= noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
-            ours["seconds"], self.so_far = found.seconds, StepSoFar()
+            ours |= {"generated_tokens": found.generated_tokens, "seconds": found.seconds}
+            self.so_far = StepSoFar()
         verls = ops.fresh_debug_metrics(batch, rows) if "rollout_log_probs" in rows else {}
         return verls | {f"experience/{name}": value for name, value in ours.items()}
 

@@ -6,7 +6,7 @@ Axes in names: `_T` runs over the response tokens of one trajectory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,8 @@ class RolloutGroup:
             log-probs are not a valid Trajectory.
         failures: the other fresh rollouts, each with its reward; only replay of whole groups reads them.
         rewards: of all fresh rollouts, in any order and range; empty if they are not known.
+        prompt: int [P], the tokens that they are responses to, for replay of whole groups; None where the loop renders
+            the question itself.
 
     Raises:
         ValueError: naming the field and its value.
@@ -138,6 +140,7 @@ class RolloutGroup:
     refused: int = 0
     failures: tuple[Trajectory, ...] = ()
     rewards: tuple[float, ...] = ()
+    prompt: npt.NDArray[np.int32] | None = field(default=None, compare=False)
 
     @property
     def solved(self) -> int:

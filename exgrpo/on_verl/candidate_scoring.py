@@ -71,13 +71,14 @@ class CandidateScorer:
             self._pass(missing)
         return [self.passed[_name(*candidate)].view(len(candidate[1])) for candidate in candidates]
 
+    def said_of(self, question: str, trajectory: Trajectory) -> Passed | None:
+        """What is known of a candidate; None if it was not scored."""
+        return self.passed.get(_name(question, trajectory))
+
     def passed_of(self, chosen: Mapping[str, Trajectory]) -> dict[str, Passed]:
         """What is known of a trajectory of each of these questions; those that were not scored are absent."""
-        return {
-            question: self.passed[name]
-            for question, each in chosen.items()
-            if (name := _name(question, each)) in self.passed
-        }
+        known = {question: self.said_of(question, each) for question, each in chosen.items()}
+        return {question: said for question, said in known.items() if said is not None}
 
     def _pass(self, candidates: Sequence[Candidate]) -> None:
         """Through a scratch partition that is cleared afterwards."""

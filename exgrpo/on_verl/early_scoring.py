@@ -56,8 +56,9 @@ class Scoring:
         early, self._early = self._early, None
         if early is not None:
             scorer = early.result()
-            rendered = scorer.prompts
-            if all(each in rendered and torch.equal(rendered[each], prompt) for each, prompt in prompts.items()):
+            shared = [question for question in prompts if question in scorer.prompts]
+            if all(torch.equal(scorer.prompts[question], prompts[question]) for question in shared):
+                scorer.prompts = {**scorer.prompts, **prompts}  # also those of groups to rescue, which failed only now
                 return scorer
         return CandidateScorer.of(prompts, workers, self._rollout)
 

@@ -79,25 +79,33 @@ def inject(
         replayed_tag(siblings[uid].tag, trajectory) | ({PASSED: True} if uid in known else {})
         for uid, trajectory in chosen.items()
     ]
-    queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(fields), tags)
+    return with_rows(batch, keys, fields, tags)
+
+
+def with_rows(
+    batch: Batch, keys: Sequence[str], fields: Sequence[dict[str, Any]], tags: Sequence[dict[str, Any]]
+) -> Batch:
+    """The batch with these rows at its end."""
+    queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(list(fields)), tags)
     return Batch(
-        keys=batch.keys + keys,
-        tags=batch.tags + tags,
+        keys=[*batch.keys, *keys],
+        tags=[*batch.tags, *tags],
         partition_id=batch.partition_id,
         fields=batch.fields,
         extra_info=batch.extra_info,
     )
 
 
-def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False) -> TensorDict:
+def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False, prompts: bool = False) -> TensorDict:
     """The fields of a step's rows that replay needs after the log-prob pass, in one read.
 
     Args:
         rules: also what the reward function says of each row besides its score.
+        prompts: also the tokens of each row's prompt.
     """
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
-    fields += ["rollout_log_probs"] if rollout_log_probs else []
-    fields += ["extra_fields"] if rules else []
+    more = {"rollout_log_probs": rollout_log_probs, "extra_fields": rules, "prompts": prompts}
+    fields += [name for name, is_read in more.items() if is_read]
     return queue.read(batch.keys, batch.partition_id, fields)
 
 
@@ -110,6 +118,7 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     entropies = rows["entropy"].unbind()
     masks = rows["response_mask"].unbind()
     extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(batch.keys)
+    prompts = rows["prompts"].unbind() if "prompts" in rows else None
     return [
         FreshRow(
             uid=split_key(batch.keys[i])[0],
@@ -120,6 +129,7 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
             entropies=entropies[i].float().numpy(),
             loss_mask=masks[i].numpy(),
             rule=_rule(extras[i]),
+            prompt=None if prompts is None else prompts[i].numpy().astype(np.int32),
         )
         for i in fresh_positions(batch)
     ]
@@ -151,13 +161,20 @@ def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
 
 def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
     """log pi_current - log pi_past of all replayed tokens with recorded log-probs, [tokens], before any update."""
+    ratios = list(log_ratios_of_rows(batch, rows, replayed).values())
+    return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
+
+
+def log_ratios_of_rows(
+    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Key of a replayed row with recorded log-probs -> its part of `log_ratios`, in the order of the batch."""
     current = rows["old_log_probs"].unbind()
-    ratios = [
-        trajectory.of_actions(current[i].float().numpy() - trajectory.log_probs)
+    return {
+        batch.keys[i]: trajectory.of_actions(current[i].float().numpy() - trajectory.log_probs)
         for i, trajectory in _replayed_rows(batch, replayed).items()
         if trajectory.has_log_probs
-    ]
-    return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
+    }
 
 
 def current_log_probs(
@@ -219,6 +236,11 @@ def _put(batch: Batch, positions: Iterable[int], field: str, values: Sequence[to
 
 
 def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:
-    """Position in the batch -> the replayed trajectory of that row."""
+    """Position in the batch -> the replayed trajectory of that row.
+
+    Args:
+        replayed: by the uid of a group that has one replayed row, or by the key of a row; others are left out.
+    """
     marked = [i for i, tag in enumerate(batch.tags) if tag.get("is_replayed") and not tag.get("is_padding")]
-    return {i: replayed[split_key(batch.keys[i])[0]] for i in marked}
+    names = {i: batch.keys[i] if batch.keys[i] in replayed else split_key(batch.keys[i])[0] for i in marked}
+    return {i: replayed[name] for i, name in names.items() if name in replayed}

@@ -21,6 +21,7 @@ class StepSoFar:
         effects: replayed question -> what its trajectory weighs.
         choices: what was replayed, one entry an update.
         log_ratios: [replayed tokens], one entry an update; before that update.
+        generated_tokens: response tokens of the fresh rollouts.
         seconds: driver and scoring time of replay.
     """
 
@@ -28,6 +29,7 @@ class StepSoFar:
     effects: dict[str, Effect] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     log_ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    generated_tokens: float = 0.0
     seconds: float = 0.0
 
     def metrics(self, step: int) -> dict[str, float]:
