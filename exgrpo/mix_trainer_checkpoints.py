@@ -39,11 +39,6 @@ class CheckpointedReplay(PPOTrainer):
     def asynchronous(self) -> bool:
         return self.verl_mode != "sync"
 
-    @property
-    def is_last_update(self) -> bool:
-        """Whether the step has no further update; only separate_async has several."""
-        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
-
     def _open_experience(self) -> None:
         """Replay from the checkpoint to resume from, if there is one; a wrong checkpoint fails before workers start."""
         trainer = self.config.trainer

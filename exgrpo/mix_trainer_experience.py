@@ -8,9 +8,9 @@ One step, by the methods below:
 2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
    generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row. Past
    groups join as a whole.
-3. ``_compute_old_log_prob``: each token is marked fresh or replayed for the loss; verl's pass, over the rows that were
-   not scored; then replayed rows get their recorded log-probs. verl computes the advantages over the mixed groups. The
-   pool observes the fresh rows beside verl's update, and has done so when ``_step_once`` ends.
+3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored; then the pool observes the fresh rows,
+   replayed rows get their recorded log-probs, and each token is marked fresh or replayed for the loss. verl computes
+   the advantages over the mixed groups.
 4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tensordict import TensorDict
@@ -88,9 +87,9 @@ class ExperienceMixin(DrawnPrompts):
         self.rescued: dict[str, float] = {}  # uid -> reward of the failure in whose place its replayed trajectory is
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
-            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, self.experience.exp_success_threshold)
-        self.aside = ThreadPoolExecutor(1, thread_name_prefix="exgrpo")  # for what need not hold up a step
-        self.scoring = Scoring(self.config, self.tokenizer, self.aside, synchronous=not self.asynchronous)
+            threshold = self.experience.exp_success_threshold
+            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
+        self.scoring = Scoring(self.config, self.tokenizer, synchronous=not self.asynchronous)
         self.replay_seconds = 0.0
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
@@ -159,24 +158,28 @@ class ExperienceMixin(DrawnPrompts):
     # -- log-probs ---------------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's pass over the batch; then replayed rows get recorded log-probs, and the pool observes fresh rows."""
-        phase = self.aside.submit(ops.put_phase, batch, codes(self.mixed)) if self.experience.experience else None
+        """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
         with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
             batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
-        if phase is None:
+        if not self.experience.experience:
             return batch
         started = time.perf_counter()
-        phase.result()
         past = self.replayed | self.stored.rows
         compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
         rows = ops.scored_rows(batch, compare, rules=self.judge.grader != "strict", prompts=self.whole_groups)
-        if self.experience.exp_is_correct:
-            ops.put_recorded_log_probs(batch, past, self.experience.exp_missing_log_probs)
+        ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
+        metrics.update({f"experience/{name}": value for name, value in ours.items()})
+        if compare:
+            metrics.update(ops.fresh_debug_metrics(batch, rows))
+        missing = self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None
+        batch = ops.put_for_loss(batch, rows, past, codes(self.mixed), missing)
         if corrects(self.config.algorithm.rollout_correction):
             ops.exempt_replayed_rows(batch, past)
         self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
-        self.observed = self.aside.submit(self._observe, batch, rows)
+        if self.is_last_update:  # verl would average what each update reports
+            metrics["experience/generated_tokens"] = self.so_far.generated_tokens
+            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
         return batch
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
@@ -191,6 +194,11 @@ class ExperienceMixin(DrawnPrompts):
         """Whether whole past groups are replayed, so that fresh ones are kept with their failures."""
         return self.experience.exp_unit == "group"
 
+    @property
+    def is_last_update(self) -> bool:
+        """Whether the step has no further update; only separate_async has several."""
+        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
+
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
         """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
@@ -203,28 +211,17 @@ class ExperienceMixin(DrawnPrompts):
         found.effects |= effects
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
         found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
-        ours = ops.staleness(batch, self.global_steps)
-        if self.is_last_update:  # verl would average what each update reports
-            if self.group_filter is not None:
-                found.groups += self.group_filter.take()
-            noted = found.metrics(self.global_steps) | of_groups
-            ours |= noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
-            ours |= {"generated_tokens": found.generated_tokens, "seconds": found.seconds}
-            self.so_far = StepSoFar()
-        verls = ops.fresh_debug_metrics(batch, rows) if "rollout_log_probs" in rows else {}
-        return verls | {f"experience/{name}": value for name, value in ours.items()}
+        if not self.is_last_update:
+            return {}
+        if self.group_filter is not None:
+            found.groups += self.group_filter.take()
+        noted = found.metrics(self.global_steps) | of_groups
+        return noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
-        return batch
-
-    def _step_once(self, metrics: dict, *args: Any, **kwargs: Any) -> Batch:
-        """verl's; when it ends the pool has observed the batch, beside the update."""
-        batch = super()._step_once(metrics, *args, **kwargs)
-        if self.experience.experience:
-            metrics.update(self.observed.result())
         return batch
 
 

@@ -8,7 +8,7 @@ have the actor's memory meanwhile; asynchronously it is not known which question
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -22,21 +22,20 @@ Prompts = Mapping[str, torch.Tensor]  # question -> its prompt's tokens, int64 [
 
 
 class Scoring:
-    """The scorer of each step.
+    """The scorer of each step, and the thread that is ahead of it.
 
     Args:
         config: verl's.
         tokenizer: the actor's, with its chat template.
-        aside: for what runs ahead.
         synchronous: whether the step's prompts are drawn and generated within the step.
     """
 
-    def __init__(self, config: DictConfig, tokenizer: Any, aside: Executor, synchronous: bool) -> None:
+    def __init__(self, config: DictConfig, tokenizer: Any, synchronous: bool) -> None:
         self.is_early = synchronous and config.trainer.device == "cpu"
         self._rollout = config.actor_rollout_ref.rollout
         options = config.data.get("apply_chat_template_kwargs") or {}
         self.builder = ContinuousTokenBuilder(tokenizer, chat_template_kwargs=dict(options))
-        self._aside = aside
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="exgrpo-scoring")
         self._early: Future[CandidateScorer] | None = None
 
     def begin(self, workers: Any, candidates: Sequence[Candidate], messages: Callable[[str], Any]) -> None:
@@ -46,7 +45,7 @@ class Scoring:
             workers: the actor's worker group.
             messages: question -> its prompt as messages.
         """
-        self._early = self._aside.submit(self._score, workers, candidates, messages) if candidates else None
+        self._early = self._thread.submit(self._score, workers, candidates, messages) if candidates else None
 
     def scorer(self, workers: Any, prompts: Prompts) -> CandidateScorer:
         """The scorer of candidates after these prompts; it has scored what was begun.

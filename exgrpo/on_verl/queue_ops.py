@@ -186,29 +186,32 @@ def current_log_probs(
     return {split_key(batch.keys[i])[0]: current[i].float().numpy() for i in positions}
 
 
-def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], missing: str) -> None:
-    """Write the log-probs of the policy that generated a replayed row as its ``old_log_probs`` (pi_past, equation 4).
+def put_for_loss(
+    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory], codes: Codes, missing: str | None
+) -> Batch:
+    """Write what the loss needs besides verl's own fields: the phase code of every token, and pi_past (equation 4).
 
-    For a trajectory without recorded log-probs they become 0 if ``missing`` is ``one``; if it is ``current``, the row
-    keeps this step's.
+    Every row gets its code, padding included: a field that some rows lack is never read. The ``old_log_probs`` of a
+    replayed row become those of the policy that generated it.
+
+    Args:
+        rows: of `scored_rows`.
+        missing: what a trajectory without recorded log-probs gets: with ``current`` this step's, with ``one`` zeros.
+            None: all rows keep this step's.
     """
-    overwritten = {
-        i: trajectory
-        for i, trajectory in _replayed_rows(batch, replayed).items()
-        if trajectory.has_log_probs or missing == "one"
-    }
-    if overwritten:
-        recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in overwritten.values()]
-        _put(batch, overwritten, "old_log_probs", recorded)
-
-
-def put_phase(batch: Batch, phase: Codes) -> Batch:
-    """Write the phase code of every token of every row, padding included: a field that some rows lack is never read."""
-    codes = [
-        torch.full((tag["response_len"],), phase.replayed if tag.get("is_replayed") else phase.fresh)
-        for tag in batch.tags
+    chosen = _replayed_rows(batch, replayed)
+    phases = [
+        torch.full((len(mask),), codes.replayed if tag.get("is_replayed") else codes.fresh)
+        for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True)
     ]
-    return _put(batch, range(len(batch)), PHASE, codes)
+    fields = {PHASE: phases}
+    if missing is not None and chosen:
+        old = [row.float() for row in rows["old_log_probs"].unbind()]
+        for i, trajectory in chosen.items():
+            if trajectory.has_log_probs or missing == "one":
+                old[i] = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
+        fields["old_log_probs"] = old
+    return _put(batch, range(len(batch)), fields)
 
 
 def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> None:
@@ -216,7 +219,7 @@ def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> No
     rows = _replayed_rows(batch, replayed)
     if rows:
         old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])["old_log_probs"]
-        _put(batch, rows, "rollout_log_probs", old.unbind())
+        _put(batch, rows, {"rollout_log_probs": old.unbind()})
 
 
 def add_correction(batch: Batch, phase: Codes) -> Batch:
@@ -226,13 +229,13 @@ def add_correction(batch: Batch, phase: Codes) -> Batch:
         corrected(torch.full_like(weight, phase.replayed if tag.get("is_replayed") else phase.fresh), weight)
         for weight, tag in zip(weights, batch.tags, strict=True)
     ]
-    return _put(batch, range(len(batch)), PHASE, codes)
+    return _put(batch, range(len(batch)), {PHASE: codes})
 
 
-def _put(batch: Batch, positions: Iterable[int], field: str, values: Sequence[torch.Tensor]) -> Batch:
-    nested = torch.nested.as_nested_tensor(list(values), layout=torch.jagged)
+def _put(batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[torch.Tensor]]) -> Batch:
     keys = [batch.keys[i] for i in positions]
-    return queue.write(keys, batch.partition_id, TensorDict({field: nested}, len(values)))
+    nested = {name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged) for name, rows in fields.items()}
+    return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
 
 
 def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:

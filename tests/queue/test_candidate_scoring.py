@@ -1,6 +1,5 @@
 """Candidates through the actor by way of a real queue: one call, shared out evenly, each with its own view."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +112,7 @@ def begun(partition):
         with initialize_config_dir(str(CONFIG), version_base=None):
             config = compose("exgrpo_trainer", [f"trainer.device={device}", f"{ROLLOUT}.log_prob_use_dynamic_bsz=True"])
         tokenizer, model = load_tokenizer(MODEL), Model()
-        scoring = Scoring(config, tokenizer, ThreadPoolExecutor(1), synchronous)
+        scoring = Scoring(config, tokenizer, synchronous)
         messages = [{"role": "user", "content": "1+1="}]
         scoring.begin(model, [("a", each) for each in candidates], lambda question: messages)
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]

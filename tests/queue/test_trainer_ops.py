@@ -74,9 +74,10 @@ def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
         2,
         4,
     ]  # the question, a call, what the tool said, the answer
+    rows = ops.scored_rows(batch, False)
     replace_log_probs(batch, "a_2_0", torch.tensor([-1.0, -9.0, -3.0]))
     assert ops.log_ratios(batch, ops.scored_rows(batch, False), {"a": used}).tolist() == [1.0, -1.0]
-    assert ops.put_phase(batch, CODES).keys == batch.keys
+    assert ops.put_for_loss(batch, rows, {"a": used}, CODES, None).keys == batch.keys
 
 
 def queue_turns(batch):
@@ -135,7 +136,7 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
-    ops.put_recorded_log_probs(batch, replayed, "current")
+    ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, "current")
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
 
@@ -147,7 +148,7 @@ def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, exp
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
     replace_log_probs(batch, "a_2_0", torch.full((2,), -0.25))
     assert ops.log_ratios(batch, ops.scored_rows(batch, False), replayed).size == 0
-    ops.put_recorded_log_probs(batch, replayed, missing)
+    ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, missing)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
@@ -186,7 +187,7 @@ def test_every_row_carries_its_phase_padding_included(partition):
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    batch = ops.put_phase(batch, CODES)
+    batch = ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, "current")
     data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
     assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]
