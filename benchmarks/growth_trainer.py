@@ -82,6 +82,7 @@ class Written:
             "question_id": question,
             "session_id": session,
             "rm_scores": rewards,
+            "rollout_log_probs": torch.from_numpy(rollout.log_probs.copy()),
             "multi_modal_inputs": {},
             "raw_prompt": list(messages),
             "num_turns": 2,
