@@ -47,6 +47,7 @@ def main() -> None:
     folder = Path(__file__).resolve().parent
     path = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
     environment = environment_of("cpu") | {"PYTHONPATH": path, "EXGRPO_BENCHMARK": str(os.getpid())}
+    environment["VERL_FILE_LOGGER_PATH"] = str(output / "metrics.jsonl")
     try:
         arguments = [str(folder / "growth_trainer.py"), *command(options, output, file)]
         training(arguments, output, options.limit_s, environment)
