@@ -123,7 +123,9 @@ class GrowthTrainer(PairedTrainer):
             self.modes[True], rollout_n=point["rollouts"], experience_max_per_question=point["candidates"]
         )
         self.modes = {True: on, False: dataclasses.replace(on, experience=False)}
-        self.mix_collate = ExperienceMixCollateFn(self._row, point["rollouts"], collate_fn)
+        self.mix_collate = ExperienceMixCollateFn(
+            lambda question: self.train_dataset[self.row_of_question[question]], point["rollouts"], collate_fn
+        )
 
     def _measured(self, replay: bool, metrics: dict) -> tuple[KVBatchMeta, float]:
         """A step's batch, and the seconds from the end of its generation to the start of its update."""

@@ -38,6 +38,10 @@ class RestOfTheBatch:
             self.workers.compute_log_prob(part)
         return batch
 
+    def __getattr__(self, name: str) -> Any:
+        """All else is verl's: in separate_async the pass also saves the actor's weights."""
+        return getattr(self.workers, name)
+
     def _rest(self, batch: Batch) -> list[int]:
         """Positions of the rows to pass, the ranks' shares one after the other; the batch as it is if all are."""
         lengths = [tag["seq_len"] for tag in batch.tags]
@@ -51,7 +55,13 @@ class RestOfTheBatch:
 
 @contextmanager
 def rest_of_the_batch(trainer: Any, rollout: DictConfig) -> Iterator[None]:
-    """Within it verl's pass of this trainer is `RestOfTheBatch`."""
+    """Within it verl's pass of this trainer is `RestOfTheBatch`, in the first update of a step.
+
+    In a later one verl takes the log-probs of the step's first weights; candidates have passed the current ones.
+    """
+    if trainer.local_trigger_step:
+        yield
+        return
     workers = trainer.actor_rollout_wg
     ranks = data_parallel_size(workers)
     trainer.actor_rollout_wg = RestOfTheBatch(workers, ranks, ranks * rows_at_a_time(rollout))

@@ -76,3 +76,4 @@ class Model:
             "log_probs": torch.nested.as_nested_tensor([-row for row in entropies], layout=torch.jagged),
         }
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch)))
+        return batch

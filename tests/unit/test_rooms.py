@@ -48,6 +48,8 @@ FOREIGN = {
     "_init_dataloader": "a hook of verl's trainer",
     "_next_train_batch": "a hook of verl's trainer",
     "_compute_metrics": "a hook of verl's trainer",
+    "_step_once": "a hook of verl's trainer",
+    "_add_batch_to_generate": "a hook of verl's trainer",
     "_acquire_server": "called by verl's client before each request",
     "_release_server": "called by verl's client after each request",
 }
