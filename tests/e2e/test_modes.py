@@ -173,13 +173,9 @@ def test_turns_with_a_tool_are_replayed_with_their_masks(make_settings, tmp_path
 
 
 def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit(make_settings, tmp_path):
-    """The past groups of the first step after the checkpoint are those that it holds: prompt, responses, rewards.
-
-    The temperature makes successes rare and the questions come often, so that there are failed groups to rescue.
-    """
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, "data.train_max_samples=12"]
+    """The past groups of the first step after the checkpoint are those that it holds: prompt, responses, rewards."""
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, "data.train_max_samples=20"]
     arguments += ["trainer.exp_unit=group", "trainer.exp_rescue=True", "trainer.exp_max_drift=9"]
-    arguments += ["actor_rollout_ref.rollout.temperature=1.5"]
     arguments += ["trainer.experience_start_sratio=0", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
     arguments += ["trainer.total_training_steps=8", "trainer.save_freq=4", "trainer.max_actor_ckpt_to_keep=null"]
     first = Run(tmp_path, arguments, "first")
@@ -200,18 +196,10 @@ def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit
     for uid in past:
         keys = [f"{uid}_{session}_0" for session in range(K)]
         assert held[prompts[uid], *(responses[key] for key in keys)] == [scores[key] for key in keys]
-    assert past and len(responses) == 8 * K
-    rescued = 0
-    for step, metrics in (before | resumed).items():
-        run = second if step > 4 else first
-        groups, scores = prompts_of(run, step), run.scores(step)
-        assert sum("s" in uid for uid in groups) == metrics["experience/stored_groups"] and len(groups) == 8
-        fresh = [[scores[f"{uid}_{session}_0"] for session in range(K)] for uid in groups if "s" not in uid]
-        rescued += metrics["experience/replayed_groups"]
-        assert sum(row == [0.0] * (K - 1) + [1.0] for row in fresh) >= metrics["experience/replayed_groups"]
-    assert rescued > 0 and max(metrics["experience/stored_groups"] for metrics in resumed.values()) == 4
-    at_half = [metrics for metrics in resumed.values() if metrics["experience/stored_groups"] == 4]
-    assert all(each["experience/generated_tokens"] < 0.75 * 8 * K * each["response_length/mean"] for each in at_half)
+    assert len(past) == resumed[5]["experience/stored_groups"] == 4 and len(responses) == 8 * K
+    for metrics in resumed.values():
+        assert metrics["experience/stored_groups"] == 4 and metrics["actor/replayed_tokens_share"] > 0.3
+        assert metrics["experience/generated_tokens"] < 0.7 * 8 * K * metrics["response_length/mean"]
 
 
 def saved_pool(folder):
