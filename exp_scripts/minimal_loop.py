@@ -152,7 +152,8 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
         solved = tuple(rollout for reward, rollout in rated if reward > threshold)
         others = tuple(rollout for reward, rollout in rated if not reward > threshold)
         joined = int(question in replayed and question in rows.past)
-        groups.append(RolloutGroup(question, len(mine), solved, joined, failures=others))
+        rewards = tuple(reward for reward, _ in rated)
+        groups.append(RolloutGroup(question, len(mine), solved, joined, failures=others, rewards=rewards))
     return groups
 
 
