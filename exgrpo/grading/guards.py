@@ -17,7 +17,17 @@ from exgrpo.grading.comparison import compare
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
-from exgrpo.grading.leftovers import changes, has_a_modulus, has_an_index, hides, is_a_list, leaves_a_rest, lists_lines
+from exgrpo.grading.leftovers import (
+    adds_a_value,
+    changes,
+    has_a_modulus,
+    has_an_index,
+    hedges,
+    hides,
+    is_a_list,
+    leaves_a_rest,
+    lists_lines,
+)
 from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
 from exgrpo.grading.reading import read
@@ -35,23 +45,8 @@ _OTHERWISE = re.compile(
     r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
     r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
 )
-_ALWAYS_OTHERWISE = frozenset(
-    (
-        "not",
-        "if",
-        "wrong",
-        "least",
-        "most",
-        "less",
-        "more",
-        "thousand",
-        "million",
-        "billion",
-        "trillion",
-        "dozen",
-        "hundred",
-    )
-)
+_OTHER_WORDS = "not if wrong least most less more thousand million billion trillion dozen hundred"
+_ALWAYS_OTHERWISE = frozenset(_OTHER_WORDS.split())
 _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
 )
@@ -74,7 +69,9 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         return True  # an empty box, the answer somewhere before it
     if not has_box(response) and is_a_list(gold, response):
         return True
-    if not has_box(response) and (asks(response) or lists_lines(response)):
+    if asks(final_answer(response) if has_box(response) else response):
+        return True
+    if not has_box(response) and lists_lines(response):
         return True
     if hides(golds[0], final_answer(response)):
         return True
@@ -93,9 +90,17 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
         or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
+        or hedges(gold, answer)
         or has_an_index(gold, answer)
         or has_a_modulus(gold, answer)
-        or (whole and (changes(gold, answer) or (not can_be_read(answer) and leaves_a_rest(gold, answer))))
+        or (
+            whole
+            and (
+                changes(gold, answer)
+                or adds_a_value(gold, answer)
+                or (not can_be_read(answer) and leaves_a_rest(gold, answer))
+            )
+        )
         or (whole and (another_base(gold, answer) or other_units(gold, answer)))
         or (whole and (is_misshapen(gold, answer, has_box(response)) or (has_box(response) and is_prose(gold, answer))))
     )

@@ -27,6 +27,9 @@ _CHANGES = re.compile(
 )
 _TO = re.compile(r'[\d)}]\s*"?\bto\b"?\s*(?!"?\s*\d+\s*"?(?:decimal|significant|places|d\.?p))[-\d\\(]')
 _SIGNS = re.compile(r"[\d+*/^_<>|=?!]|\\(?!text|mathrm|%|,|;|!|quad|\s)")
+_MORE = re.compile(r"(?:\b(?:and|or)\b|[,;&])\s*[\"(]?\s*-?(?:\d|\\(?:frac|sqrt|pi)(?![a-z]))")  # "apples and 32 pears"
+_EITHER = re.compile(r"\beither\b.*\bor\b", re.IGNORECASE | re.DOTALL)
+_ALTERNATIVES = re.compile(r"[,;&]|\\(?:pm|mp|cup)(?![a-z])|\b(?:or|and)\b")
 _INDEX = re.compile(r"[\d)}]\s*_\s*\{?\s*\w")
 _MODULUS = re.compile(r"\\[pb]?mod(?![a-z])|\bmod(?:ulo)?\b")
 _BARE_LINE = re.compile(r"\s*(?:\(?[A-J1-9][.)]\s*)?(?:-?[\d.,/]+|[A-J]|\$[^$]{1,30}\$)\s*[.,;]?\s*")
@@ -63,6 +66,18 @@ def leaves_a_rest(gold: str, answer: str) -> bool:
     pattern = rf"(?<![\w.]){re.escape(gold)}(?![\w])" if gold[-1:].isalnum() else re.escape(gold)
     rest, found = re.subn(pattern, " ", answer, count=1)
     return bool(found and _SIGNS.search(rest))
+
+
+def adds_a_value(gold: str, answer: str) -> bool:
+    """ "f(x) = 1, 27" and "5 apples and 32 pears": the gold's text, then one more value; the gold is no list."""
+    before, found, behind = answer.partition(gold)
+    short = len(answer) <= len(gold) + MAX_REST and not split(gold, ",")[1]
+    return bool(found and short and not before.strip(' "') and _MORE.search(behind))
+
+
+def hedges(gold: str, answer: str) -> bool:
+    """ "either 5 or 16" for a gold without alternatives."""
+    return bool(_EITHER.search(answer) and not _ALTERNATIVES.search(gold))
 
 
 def has_an_index(gold: str, answer: str) -> bool:

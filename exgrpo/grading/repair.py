@@ -59,7 +59,7 @@ _NO_UNITS = FUNCTIONS | frozenset(["and", "or", "if", "for", "where", "when", "w
 _MATRIX = re.compile(r"(\\begin\s*\{[pbvV]?matrix\})(.*?)(?=\\end)", re.DOTALL)
 _TORN_BREAK = re.compile(r"(?<!\\)\\(?=[\s\d.&-])")  # the half of a line's end that JSON left: 7\-8
 _REPEATING = re.compile(r"(\d*)\.(\d*)\s*\\(?:overline|dot|bar)\s*\{\s*(\d+)\s*\}")
-_E_NOTATION = re.compile(r"(-?\d+(?:\.\d+)?)[eE]\+?(-?\d+)")
+_E_NOTATION = re.compile(r"(?<![\w.\\])(\d+(?:\.\d+)?)[eE]\+?(-?\d+)(?![\w.])")
 _IDENTICAL = re.compile(r"\\equiv(?![a-zA-Z])")
 _DELIMITERS = re.compile(r"(?<!\\)\$+|\\[\[\]()]")
 
@@ -83,8 +83,7 @@ def repair(latex: str) -> str:
         text = _TEXT.sub(_as_words, text)
     text = _REPEATING.sub(_as_fraction, text)
     text = _IDENTICAL.sub("=", text) if "mod" not in text else text
-    if power := _E_NOTATION.fullmatch(text.strip()):
-        text = f"{power[1]}*10^{{{power[2]}}}"
+    text = _E_NOTATION.sub(r"\1*10^{\2}", text)
     return " ".join(close_groups(text).split()).strip(" ;,").rstrip(" .;,")
 
 

@@ -23,6 +23,7 @@ from exgrpo.grading.ratios import ratios, remainders
 from exgrpo.grading.trees import Tree, contains
 
 Used = frozenset[str]
+RADIANS = frozenset(("rad", "radian"))
 Rule = Callable[[Node, Node], Used | None]
 
 
@@ -74,7 +75,9 @@ def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
     if len({value.tree[0] == "pct" for value in values if isinstance(value, Expression)}) == 2:
         return None  # per cent is a unit, too
     used = same(*values)
-    return None if used is None else used | {"units_and_ordinals"}
+    if used is None or ("degrees_radians" in used and (mine | theirs) & RADIANS):
+        return None  # 30 radians for 30 degrees
+    return used | {"units_and_ordinals"}
 
 
 def dropped_left_side(gold: Node, answer: Node) -> Used | None:

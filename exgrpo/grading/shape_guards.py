@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 
+from exgrpo.grading.identity import identical
 from exgrpo.grading.nodes import Chain, Equation, Expression, Many, Region
 from exgrpo.grading.reading import read
 from exgrpo.grading.rules import same
 from exgrpo.grading.splitting import split
 from exgrpo.grading.subjects import has_cases
-from exgrpo.grading.trees import Unreadable
+from exgrpo.grading.trees import Unreadable, variables
 from exgrpo.grading.wording import conditions
 
 PROSE = 15  # words in a box that are no answer to a gold without as many
@@ -36,6 +37,7 @@ def is_misshapen(gold: str, answer: str, boxed: bool) -> bool:
         or is_no_tuple(gold, answer)
         or ((boxed or not _WORDS.search(_MATRIX.sub("", answer))) and is_another_matrix(gold, answer))
         or is_another_case(gold, answer)
+        or is_another_bound(gold, answer)
     )
 
 
@@ -73,11 +75,13 @@ def misnames(gold: str, answer: str) -> bool:
         return set(named) != set(asked)
     if not (named and _NAME.fullmatch(named[0])):
         return not _same(gold, answer)
-    return len(named) == 1 and _another_right_side(gold, answer)  # of more, what follows may be steps
+    if not all(map(_NAME.fullmatch, named)):
+        return False  # steps
+    return _another_right_side(gold, f"{named[0]}={split(answer, '=')[0][-1]}")
 
 
 def _another_right_side(gold: str, answer: str) -> bool:
-    """ "f(x) = 1 + x" for f(x) = 1."""
+    """ "f(x) = 1 + x" and "x = f(x) = 1y" for f(x) = 1."""
     try:
         mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
     except Unreadable:
@@ -140,6 +144,28 @@ def is_another_case(gold: str, answer: str) -> bool:
     except Unreadable:
         return False
     return has_cases(mine) and has_cases(theirs) and same(mine, theirs) is None
+
+
+def is_another_bound(gold: str, answer: str) -> bool:
+    r"""3^x \ge x for 3^x \ge x^2: the same left side and sign, an expression with other values on the right."""
+    mine, theirs = _bounds(gold), _bounds(answer)
+    return len(mine) == len(theirs) and any(
+        one.signs == other.signs
+        and identical(one.parts[0], other.parts[0])
+        and bool(variables(one.parts[1]))
+        and not identical(one.parts[1], other.parts[1])
+        for one, other in zip(mine, theirs, strict=True)
+    )
+
+
+def _bounds(text: str) -> list[Chain]:
+    """The inequalities of two sides in a text."""
+    try:
+        node = read(conditions(re.sub(r"\\forall(?![a-z])|∀", "", text))[0])
+    except Unreadable:
+        return []
+    items = node.items if isinstance(node, Many) else (node,)
+    return [item for item in items if isinstance(item, Chain) and len(item.parts) == 2]
 
 
 def _same(gold: str, answer: str) -> bool:

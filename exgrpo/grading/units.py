@@ -20,7 +20,7 @@ from exgrpo.grading.number_words import in_digits
 from exgrpo.grading.trees import Unreadable
 
 Dimensions = frozenset[tuple[str, int]]
-_LENGTH, _MASS, _TIME, _VOLUME, _MONEY, _ANGLE = "length", "mass", "time", "volume", "money", "angle"
+_LENGTH, _MASS, _TIME, _VOLUME, _MONEY = "length", "mass", "time", "volume", "money"
 _TABLE: dict[str, tuple[str, Fraction, str]] = {  # a unit: what it measures, how much, its names
     "m": (_LENGTH, Fraction(1), "metre meter"),
     "km": (_LENGTH, Fraction(1000), "kilometer kilometre"),
@@ -62,6 +62,7 @@ _NUMBER = r"(?:-?[\d.,]*\d(?:\s*\*\s*10\s*\^\s*\{?\s*-?\d+\s*\}?|\s*/\s*\d+)?|-?
 _AND = re.compile(r"(?<=[a-zA-Z\"])\s*,?\s*\band\b|(?<=[a-zA-Z\"])\s*,")
 _MEASURE = re.compile(rf"\s*(?P<money>\\?\$)?\s*(?P<number>{_NUMBER})\s*(?P<unit>(?:\^\s*\{{?\s*-?\d|[^\d\\$,^])*)")
 _FRACTION = re.compile(r'\\frac\s*\{\s*("[^{}]*?(?:\^\s*\d)?)\s*\}\s*\{\s*("[^{}]*?(?:\^\s*\{?\d\}?)?)\s*\}')
+_DEGREES, _RADIANS = re.compile(r"°|\bdegrees?\b"), re.compile(r"\brad(?:ians?)?\b")
 MAX_PARTS = 3  # hours, minutes and seconds
 
 
@@ -105,7 +106,9 @@ def equal_measures(gold: str, answer: str) -> bool | None:
 
 
 def other_units(gold: str, answer: str) -> bool:
-    """Whether two texts state quantities in known units of different size or kind that are not equal."""
+    """Whether two texts, not equal by any rule, state quantities in units of different size or kind."""
+    if any(_DEGREES.search(one) and _RADIANS.search(other) for one, other in ((gold, answer), (answer, gold))):
+        return True
     mine, theirs = measure(gold), measure(answer)
     if mine is None or theirs is None or (mine.dimensions == theirs.dimensions and mine.unit == theirs.unit):
         return False

@@ -48,15 +48,30 @@ HOSTILE = [
     ("5", r"5 \text{ March}"), ("5", r"5 \text{ and a half}"), ("5", r"5 \text{ hours } 4 \text{ minutes}"), ("5", r"5 \text{ apples and } 9 \text{ pears}"),
     (r"\frac{3}{4}", r"\cancel{\frac{3}{4}}36"), (r"\frac{3}{4}", r"\color{red}\frac{3}{4} \color{blue}37"), (r"\frac{3}{4}", "\\frac{3}{4}\u200b22"),
     (r"\frac{3}{4}", "\\frac{3}{4}\u0338"), ("(1,2)", r"(1,2) \text{ apples and } 13 \text{ pears}"), ("1,2", r"1,2 \text{ apples and } 19 \text{ pears}"),
+    ("f(x)=1", "f(x)=1\uff0c27"), ("f(x)=1", r"f(x)=1 \text{ apples and } 32 \text{ pears}"), (r"1 \pm \sqrt{19}", r"1 \pm \sqrt{19} \text{ apples and } 23 \text{ pears}"),
+    ("4", "What is the food of some fungi?\n\n1) sunlight\n2) oxygen\n3) carbon dioxide\n4) dead organisms\n"), (r"30^\circ", r"30\text{ radians}"),
+    (r"30\text{ degrees}", r"30\text{ rad}"), (r"\forall x>0, 3^x \ge x^2", r"\forall x > 0, 3^x \geq x"),
 ]  # fmt: skip
 UNBOXED = [
-    "31 to 5", "between 8 and 5", "anything but 5", "5 + k, k \\in \\mathbb{Z}", r"\{x : x \ge 5\}", "x = 5y", "1\n2\n3\n4\n6\n7\n8\n5",
-    "a multiple of 5", "5\uff0c33",
-]  # fmt: skip
+    "31 to 5",
+    "between 8 and 5",
+    "anything but 5",
+    "5 + k, k \\in \\mathbb{Z}",
+    r"\{x : x \ge 5\}",
+    "x = 5y",
+    "1\n2\n3\n4\n6\n7\n8\n5",
+    "a multiple of 5",
+    "5\uff0c33",
+]  # for 5
+UNBOXED_EQUATIONS = ["x = f(x)=1y", "f(x)=1e14", "f(x)=1\uff0c27", "The answer is either f(x)=1 or 16."]  # for f(x)=1  # fmt: skip
 PROSE = [
     (MATRIX, f"The matrix asked for is ${MATRIX}$."),
     ("16386.20", r"So it is worth $\boxed{\$16,\!386.20}$."),
     ("1/3", r"$x=1/3\approx 0.33$"),
+    (r"30^\circ", r"\boxed{30\text{ degrees}}"),
+    (r"30^\circ", r"\boxed{\frac{\pi}{6}\text{ radians}}"),
+    ("f(x)=1", "y = f(x) = 1"),
+    (r"\forall x>0, 3^x \ge x^2", r"\boxed{\forall x > 0, 3^x \geq x^2}"),
 ]
 
 
@@ -79,7 +94,9 @@ def test_what_is_close_and_wrong(gold, answer):
 
 @pytest.mark.parametrize(
     ("gold", "response"),
-    [(gold, rf"\boxed{{{answer}}}") for gold, answer in HOSTILE] + [("5", each) for each in UNBOXED],
+    [(gold, rf"\boxed{{{answer}}}") for gold, answer in HOSTILE]
+    + [("5", each) for each in UNBOXED]
+    + [("f(x)=1", each) for each in UNBOXED_EQUATIONS],
 )
 def test_what_math_verify_reads_past(full, gold, response):
     assert full(gold, response) is None
