@@ -235,5 +235,18 @@ def test_a_run_is_written_and_reported(tmp_path, capsys, monkeypatch):
     assert 0 <= last["held_out_pass_1"] <= last["held_out_pass_32"] <= 1
 
 
+def test_a_confirmation_is_reported_when_all_of_its_runs_are_there():
+    def made_up(method, seed):
+        curve = {"generated": [0, 40_000], "test": [0.1, 0.3 + 0.2 * (method == "group replay") + seed / 100]}
+        last = {"held_out_pass_32": 0.9}
+        return {"task": "rare-sum", "seed": seed, "method": method, "last": last, "curve": curve}
+
+    runs = [made_up(method, seed) for method in METHODS for seed in range(20)]
+    shown = report.confirmation({"chosen": {"rare-sum": {}}, "reported": runs}).splitlines()
+    assert [line.split(" | ")[1] for line in shown[2:]] == ["10 to 19", "0 to 19"]
+    assert shown[2].count("**.100 (.100 to .100)**") == 2 and ".372 (.362" in shown[2]
+    assert len(report.confirmation({"chosen": {"rare-sum": {}}, "reported": runs[:-1]}).splitlines()) == 2
+
+
 def test_interquartile_mean_leaves_out_the_outer_quarters():
     assert report.interquartile([0.0, 1.0, 2.0, 100.0]).mean == 1.5
