@@ -9,9 +9,11 @@ verl's own GRPO, in alternating order. The trainer and the task runner are exgrp
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -24,14 +26,25 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo.experience.choice import Choice, Look
-from exgrpo.experience.trajectory import Trajectory
+from exgrpo.guarded import process_tree
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.candidate_scoring import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_paired"
+ROOT = "EXGRPO_BENCHMARK"  # in the environment: the process above all those of the training
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(root: int) -> Iterator[tuple[int, float]]:
+    """(process, CPU seconds) of all processes below this one."""
+    for pid in process_tree.descendants(root):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        yield pid, (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @register_trainer(NAME)
@@ -44,6 +57,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         super()._init_dataloader()
         self.noted: defaultdict[str, float] = defaultdict(float)
         self.modes = {on: dataclasses.replace(self.experience, experience=on) for on in (True, False)}
+        self.cpu_seconds: dict[int, float] = {}  # process -> what it has used
         self.drawn: Any = None  # a TensorDict, for both steps of a pair
 
     def on_train_begin(self) -> None:
@@ -52,8 +66,8 @@ class PairedTrainer(ExperienceMixPPOTrainer):
             setattr(tq, name, self._watched(getattr(tq, name)))
         self.compute = self.actor_rollout_wg.compute_log_prob
         self.actor_rollout_wg.compute_log_prob = self._compute
-        self.choose = self.replay.choose
-        self.replay.choose = self._choose  # type: ignore[method-assign]
+        self.replay.choose = self._timed(self.replay.choose)  # type: ignore[method-assign]
+        self.scoring.scorer = self._timed(self.scoring.scorer)  # type: ignore[method-assign]
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, with its calls and seconds recorded."""
@@ -98,17 +112,27 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
-        """The choice of what is replayed, its seconds noted: scoring is all that takes any."""
-        started = time.perf_counter()
-        choice = self.choose(candidates, look)
-        self.noted["scoring_s"] = time.perf_counter() - started
-        return choice
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function; what it takes is time in which the step waits for scores."""
+
+        def timed(*args: Any) -> Any:
+            started = time.perf_counter()
+            result = call(*args)
+            self.noted["scoring_s"] += time.perf_counter() - started
+            return result
+
+        return timed
+
+    def cpu_of_step(self) -> float:
+        """Since the last call, of all processes of the training."""
+        before, self.cpu_seconds = self.cpu_seconds, dict(cpu_seconds(int(os.environ[ROOT])))
+        return sum(seconds - before.get(pid, 0.0) for pid, seconds in self.cpu_seconds.items())
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update({f"paired/{name}": float(value) for name, value in self.noted.items()})
         after = metrics["experience/seconds"] - self.replay_seconds if self.experience.experience else 0.0
+        metrics["paired/cpu_s"] = self.cpu_of_step()
         metrics["paired/after_s"] = after  # the part of experience/seconds inside verl's timer of the log-prob pass
         metrics["paired/replay"] = float(self.experience.experience)
         self.noted.clear()

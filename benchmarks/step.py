@@ -63,6 +63,7 @@ def main() -> None:
     print(f"{options.warmup} + 2 x {options.pairs} steps; log in {output}/train.log", flush=True)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = environment_of(options.stack) | {"VERL_FILE_LOGGER_PATH": str(file), "PYTHONPATH": path}
+    environment["EXGRPO_BENCHMARK"] = str(os.getpid())  # paired_trainer.ROOT
     try:
         training(["-m", "benchmarks.paired_trainer", *arguments], output, options.limit_s, environment)
     except RuntimeError as error:
@@ -129,6 +130,11 @@ def compare(steps: list[Step]) -> Figures:
         "replayed / on-policy, median of pairs, 95 % interval": interval(these, those),
         "replayed / on-policy, of pairs, all but generation": ratios(*without),
         "scoring and bookkeeping / on-policy step": ratios(own, those),
+        "CPU s of all processes: replayed": spread(column(replayed, "cpu_s")),
+        "CPU s of all processes: on-policy": spread(column(plain, "cpu_s")),
+        "CPU s, replayed / on-policy, median of pairs, 95 % interval": interval(
+            column(replayed, "cpu_s"), column(plain, "cpu_s")
+        ),
         **traffic(replayed, plain),
     }
 

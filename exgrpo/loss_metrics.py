@@ -47,3 +47,10 @@ def finish(metrics: MutableMapping[str, Any]) -> None:
     if "fresh_tokens" in sums:
         sums[MAXIMUM] = metrics[f"actor/{MAXIMUM}"]
         metrics.update({f"actor/{name}": value for name, value in means_of(sums).items()})
+
+
+def unscale_entropy(metrics: dict[str, Any], config: Any) -> None:
+    """Undo verl's division of the log-prob pass's entropy by the loss's scale, in place."""
+    actor, length = config.actor_rollout_ref.actor, config.data.max_response_length
+    if actor.loss_agg_mode == "seq-mean-token-sum-norm":
+        metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length

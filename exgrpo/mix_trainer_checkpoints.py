@@ -63,6 +63,10 @@ class CheckpointedReplay(PPOTrainer):
                 "%d trajectories are dropped: their question is not in the data, or they are too long", dropped
             )
 
+        limits = self.config.data.max_prompt_length, self.config.data.max_response_length
+        if left := self.replay.groups.keep_only(self.row_of_question, *limits):
+            logger.warning("%d past groups are dropped: their question is not in the data, or they are too long", left)
+
     def _load_checkpoint(self) -> None:
         """verl's checkpoint; it must be of the step whose pool was loaded."""
         super()._load_checkpoint()
@@ -92,7 +96,8 @@ class CheckpointedReplay(PPOTrainer):
             if self.asynchronous:
                 self.prompts.keep_only(queue.prompts(PARTITION))
                 state |= {"prompts": self.prompts.state()}
-            self.pool_folder.save(pool, folder / checkpoints.POOL, self.global_steps, self.identity, state)
+            target, groups = folder / checkpoints.POOL, list(self.replay.groups)
+            self.pool_folder.save(pool, target, self.global_steps, self.identity, state, groups)
             self.rotation.make_room(self.global_steps)
         super()._save_checkpoint()
         if keep := self.config.trainer.max_optim_to_keep:

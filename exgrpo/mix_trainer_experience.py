@@ -3,18 +3,21 @@
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which mode they extend.
 One step, by the methods below:
 
-1. ``_next_train_batch``: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
-   is some steps earlier; until a group comes back, its question is not drawn again.
-2. ``_balance_batch``: after generation, the candidates of the replayed questions are scored under the same weights
-   that generated, and the best one of each question joins its group as a row.
-3. ``_compute_old_log_prob``: the pool observes the fresh rows; replayed rows get their recorded log-probs, and each
-   token is marked fresh or replayed for the loss. verl computes the advantages over the mixed groups.
+1. ``_next_train_batch`` (exgrpo.mix_trainer_draws): replayed questions are drawn from the pool, the rest are fresh. In
+   an asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn again.
+2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
+   generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row. Past
+   groups join as a whole.
+3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored; then the pool observes the fresh rows,
+   replayed rows get their recorded log-probs, and each token is marked fresh or replayed for the loss. verl computes
+   the advantages over the mixed groups.
 4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tensordict import TensorDict
@@ -23,35 +26,34 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import judged_by, loss_metrics
-from exgrpo.experience.choice import ratio_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.replay_log import Effect
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.mix_trainer_checkpoints import PARTITION, CheckpointedReplay
-from exgrpo.on_verl import queue
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.mix_trainer_draws import DrawnPrompts
 from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl import rescue
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.early_scoring import Scoring
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
+from exgrpo.on_verl.log_prob_pass import rest_of_the_batch
+from exgrpo.on_verl.phase import codes, corrects
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.step_so_far import StepSoFar
+from exgrpo.on_verl.stored_groups import StoredGroups
 
 
-class ExperienceMixin(CheckpointedReplay):
+class ExperienceMixin(DrawnPrompts):
     """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
 
     With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
     """
-
-    train_dataloader_it: Any  # verl's; it is not typed
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
@@ -67,6 +69,7 @@ class ExperienceMixin(CheckpointedReplay):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
+        self.stored = StoredGroups()
         rollout_n = self.config.actor_rollout_ref.rollout.n
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
         if not self.experience.experience:
@@ -78,60 +81,29 @@ class ExperienceMixin(CheckpointedReplay):
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
         self.prompts = PromptsOut()
         self.mixed = False  # whether mixing had begun when the batch was drawn
-        self.choice_metrics: dict[str, float] = {}
         self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
-        self.groups: list[RolloutGroup] = []  # of the step so far
-        self.effects: dict[str, Effect] = {}  # of the step so far, by question
+        self.so_far = StepSoFar()
         self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
+        self.rescued: dict[str, float] = {}  # uid -> reward of the failure in whose place its replayed trajectory is
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
             self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
+        self.scoring = Scoring(self.config, self.tokenizer, synchronous=not self.asynchronous)
         self.replay_seconds = 0.0
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
         self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
-    def _row(self, question: str) -> dict[str, Any]:
-        return self.train_dataset[self.row_of_question[question]]
+    # -- while generating, and after -----------------------------------------------------------------------------
 
-    # -- 1. draw prompts ------------------------------------------------------------------------------------------
-
-    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """rho * B replayed questions and the rest fresh; no question occurs twice, none is fetched and thrown away.
-
-        In the synchronous mode a second call in a step replaces groups that failed
-        (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the step yet. In an
-        asynchronous mode every call is a draw of its own, of questions that are not out.
-        """
-        size = num_prompts or self.config.data.train_batch_size
-        if not self.experience.experience:
-            return super()._next_train_batch(size)
-        step, in_flight = self.global_steps, None
-        if self.asynchronous:
-            self.prompts.keep_only(queue.prompts(PARTITION))
-            in_flight = self.prompts.questions
-        drawn = self.replay.draw(step, size, self._next_question, in_flight)
-        fresh = [self._row(question) for question in drawn.fresh]
-        first = self.prompts.first_position(step, size)
-        columns = self.mix_collate(fresh, drawn.replayed, step, self.replay.rng, first)
-        marks = columns.pop("is_replayed")
-        rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.prompts.add((uid, Prompt(question, bool(mark), drawn.mixed)) for uid, question, mark in rows)
-        batch = tu.get_tensordict(columns)
-        tu.assign_non_tensor_data(batch, "global_steps", step)
-        return batch
-
-    def _next_question(self) -> tuple[str, bool]:
-        """The next question of verl's stateful loader, whose position is saved; whether it begins a new epoch."""
-        if self.train_dataloader_it is None:  # as verl does next; a run may resume at the very end of an epoch
-            self.train_dataloader_it = iter(self.train_dataloader)
-        epoch = self.train_dataloader_it
-        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
-        return question, self.train_dataloader_it is not epoch
-
-    # -- 2. after generation --------------------------------------------------------------------------------------
+    def on_sample_begin(self) -> None:
+        """Before the wait for rollouts; in the synchronous mode all that this step replays has been drawn."""
+        super().on_sample_begin()
+        if self.experience.experience and self.scoring.is_early:
+            prospects = self.replay.prospects(self.prompts.replayed)
+            self.scoring.begin(self.actor_rollout_wg, prospects, lambda question: self._row(question)["raw_prompt"])
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Complete each replayed group with one trajectory, while the actor still has the weights that generated."""
@@ -148,73 +120,103 @@ class ExperienceMixin(CheckpointedReplay):
             self.prompts.keep_only(())  # groups that failed
         self.mixed = any(prompt.mixed for prompt in taken.values())
         asked = {uid: prompt.question for uid, prompt in taken.items() if prompt.is_replayed}
+        asked |= self._failed(batch, taken)
         siblings = ops.first_siblings(batch, asked)
         # a question may have left the pool since it was drawn: its group stays one row short
         uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
         self.replayed_uids = uid_of
         prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
-        scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
+        scorer = self.scoring.scorer(self.actor_rollout_wg, prompts)
         choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
-        self.choice_metrics = choice.metrics(self.global_steps)
+        self.so_far.choices.append(choice)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
         session = self.config.actor_rollout_ref.rollout.n - 1
-        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
+        self.so_far.generated_tokens += sum(tag["response_len"] for tag in batch.tags)
+        fresh = [uid for uid in self.replayed if not taken[uid].is_replayed]
+        batch, self.rescued = rescue.make_room(batch, fresh, session)
+        passed = {uid_of[question]: said for question, said in scorer.passed_of(choice.trajectories).items()}
+        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session, passed))
+        batch = self._with_stored_groups(batch)
         self.replay_seconds = time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    # -- 3. log-probs ---------------------------------------------------------------------------------------------
+    def _failed(self, batch: Batch, taken: Mapping[str, Prompt]) -> dict[str, str]:
+        """uid -> fresh question whose rollouts all failed and that a stored success may rescue."""
+        if not self.experience.exp_rescue:
+            return {}
+        fresh = {uid for uid, prompt in taken.items() if not prompt.is_replayed}
+        uid_of = {
+            taken[uid].question: uid for uid in rescue.failed(batch, fresh, self.experience.exp_success_threshold)
+        }
+        return {uid_of[question]: question for question in self.replay.rescuable(uid_of)}
+
+    def _with_stored_groups(self, batch: Batch) -> Batch:
+        """The batch with the past groups of the draw, but for those that the policy has drifted away from."""
+        scorer = CandidateScorer.of(self.stored.prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
+        return self.stored.join(batch, self.replay.admit(self.stored.drawn, scorer), self._row, scorer)
+
+    # -- log-probs ---------------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
         """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
-        batch = super()._compute_old_log_prob(batch, metrics)
-        actor, length = self.config.actor_rollout_ref.actor, self.config.data.max_response_length
-        if actor.loss_agg_mode == "seq-mean-token-sum-norm":  # undo verl's division of the entropy by the loss's scale
-            metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length
+        with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
+            batch = super()._compute_old_log_prob(batch, metrics)
+        loss_metrics.unscale_entropy(metrics, self.config)
         if not self.experience.experience:
             return batch
         started = time.perf_counter()
-        compare = bool(self.replayed) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, rollout_log_probs=compare, rules=self.judge.grader != "strict")
+        past = self.replayed | self.stored.rows
+        compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
+        rows = ops.scored_rows(batch, compare, rules=self.judge.grader != "strict", prompts=self.whole_groups)
         ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
         metrics.update({f"experience/{name}": value for name, value in ours.items()})
         if compare:
             metrics.update(ops.fresh_debug_metrics(batch, rows))
-        if self.experience.exp_is_correct:
-            ops.put_recorded_log_probs(batch, self.replayed, self.experience.exp_missing_log_probs)
-        if self.corrects:
-            ops.exempt_replayed_rows(batch, self.replayed)
-        batch = ops.put_phase(batch, rows, FRESH if self.mixed else ON_POLICY, REPLAYED)
-        metrics["experience/seconds"] = self.replay_seconds + time.perf_counter() - started
+        missing = self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None
+        batch = ops.put_for_loss(batch, rows, past, codes(self.mixed), missing)
+        if corrects(self.config.algorithm.rollout_correction):
+            ops.exempt_replayed_rows(batch, past)
+        self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
+        if self.is_last_update:  # verl would average what each update reports
+            metrics["experience/generated_tokens"] = self.so_far.generated_tokens
+            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
         return batch
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; its weights of rollout correction overwrite the phase of the tokens, so both are written again."""
         batch = super()._compute_advantage(batch, metrics)
-        if self.experience.experience and self.corrects:
-            batch = ops.add_correction(batch, FRESH if self.mixed else ON_POLICY, REPLAYED)
+        if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
+            batch = ops.add_correction(batch, codes(self.mixed))
         return batch
 
     @property
-    def corrects(self) -> bool:
-        """Whether verl computes weights of rollout correction, or rejects tokens by them."""
-        correction = self.config.algorithm.rollout_correction
-        return correction.rollout_is is not None or correction.rollout_rs is not None
+    def whole_groups(self) -> bool:
+        """Whether whole past groups are replayed, so that fresh ones are kept with their failures."""
+        return self.experience.exp_unit == "group"
+
+    @property
+    def is_last_update(self) -> bool:
+        """Whether the step has no further update; only separate_async has several."""
+        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
 
     def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """Let the pool observe the step's fresh rows once they are all there; returns the metrics of replay."""
+        """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
-        fresh = ops.fresh_rows(batch, rows)
-        self.groups += rollout_groups(fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge)
-        noted = self.choice_metrics | ratio_metrics(ops.log_ratios(batch, rows, self.replayed))
+        fresh, found, past = ops.fresh_rows(batch, rows), self.so_far, self.replayed | self.stored.rows
+        found.groups += rollout_groups(
+            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, self.rescued, self.whole_groups
+        )
+        found.log_ratios.append(ops.log_ratios(batch, rows, past))
+        of_groups, effects = self.stored.observed(batch, rows, self.global_steps) if self.whole_groups else ({}, {})
+        found.effects |= effects
         by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
-        self.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
-        if self.local_trigger_step + 1 < self.parameter_sync_step:
-            return noted  # the step has further updates
+        found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
+        if not self.is_last_update:
+            return {}
         if self.group_filter is not None:
-            self.groups += self.group_filter.take()
-        groups, effects = self.groups, self.effects
-        self.groups, self.effects = [], {}
-        return noted | self.replay.observe(self.global_steps, groups, noted, effects)
+            found.groups += self.group_filter.take()
+        noted = found.metrics(self.global_steps) | of_groups
+        return noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""

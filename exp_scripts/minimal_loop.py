@@ -136,7 +136,9 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
     for question, mine in rollouts.items():
         solved = tuple(rollout for rollout in mine if rollout.reward > threshold)
         failures = tuple(rollout for rollout in mine if not rollout.reward > threshold)
-        groups.append(RolloutGroup(question, len(mine), solved, int(question in joined), failures=failures))
+        rewards = tuple(rollout.reward for rollout in mine)
+        again = int(question in joined)
+        groups.append(RolloutGroup(question, len(mine), solved, again, failures=failures, rewards=rewards))
     return groups
 
 

@@ -53,20 +53,27 @@ class Choice:
 
     def metrics(self, step: int) -> dict[str, float]:
         """Counts, ages in steps and scores; always the same keys, zeros where nothing was replayed."""
-        replayed = list(self.trajectories.values())
-        ages = [step - trajectory.step for trajectory in replayed] or [0]
-        lengths = [len(trajectory) for trajectory in replayed] or [0]
-        return {
-            "replayed_groups": float(len(replayed)),
-            "replayed_response_length": float(np.mean(lengths)),
-            "replay_age": float(np.mean(ages)),
-            "replay_age_p95": float(np.quantile(ages, 0.95)),
-            "candidates": float(self.candidates),
-            "candidates_scored": float(self.scored),
-            "candidates_guarded": float(self.guarded),
-            "chosen_score": float(np.mean(self.chosen_scores or [0])),
-            "passed_over_score": float(np.mean(self.passed_over_scores or [0])),
-        }
+        return step_metrics([self], step)
+
+
+def step_metrics(choices: Sequence[Choice], step: int) -> dict[str, float]:
+    """`Choice.metrics` of a step with several updates, each with a choice: sums of counts, means over all."""
+    replayed = [trajectory for choice in choices for trajectory in choice.trajectories.values()]
+    ages = [step - trajectory.step for trajectory in replayed] or [0]
+    lengths = [len(trajectory) for trajectory in replayed] or [0]
+    chosen = [score for choice in choices for score in choice.chosen_scores]
+    passed_over = [score for choice in choices for score in choice.passed_over_scores]
+    return {
+        "replayed_groups": float(len(replayed)),
+        "replayed_response_length": float(np.mean(lengths)),
+        "replay_age": float(np.mean(ages)),
+        "replay_age_p95": float(np.quantile(ages, 0.95)),
+        "candidates": float(sum(choice.candidates for choice in choices)),
+        "candidates_scored": float(sum(choice.scored for choice in choices)),
+        "candidates_guarded": float(sum(choice.guarded for choice in choices)),
+        "chosen_score": float(np.mean(chosen or [0])),
+        "passed_over_score": float(np.mean(passed_over or [0])),
+    }
 
 
 def choose_trajectories(

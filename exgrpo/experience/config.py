@@ -43,7 +43,7 @@ class ExperienceConfig:
         "trajectory",
         check.one_of("trajectory", "group"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as published); group, a whole past "
-        "group, failures included, for which nothing is generated (own loops; the trainer refuses it)",
+        "group, failures included, for which nothing is generated (in the trainer: in its synchronous mode)",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -86,8 +86,8 @@ class ExperienceConfig:
     exp_difficulty: str = _key(
         "success_rate",
         check.rule(rules.DIFFICULTIES),
-        "what a question is filed under: success_rate, the share of correct ones among its latest fresh rollouts; or "
-        "your own rule",
+        "what a question is filed under: success_rate, the share of correct ones among its latest fresh rollouts; "
+        "mean_reward, their mean reward, for rewards between 0 and 1; or your own rule",
     )
     exp_retirement: str = _key(
         "all_solved",
@@ -116,8 +116,8 @@ class ExperienceConfig:
     exp_rescue: bool = _key(
         False,
         check.boolean,
-        "a stored success joins, as one more row, a group whose fresh rollouts all failed (own loops; the trainer "
-        "refuses it)",
+        "a stored success joins a group whose fresh rollouts all failed: instead of one of them in the trainer, in its "
+        "synchronous mode; as one more row in own loops",
     )
     exp_age_half_life: int | None = _key(
         None,
@@ -164,7 +164,9 @@ class ExperienceConfig:
         "recording is dropped first",
     )
     experience_max_groups: int = _key(
-        256, check.integer(1), "of exp_unit=group: groups kept, the newest; only those with successes and failures are"
+        256,
+        check.integer(1),
+        "of exp_unit=group: groups kept, the newest; only those whose rewards differ are; 8 bytes a token of memory",
     )
     experience_max_age: int | None = _key(
         None,

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience import checked
-from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredGroup:
     """One question's fresh rollouts of one step, each with its reward, from which its advantage follows.
+
+    Attributes:
+        step: the step whose rollouts they are.
+        prompt: int [P], the tokens that they are responses to; None where the loop renders the question itself.
 
     Raises:
         ValueError: naming the field and its value.
@@ -27,6 +28,7 @@ class StoredGroup:
     question: str
     step: int
     rollouts: tuple[Trajectory, ...]
+    prompt: npt.NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         checked.integer("step", self.step, 0, 2**32 - 1)
@@ -63,7 +65,7 @@ class GroupBuffer:
         rollouts = (*group.successes, *group.failures)
         if len(rollouts) < max(2, group.size) or len({rollout.reward for rollout in rollouts}) < 2:
             return False
-        self._held.append(StoredGroup(group.question, step, rollouts))
+        self._held.append(StoredGroup(group.question, step, rollouts, group.prompt))
         return True
 
     def choose(
@@ -89,27 +91,26 @@ class GroupBuffer:
     def drop(self, groups: Collection[StoredGroup]) -> None:
         """Remove these groups; those it does not hold are ignored."""
         gone = {id(group) for group in groups}
-        kept = [group for group in self._held if id(group) not in gone]
-        self._held.clear()
-        self._held.extend(kept)
+        self.hold([group for group in self._held if id(group) not in gone])
 
-    def state(self) -> list[dict[str, Any]]:
-        """All groups as JSON values, from the oldest to the newest."""
-        return [
-            {
-                "question": group.question,
-                "step": group.step,
-                "rollouts": [base64.b64encode(pack(0, rollout)).decode() for rollout in group.rollouts],
-            }
+    def hold(self, groups: Iterable[StoredGroup]) -> None:
+        """Hold these groups instead, from the oldest to the newest; the bound on their number applies at once."""
+        self._held.clear()
+        self._held.extend(groups)
+
+    def keep_only(self, questions: Collection[str], max_prompt: int, max_tokens: int) -> int:
+        """Drop groups of other questions, without a prompt, or with too long a prompt or response; how many."""
+        kept = [
+            group
             for group in self._held
+            if group.question in questions
+            and group.prompt is not None
+            and len(group.prompt) <= max_prompt
+            and max(map(len, group.rollouts)) <= max_tokens
         ]
-
-    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Hold the groups of `state` instead; the bound on their number applies at once."""
-        self._held.clear()
-        for each in state:
-            rollouts = tuple(unpack(base64.b64decode(packed)) for packed in each["rollouts"])
-            self._held.append(StoredGroup(each["question"], each["step"], rollouts))
+        dropped = len(self._held) - len(kept)
+        self.hold(kept)
+        return dropped
 
     def expire(self, step: int) -> None:
         """Drop what will be too old in the next step."""

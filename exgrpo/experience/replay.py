@@ -5,7 +5,7 @@ A training loop decides when to call it:
     drawn = replay.draw(step, size, next_question)  # replayed questions, the rest fresh; then generate
     choice = replay.choose(replay.candidates(drawn.replayed), look)  # one past success per replayed question
     metrics = replay.observe(step, groups, choice.metrics(step))  # begin mixing, store, retire, expire
-    state = replay.state()  # together with the pool, everything needed to resume
+    state = replay.state()  # together with the pool and the groups, everything needed to resume
 
 With `exp_unit=group` a draw has whole past groups instead of replayed questions: `replay.admit(drawn.stored, look)`.
 """
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.choice import Choice, Look, choose_trajectories, mean_square
+from exgrpo.experience.choice import Candidate, Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
-from exgrpo.experience.replay_log import Effect, Odds, Replayed, replayed_rows
+from exgrpo.experience.replay_log import Effect, Odds, Replayed, replayed_group, replayed_rows
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
 
@@ -129,15 +129,16 @@ class ExperienceReplay:
             look: called at most once, with all rollouts of the groups in order; not at all without `exp_max_drift`.
         """
         bound = self.config.exp_max_drift
-        if bound is None or not stored:
-            return list(stored)
-        views = iter(look([(group.question, rollout) for group in stored for rollout in group.rollouts]))
-        admitted: list[StoredGroup] = []
-        drifted: list[StoredGroup] = []
-        for group in stored:
-            ratios = [r.of_actions(next(views).log_probs - r.log_probs) for r in group.rollouts]
-            (drifted if mean_square(np.concatenate(ratios)) > bound else admitted).append(group)
-        self.groups.drop(drifted)
+        admitted = list(stored)
+        if bound is not None and stored:
+            admitted = []
+            drifted: list[StoredGroup] = []
+            views = iter(look([(group.question, rollout) for group in stored for rollout in group.rollouts]))
+            for group in stored:
+                ratios = [r.of_actions(next(views).log_probs - r.log_probs) for r in group.rollouts]
+                (drifted if mean_square(np.concatenate(ratios)) > bound else admitted).append(group)
+            self.groups.drop(drifted)
+        self._replayed += [replayed_group(self._step, group.question, group.rollouts) for group in admitted]
         return admitted
 
     def rescuable(self, failed: Iterable[str]) -> list[str]:
@@ -149,6 +150,15 @@ class ExperienceReplay:
     def candidates(self, questions: Iterable[str]) -> dict[str, tuple[Trajectory, ...]]:
         """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
         return {question: self.pool.candidates(question) for question in questions}
+
+    def prospects(self, questions: Iterable[str]) -> list[Candidate]:
+        """What a look ahead of `choose` is worth: all that may be replayed; nothing where no choice needs a look."""
+        guards = self.config.exp_min_ess > 0 or self.config.exp_max_drift is not None
+        if not (guards or self._selector.needs_scores):
+            return []
+        limit = self.config.exp_max_candidates
+        known = self.candidates(questions)
+        return [(question, each) for question in known for each in self._selector.promising(known[question], limit)]
 
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
         """Choose one trajectory per question, by its score under the current policy (`choose_trajectories`).
@@ -184,7 +194,7 @@ class ExperienceReplay:
 
         Args:
             noted: other measurements of the step; kept in the pool's history beside its own metrics.
-            effects: replayed question -> what its trajectory weighs in the step; kept with the replayed trajectories.
+            effects: replayed question -> what its trajectory or group weighs in the step; kept in `pool.replays`.
 
         Returns:
             fresh_score, mixing (whether this step's draw was mixed), refused and the pool's metrics.
@@ -218,22 +228,17 @@ class ExperienceReplay:
         return self._fresh.exhausted
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs besides the pool, as JSON values; the pool is saved separately."""
+        """What a resumed run needs besides the pool and `groups`, as JSON values; those two are saved separately."""
         return {
             "mixing": self.mixing,
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
-            **({"groups": self.groups.state()} if self.config.exp_unit == "group" else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; older states without `skipped` skip nothing until the next epoch.
-
-        A state of a run with another `exp_unit` has no groups: replay begins with none.
-        """
+        """Resume from `state`; older states without `skipped` skip nothing until the next epoch."""
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
         self._fresh.deferred = list(state["deferred"])
         self._fresh.skip(int(state.get("skipped", 0)))
-        self.groups.restore(state.get("groups", []))

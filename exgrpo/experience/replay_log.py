@@ -1,4 +1,4 @@
-"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed trajectory."""
+"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed trajectory or group."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Odds(NamedTuple):
 
 
 NO_ODDS = Odds(-1, math.nan, 0, 0)  # of a question that was not drawn here
+WHOLE_GROUP = -1  # instead of a position among the candidates
 
 
 class Candidate(NamedTuple):
@@ -72,15 +73,15 @@ class Effect:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One replayed trajectory.
+    """One replayed trajectory, or a whole past group: its rollouts are then the candidates, and `chosen` is -1.
 
     Attributes:
         step: that replayed it.
         question, grader: the question's id; who judged the trajectory (None: unknown).
         odds: of the question when it was drawn.
         candidates: of the question, in the order of recording; `chosen` is a position in it.
-        tokens, reward: the trajectory's length and reward.
-        digest: of its tokens, 48 bits: the same trajectory has the same digest at its next replay.
+        tokens, reward: the trajectory's length and reward; of a group the sum and the mean.
+        digest: of its tokens, 48 bits: the same trajectory or group has the same digest at its next replay.
     """
 
     step: int
@@ -198,6 +199,15 @@ def replayed_rows(
         facts = (len(trajectory), trajectory.reward, digest_of(trajectory))
         rows.append(Replayed(step, question, trajectory.grader, odds.get(question, NO_ODDS), known, at, *facts))
     return rows
+
+
+def replayed_group(step: int, question: str, rollouts: Sequence[Trajectory]) -> Replayed:
+    """The row of a whole past group, its effect still unknown."""
+    known = tuple(Candidate(each.step, each.entropy, math.nan) for each in rollouts)
+    tokens = sum(map(len, rollouts))
+    reward = float(np.mean([each.reward for each in rollouts]))
+    digest = zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
+    return Replayed(step, question, rollouts[0].grader, NO_ODDS, known, WHOLE_GROUP, tokens, reward, digest)
 
 
 def digest_of(trajectory: Trajectory) -> int:

@@ -81,6 +81,11 @@ def success_rate(group: RolloutGroup, rollout_n: int) -> int:
     return round(group.solved * rollout_n / group.size)
 
 
+def mean_reward(group: RolloutGroup, rollout_n: int) -> int:
+    """The mean reward of the fresh rollouts as a share of K, rounded half to even: for rewards between 0 and 1."""
+    return round(min(1.0, max(0.0, group.mean_reward)) * rollout_n)
+
+
 def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
     """Every rollout of a complete group is correct; a group that lost rollouts is not enough evidence."""
     return group.size + group.replayed == rollout_n and group.solved == group.size
@@ -106,6 +111,8 @@ BUCKET_WEIGHTS: OpenTable[BucketWeights] = OpenTable(
     {"normal": normal, "linear": linear, "sqrt": sqrt, "linear_clip": linear_clip},
 )
 METRICS: OpenTable[Metric] = OpenTable(("entropies_T", "log_probs_T", "trajectory"), {"ent": ent, "ppl": ppl})
-DIFFICULTIES: OpenTable[Difficulty] = OpenTable(("group", "rollout_n"), {"success_rate": success_rate})
+DIFFICULTIES: OpenTable[Difficulty] = OpenTable(
+    ("group", "rollout_n"), {"success_rate": success_rate, "mean_reward": mean_reward}
+)
 RETIREMENTS: OpenTable[Retirement] = OpenTable(("group", "rollout_n"), {"all_solved": all_solved, "never": never})
 EVICTIONS: OpenTable[Eviction] = OpenTable(("trajectory",), {"highest_entropy": highest_entropy, "oldest": oldest})

@@ -6,7 +6,7 @@ Axes in names: `_T` runs over the response tokens of one trajectory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,9 @@ class RolloutGroup:
         refused: number of further successes that count for difficulty but cannot be stored, because their tokens and
             log-probs are not a valid Trajectory.
         failures: the other fresh rollouts, each with its reward; only replay of whole groups reads them.
+        rewards: of all fresh rollouts, in any order and range; empty if they are not known.
+        prompt: int [P], the tokens that they are responses to, for replay of whole groups; None where the loop renders
+            the question itself.
 
     Raises:
         ValueError: naming the field and its value.
@@ -136,11 +139,18 @@ class RolloutGroup:
     replayed: int = 0
     refused: int = 0
     failures: tuple[Trajectory, ...] = ()
+    rewards: tuple[float, ...] = ()
+    prompt: npt.NDArray[np.int32] | None = field(default=None, compare=False)
 
     @property
     def solved(self) -> int:
         """Number of correct fresh rollouts."""
         return len(self.successes) + self.refused
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward of the fresh rollouts; where rewards are not known, the share of correct ones."""
+        return sum(self.rewards) / self.size if self.rewards else self.solved / self.size
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question:
@@ -150,6 +160,7 @@ class RolloutGroup:
         object.__setattr__(self, "refused", checked.integer("refused", self.refused, 0))
         object.__setattr__(self, "successes", tuple(self.successes))
         object.__setattr__(self, "failures", tuple(self.failures))
+        object.__setattr__(self, "rewards", tuple(map(float, self.rewards)))
         if self.replayed > 1:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
         if self.solved > self.size:
@@ -160,6 +171,8 @@ class RolloutGroup:
                 f"failures has {len(self.failures)} entries beside {self.solved} successes: "
                 f"must be at most size={self.size} together"
             )
+        if self.rewards and len(self.rewards) != self.size:
+            raise ValueError(f"rewards has {len(self.rewards)} entries: must be size={self.size}, or none")
         for name in ("successes", "failures"):
             for index, rollout in enumerate(getattr(self, name)):
                 if not isinstance(rollout, Trajectory):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from exgrpo.experience.replay_log import Replayed
+from exgrpo.experience.replay_log import WHOLE_GROUP, Replayed
 from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
 from exgrpo.judged_by import UNKNOWN
@@ -70,7 +70,8 @@ def _one(row: Replayed, number: int, count: int, rollout_n: int, questions: Mapp
         yield f"{'gold':16}{printable(questions[row.question].gold)}"
     yield ""
     if odds.bucket < 0:
-        yield f"{'drawn':16}not by this replay's own draw: its odds are not known"
+        how = "a whole past group, at random" if row.chosen == WHOLE_GROUP else "not by this replay's own draw"
+        yield f"{'drawn':16}{how}: its odds are not known"
     else:
         yield f"{'bucket':16}{odds.bucket} of {rollout_n} solved; {odds.size:,} questions of it could be drawn"
         yield f"{'bucket drawn':16}{odds.probability:.4f} probability of each draw, among the buckets with questions"
@@ -78,7 +79,7 @@ def _one(row: Replayed, number: int, count: int, rollout_n: int, questions: Mapp
     yield ""
     yield f"{'candidates':16}{'generated':>10}{'recorded':>10}{'current':>10}"
     for at, candidate in enumerate(row.candidates):
-        mark = "  <- replayed" if at == row.chosen else ""
+        mark = "  <- replayed" if row.chosen in (at, WHOLE_GROUP) else ""
         yield (
             f"{at + 1:>10}{'':6}{f'step {candidate.step}':>10}{_number(candidate.entropy):>10}"
             f"{_number(candidate.score):>10}{mark}"

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exgrpo.experience.packing import unpack
-from exgrpo.experience.replay_log import Replayed, digest_of
+from exgrpo.experience.replay_log import WHOLE_GROUP, Replayed, digest_of
 from exgrpo.judged_by import JudgedBy
 from exgrpo.saved import durable, pool_quarantine
-from exgrpo.saved.pool_files import SavedPool, read_saved
+from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
 
 SHOWN = 10  # questions or steps named on the terminal
 
@@ -82,15 +82,19 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         first = options.steps[0] if options.steps else 0
         suspect = Suspect(options.grader, options.version, options.rule, first, last)
         found = find(saved, suspect)
-        if not found.serials:
+        groups = read_groups(folder)
+        kept = [group for group in groups if not any(suspect.judged(one.grader, one.step) for one in group.rollouts)]
+        if not found.serials and len(kept) == len(groups):
             graders = ", ".join(f"{name!r} ({count:,})" for name, count in found.graders.most_common())
             raise ValueError(f"--quarantine: no trajectory in the pool was judged by {suspect}; recorded are {graders}")
         print("\n".join(report(saved, suspect, found)))
+        if groups:
+            print(f"{'past groups':16}{len(groups) - len(kept):,} of {len(groups):,} hold what it judged and leave too")
         if options.dry_run:
             print(f"{'written':16}nothing (--dry_run)")
             return
         record = {"asked": str(suspect), "trajectories": len(found.serials), "emptied": found.emptied}
-        pool_quarantine.take_out(saved, found.serials, found.tokens, found.emptied, record)
+        pool_quarantine.take_out(saved, found.serials, found.tokens, found.emptied, record, kept)
         print(f"{'written':16}{folder}; --quarantine --undo puts everything back")
 
 
@@ -138,7 +142,8 @@ def report(saved: SavedPool, suspect: Suspect, found: Found) -> Iterator[str]:
     if saved.replays is None:
         yield f"{'replayed':16}unknown: this pool was saved by a version that did not record what it replayed"
     else:
-        yield from _replays([row for row in saved.replays if suspect.judged(row.grader, row.generated)], found)
+        rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
+        yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], found)
     yield from _retired(saved, suspect)
 
 

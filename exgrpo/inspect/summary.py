@@ -90,6 +90,8 @@ def facts(overview: Overview) -> dict[str, str]:
     identity = {name: str(value)[:12] for name, value in manifest["identity"].items()}
     size = 8 * tokens + 200 * count
     taken = overview.saved.quarantined
+    stored = manifest["counts"].get("groups")
+    groups = {"past groups": f"{stored:,} whole ones, for replay without generation"} if stored else {}
     quarantined = {"in quarantine": f"{taken:,} trajectories, --quarantine --undo puts back"} if taken else {}
     return {
         "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items()) or "nothing named",
@@ -97,6 +99,7 @@ def facts(overview: Overview) -> dict[str, str]:
         "holds": f"{len(overview.held):,} questions, {count:,} trajectories, {tokens:,} tokens, {size:,} bytes",
         "log-probs": f"{count - overview.unrecorded:,} trajectories with log-probs, {overview.unrecorded:,} without",
         "retired": f"{len(overview.saved.state.retired):,} questions, solved by every rollout",
+        **groups,
         "since the start": _counters(manifest["counters"]),
     } | quarantined
 

@@ -13,7 +13,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
 from exgrpo.saved.disk_bodies import bodies_of
-from exgrpo.saved.pool_files import DamagedPool, read_manifest
+from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def open_experience(
         replay = ExperienceReplay(config, questions, pool)
         state = read_manifest(folder / POOL)["replay_state"]
         replay.restore(state)
+        if config.exp_unit == "group":
+            replay.groups.hold(read_groups(folder / POOL))
         return OpenedExperience(step, replay, pool_folder, state)
 
     if trainer.resume_mode == "resume_path":

@@ -57,6 +57,7 @@ class Weighing:
             and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode  # fresh tokens have our loss too
             and correction.rollout_is is None
             and correction.rollout_rs is None
+            and config.trainer.exp_unit != "group"  # whose rows are not among those of `effects`
         )
         return cls(settings, bool(algorithm.norm_adv_by_std_in_grpo), recorded_ratios, missing == "one", plain)
 
@@ -133,6 +134,10 @@ def _ratios(trajectory: Trajectory, current_T: npt.NDArray[np.float32]) -> tuple
     """Mean, least, greatest and effective sample size of the importance ratios; NaN without recorded log-probs."""
     if not trajectory.has_log_probs:
         return (float("nan"),) * 4
-    logs = trajectory.of_actions(np.asarray(current_T, np.float64) - trajectory.log_probs)
+    return ratios_of(trajectory.of_actions(np.asarray(current_T, np.float64) - trajectory.log_probs))
+
+
+def ratios_of(logs: npt.NDArray[np.floating]) -> tuple[float, float, float, float]:
+    """The same of log-ratios [tokens]."""
     ratios = np.exp(logs)
     return float(ratios.mean()), float(ratios.min()), float(ratios.max()), effective_sample_size(logs)

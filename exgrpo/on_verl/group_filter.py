@@ -57,13 +57,14 @@ class GroupFilter:
     def _groups(self, keys: list[str], partition: str) -> list[RolloutGroup]:
         """Successes have no log-probs of the actor: they count, and are not stored."""
         rows = queue.read(keys, partition, ["question_id", "rm_scores"])
-        solved: dict[str, list[bool]] = {}
+        rewards: dict[str, list[float]] = {}
         question_of: dict[str, str] = {}
         for key, question, scores in zip(keys, list(rows["question_id"]), rows["rm_scores"].unbind(), strict=True):
             uid = split_key(key)[0]
             question_of[uid] = question
-            solved.setdefault(uid, []).append(float(scores.sum()) > self._threshold)
-        return [
-            RolloutGroup(question_of[uid], len(each), (), int(self._prompts.is_replayed(uid)), refused=sum(each))
-            for uid, each in solved.items()
-        ]
+            rewards.setdefault(uid, []).append(float(scores.sum()))
+        groups = []
+        for uid, each in rewards.items():
+            solved, replayed = sum(reward > self._threshold for reward in each), int(self._prompts.is_replayed(uid))
+            groups.append(RolloutGroup(question_of[uid], len(each), (), replayed, solved, rewards=tuple(each)))
+        return groups

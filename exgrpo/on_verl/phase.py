@@ -5,12 +5,31 @@ negative, -0.0 included. A token of a replayed trajectory, which has a ratio of 
 """
 
 import math
+from typing import NamedTuple
 
 import torch
+from omegaconf import DictConfig
 
 ON_POLICY = -1.0  # before mixing begins: every token is fresh, with the clipped objective
 FRESH = 1.0  # a fresh token of a mixed step
 REPLAYED = math.inf  # a token of a replayed trajectory
+
+
+class Codes(NamedTuple):
+    """Of the fresh and the replayed tokens of a step."""
+
+    fresh: float
+    replayed: float
+
+
+def codes(mixed: bool) -> Codes:
+    """Those of a step that is mixed, or of one before mixing begins."""
+    return Codes(FRESH if mixed else ON_POLICY, REPLAYED)
+
+
+def corrects(correction: DictConfig) -> bool:
+    """Whether verl computes weights of rollout correction, or rejects tokens by them."""
+    return correction.rollout_is is not None or correction.rollout_rs is not None
 
 
 def corrected(phase: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

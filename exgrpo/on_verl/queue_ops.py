@@ -19,7 +19,9 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.phase import corrected
+from exgrpo.on_verl.candidate_scoring import Passed
+from exgrpo.on_verl.log_prob_pass import PASSED
+from exgrpo.on_verl.phase import Codes, corrected
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import FreshRow, replayed_row, replayed_tag, split_key
 
@@ -53,32 +55,57 @@ def first_siblings(batch: Batch, uids: Collection[str]) -> dict[str, Sibling]:
     return {uid: Sibling(row, batch.tags[first[uid]]) for uid, row in zip(first, rows, strict=True)}
 
 
-def inject(batch: Batch, siblings: Mapping[str, Sibling], chosen: Mapping[str, Trajectory], session: int) -> Batch:
-    """The batch with one replayed row for each uid of ``chosen``, as session ``session`` of its group."""
+def inject(
+    batch: Batch,
+    siblings: Mapping[str, Sibling],
+    chosen: Mapping[str, Trajectory],
+    session: int,
+    passed: Mapping[str, Passed] | None = None,
+) -> Batch:
+    """The batch with one replayed row for each uid of ``chosen``, as session ``session`` of its group.
+
+    Args:
+        passed: uid -> what the actor's pass said of its trajectory; the log-prob pass leaves these rows out.
+    """
     if not chosen:
         return batch
+    known = passed or {}
     fields = [replayed_row(siblings[uid].row, trajectory, session) for uid, trajectory in chosen.items()]
+    for uid, row in zip(chosen, fields, strict=True) if known else ():
+        zeros = torch.zeros(len(row["input_ids"]))  # which the pass overwrites
+        row.update(known.get(uid, Passed(zeros, zeros))._asdict())
     keys = [f"{uid}_{session}_0" for uid in chosen]
-    tags = [replayed_tag(siblings[uid].tag, trajectory) for uid, trajectory in chosen.items()]
-    queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(fields), tags)
+    tags = [
+        replayed_tag(siblings[uid].tag, trajectory) | ({PASSED: True} if uid in known else {})
+        for uid, trajectory in chosen.items()
+    ]
+    return with_rows(batch, keys, fields, tags)
+
+
+def with_rows(
+    batch: Batch, keys: Sequence[str], fields: Sequence[dict[str, Any]], tags: Sequence[dict[str, Any]]
+) -> Batch:
+    """The batch with these rows at its end."""
+    queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(list(fields)), tags)
     return Batch(
-        keys=batch.keys + keys,
-        tags=batch.tags + tags,
+        keys=[*batch.keys, *keys],
+        tags=[*batch.tags, *tags],
         partition_id=batch.partition_id,
         fields=batch.fields,
         extra_info=batch.extra_info,
     )
 
 
-def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False) -> TensorDict:
+def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False, prompts: bool = False) -> TensorDict:
     """The fields of a step's rows that replay needs after the log-prob pass, in one read.
 
     Args:
         rules: also what the reward function says of each row besides its score.
+        prompts: also the tokens of each row's prompt.
     """
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
-    fields += ["rollout_log_probs"] if rollout_log_probs else []
-    fields += ["extra_fields"] if rules else []
+    more = {"rollout_log_probs": rollout_log_probs, "extra_fields": rules, "prompts": prompts}
+    fields += [name for name, is_read in more.items() if is_read]
     return queue.read(batch.keys, batch.partition_id, fields)
 
 
@@ -91,6 +118,7 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     entropies = rows["entropy"].unbind()
     masks = rows["response_mask"].unbind()
     extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(batch.keys)
+    prompts = rows["prompts"].unbind() if "prompts" in rows else None
     return [
         FreshRow(
             uid=split_key(batch.keys[i])[0],
@@ -101,6 +129,7 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
             entropies=entropies[i].float().numpy(),
             loss_mask=masks[i].numpy(),
             rule=_rule(extras[i]),
+            prompt=None if prompts is None else prompts[i].numpy().astype(np.int32),
         )
         for i in fresh_positions(batch)
     ]
@@ -132,13 +161,20 @@ def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
 
 def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
     """log pi_current - log pi_past of all replayed tokens with recorded log-probs, [tokens], before any update."""
+    ratios = list(log_ratios_of_rows(batch, rows, replayed).values())
+    return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
+
+
+def log_ratios_of_rows(
+    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Key of a replayed row with recorded log-probs -> its part of `log_ratios`, in the order of the batch."""
     current = rows["old_log_probs"].unbind()
-    ratios = [
-        trajectory.of_actions(current[i].float().numpy() - trajectory.log_probs)
+    return {
+        batch.keys[i]: trajectory.of_actions(current[i].float().numpy() - trajectory.log_probs)
         for i, trajectory in _replayed_rows(batch, replayed).items()
         if trajectory.has_log_probs
-    ]
-    return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
+    }
 
 
 def current_log_probs(
@@ -150,21 +186,32 @@ def current_log_probs(
     return {split_key(batch.keys[i])[0]: current[i].float().numpy() for i in positions}
 
 
-def put_recorded_log_probs(batch: Batch, replayed: Mapping[str, Trajectory], missing: str) -> None:
-    """Write the log-probs of the policy that generated a replayed row as its ``old_log_probs`` (pi_past, equation 4).
+def put_for_loss(
+    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory], codes: Codes, missing: str | None
+) -> Batch:
+    """Write what the loss needs besides verl's own fields: the phase code of every token, and pi_past (equation 4).
 
-    For a trajectory without recorded log-probs they become 0 if ``missing`` is ``one``; if it is ``current``, the row
-    keeps this step's.
+    Every row gets its code, padding included: a field that some rows lack is never read. The ``old_log_probs`` of a
+    replayed row become those of the policy that generated it.
+
+    Args:
+        rows: of `scored_rows`.
+        missing: what a trajectory without recorded log-probs gets: with ``current`` this step's, with ``one`` zeros.
+            None: all rows keep this step's.
     """
-    overwritten = {
-        i: trajectory
-        for i, trajectory in _replayed_rows(batch, replayed).items()
-        if trajectory.has_log_probs or missing == "one"
-    }
-    if not overwritten:
-        return
-    recorded = [torch.from_numpy(np.nan_to_num(trajectory.log_probs)) for trajectory in overwritten.values()]
-    _put(batch, overwritten, "old_log_probs", recorded)
+    chosen = _replayed_rows(batch, replayed)
+    phases = [
+        torch.full((len(mask),), codes.replayed if tag.get("is_replayed") else codes.fresh)
+        for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True)
+    ]
+    fields = {PHASE: phases}
+    if missing is not None and chosen:
+        old = [row.float() for row in rows["old_log_probs"].unbind()]
+        for i, trajectory in chosen.items():
+            if trajectory.has_log_probs or missing == "one":
+                old[i] = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
+        fields["old_log_probs"] = old
+    return _put(batch, range(len(batch)), fields)
 
 
 def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> None:
@@ -172,35 +219,31 @@ def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> No
     rows = _replayed_rows(batch, replayed)
     if rows:
         old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])["old_log_probs"]
-        _put(batch, rows, "rollout_log_probs", old.unbind())
+        _put(batch, rows, {"rollout_log_probs": old.unbind()})
 
 
-def put_phase(batch: Batch, rows: TensorDict, fresh: float, replayed: float) -> Batch:
-    """Write the phase code of every token of every row, padding included: a field that some rows lack is never read."""
-    codes = []
-    for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True):
-        code = replayed if tag.get("is_replayed") else fresh
-        codes.append(torch.full((len(mask),), code, dtype=torch.float32))
-    return _put(batch, range(len(batch)), PHASE, codes)
-
-
-def add_correction(batch: Batch, fresh: float, replayed: float) -> Batch:
+def add_correction(batch: Batch, phase: Codes) -> Batch:
     """Rollout correction has put its weights into the channel of the phase: both in one code."""
     weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
     codes = [
-        corrected(torch.full_like(weight, replayed if tag.get("is_replayed") else fresh), weight)
+        corrected(torch.full_like(weight, phase.replayed if tag.get("is_replayed") else phase.fresh), weight)
         for weight, tag in zip(weights, batch.tags, strict=True)
     ]
-    return _put(batch, range(len(batch)), PHASE, codes)
+    return _put(batch, range(len(batch)), {PHASE: codes})
 
 
-def _put(batch: Batch, positions: Iterable[int], field: str, values: Sequence[torch.Tensor]) -> Batch:
-    nested = torch.nested.as_nested_tensor(list(values), layout=torch.jagged)
+def _put(batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[torch.Tensor]]) -> Batch:
     keys = [batch.keys[i] for i in positions]
-    return queue.write(keys, batch.partition_id, TensorDict({field: nested}, len(values)))
+    nested = {name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged) for name, rows in fields.items()}
+    return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
 
 
 def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:
-    """Position in the batch -> the replayed trajectory of that row."""
+    """Position in the batch -> the replayed trajectory of that row.
+
+    Args:
+        replayed: by the uid of a group that has one replayed row, or by the key of a row; others are left out.
+    """
     marked = [i for i, tag in enumerate(batch.tags) if tag.get("is_replayed") and not tag.get("is_padding")]
-    return {i: replayed[split_key(batch.keys[i])[0]] for i in marked}
+    names = {i: batch.keys[i] if batch.keys[i] in replayed else split_key(batch.keys[i])[0] for i in marked}
+    return {i: replayed[name] for i, name in names.items() if name in replayed}

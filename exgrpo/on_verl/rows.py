@@ -42,16 +42,21 @@ def sequence_fields(prompt: torch.Tensor, trajectory: Trajectory) -> dict[str, t
     }
 
 
-def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: int) -> dict[str, Any]:
+def replayed_row(
+    sibling: Mapping[str, Any], trajectory: Trajectory, session: int, prompt: torch.Tensor | None = None
+) -> dict[str, Any]:
     """The row that adds ``trajectory`` to its question's group: a copy of a fresh sibling, to keep verl's schema.
 
     Tokens, log-probs, mask and reward are the trajectory's, everything else is the sibling's.
+
+    Args:
+        prompt: int64 [P]; default: the sibling's.
     """
     row = {
         name: value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
         for name, value in sibling.items()
     }
-    fields = sequence_fields(row["prompts"], trajectory)
+    fields = sequence_fields(row["prompts"] if prompt is None else prompt, trajectory)
     row.update({name: value for name, value in fields.items() if name in row})
     log_probs = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
     if "rollout_log_probs" in row:
@@ -63,6 +68,30 @@ def replayed_row(sibling: Mapping[str, Any], trajectory: Trajectory, session: in
     if "num_turns" in row:
         turns, named = row["num_turns"], number_of_turns(trajectory)
         row["num_turns"] = torch.full_like(turns, named) if isinstance(turns, torch.Tensor) else named
+    return row
+
+
+def stored_row(
+    template: Mapping[str, Any],
+    of_data: Mapping[str, Any],
+    uid: str,
+    trajectory: Trajectory,
+    session: int,
+    prompt: torch.Tensor,
+) -> dict[str, Any]:
+    """A row of a past group: with the columns of a fresh row of any question, and the data set's values of its own.
+
+    Args:
+        template: a fresh row; what it says of its own rollout's reward is left out.
+        of_data: the data set's row of the question.
+        prompt: int64 [P], as recorded with the group: the recorded log-probs are of responses to these tokens.
+    """
+    row = replayed_row(template, trajectory, session, prompt)
+    row.update({name: value for name, value in of_data.items() if name in row and not torch.is_tensor(value)})
+    row["uid"] = uid
+    extra = getattr(row.get("extra_fields"), "data", None)  # of a TensorDict's row
+    if isinstance(extra, dict):
+        row["extra_fields"] = {name: value for name, value in extra.items() if name != "reward_extra_info"}
     return row
 
 
@@ -79,10 +108,17 @@ def refuse_several_outputs(keys: Sequence[str]) -> None:
         raise RuntimeError(f"rollout {several[0]}: the agent loop returned several outputs of one session: must be one")
 
 
-def replayed_tag(sibling: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
-    """The queue's tag of a replayed row; its staleness is the trajectory's, by the weights that generated it."""
+def replayed_tag(
+    sibling: Mapping[str, Any], trajectory: Trajectory, prompt_length: int | None = None
+) -> dict[str, Any]:
+    """The queue's tag of a replayed row; its staleness is the trajectory's, by the weights that generated it.
+
+    Args:
+        prompt_length: default: the sibling's.
+    """
     length = len(trajectory.tokens)
-    tag = dict(sibling, response_len=length, seq_len=sibling["prompt_len"] + length, is_replayed=True)
+    before = sibling["prompt_len"] if prompt_length is None else prompt_length
+    tag = dict(sibling, prompt_len=before, response_len=length, seq_len=before + length, is_replayed=True)
     tag["min_global_steps"] = tag["max_global_steps"] = trajectory.step - 1
     return tag
 
@@ -96,6 +132,7 @@ class FreshRow:
         reward: the sum of its token rewards.
         tokens, log_probs, entropies, loss_mask: [T], as sampled; natural log; nats; true at the policy's own tokens.
         rule: that accepted its answer; empty if the reward function does not say.
+        prompt: int32 [P], tokens; None if it was not read.
     """
 
     uid: str
@@ -106,6 +143,7 @@ class FreshRow:
     entropies: npt.NDArray[Any]
     loss_mask: npt.NDArray[Any]
     rule: str = ""
+    prompt: npt.NDArray[np.int32] | None = None
 
     def trajectory(self, step: int, vocab_size: int, judge: JudgedBy | None = None) -> Trajectory:
         """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the reward is above 1."""
@@ -123,6 +161,8 @@ def rollout_groups(
     vocab_size: int,
     threshold: float,
     judge: JudgedBy | None = None,
+    rescued: Mapping[str, float] | None = None,
+    whole: bool = False,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
 
@@ -133,21 +173,43 @@ def rollout_groups(
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         threshold: a reward above it is a success.
-        judge: who judged the rows; None if that is unknown.
+        rescued: uid -> reward of the failure in whose place a replayed row is; it counts as a fresh one.
+        whole: with failures and prompts, for replay of whole groups.
     """
+    lost = rescued or {}
     rows_of: dict[str, list[FreshRow]] = {}
     for row in rows:
         rows_of.setdefault(row.uid, []).append(row)
     groups = []
     for uid, siblings in rows_of.items():
         solved = [row for row in siblings if row.reward > threshold]
-        successes = []
-        for row in solved:
-            try:
-                successes.append(row.trajectory(step, vocab_size, judge))
-            except ValueError as error:
-                logger.warning("step %d, question %s: a success is not stored: %s", step, row.question, error)
-        refused = len(solved) - len(successes)
-        replayed_rows = int(uid in replayed)
-        groups.append(RolloutGroup(siblings[0].question, len(siblings), tuple(successes), replayed_rows, refused))
+        failed = [row for row in siblings if whole and not row.reward > threshold]
+        successes = _trajectories(solved, "success", step, vocab_size, judge)
+        failures = _trajectories(failed, "failure", step, vocab_size, judge)
+        rewards = [row.reward for row in siblings] + ([lost[uid]] if uid in lost else [])
+        groups.append(
+            RolloutGroup(
+                siblings[0].question,
+                len(rewards),
+                successes,
+                int(uid in replayed and uid not in lost),
+                len(solved) - len(successes),
+                failures,
+                tuple(rewards),
+                siblings[0].prompt,
+            )
+        )
     return groups
+
+
+def _trajectories(
+    rows: Sequence[FreshRow], kind: str, step: int, vocab_size: int, judge: JudgedBy | None
+) -> tuple[Trajectory, ...]:
+    """Those of the rows that are valid trajectories; a warning for each of the others."""
+    valid = []
+    for row in rows:
+        try:
+            valid.append(row.trajectory(step, vocab_size, judge))
+        except ValueError as error:
+            logger.warning("step %d, question %s: a %s is not stored: %s", step, row.question, kind, error)
+    return tuple(valid)

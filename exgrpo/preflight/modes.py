@@ -30,8 +30,6 @@ FRESH_LOSSES = (
 
 # key, the required value, why; checked with replay only
 REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
-    ("trainer.exp_unit", "trajectory", "this trainer cannot put whole past groups into a batch yet"),
-    ("trainer.exp_rescue", False, "this trainer's groups have K rows; a rescued one would have one more"),
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
     ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
     ("distillation.enabled", False, "replayed rows have no teacher"),
@@ -89,6 +87,7 @@ def verify_replay(config: DictConfig) -> None:
     _one_of(config, "actor_rollout_ref.actor.policy_loss.loss_mode", FRESH_LOSSES)
     _correction(config)
     _filter(config.algorithm.filter_groups)
+    _groups(config)
 
 
 def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
@@ -108,6 +107,22 @@ def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
 def _filter(groups: DictConfig) -> None:
     if groups.enable and not groups.metric:
         raise ValueError("algorithm.filter_groups.metric=null: must be reward, or a name of what the reward reports")
+
+
+def _groups(config: DictConfig) -> None:
+    """Whole past groups and rescue, which belong to the step that draws and generates."""
+    trainer, mode = config.trainer, config.trainer.v1.trainer_mode
+    for key, required in (("exp_unit", "trajectory"), ("exp_rescue", False)):
+        if trainer[key] != required and TRAINERS[mode] != OURS:
+            raise ValueError(
+                f"trainer.{key}={trainer[key]}: must be {required} with trainer.v1.trainer_mode={mode}, where a step "
+                "trains on prompts of other steps' draws"
+            )
+    if trainer.exp_rescue and config.algorithm.filter_groups.enable:
+        raise ValueError(
+            "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, which removes a failed "
+            "group before a stored success could join it"
+        )
 
 
 def _correction(config: DictConfig) -> None:

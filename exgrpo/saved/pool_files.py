@@ -7,6 +7,7 @@ live.parquet             serial: the trajectories in the pool, in the order of r
 questions.parquet        question, bucket, position, retired: in their order of entry, then the retired ones
 history.parquet          step and the metrics of each step
 replayed.parquet         what each step replayed and why (exgrpo.experience.replay_log)
+groups.parquet           whole past groups, if there are any (pool_groups)
 manifest.json            format_version, step, rollout_n, identity, counts, counters, segments, replay_state, sha256
 
 pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/live.parquet"))
@@ -28,10 +29,11 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import unpack
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import pool_replays, pool_segments
+from exgrpo.saved import pool_groups, pool_replays, pool_segments
 from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 4
@@ -43,7 +45,8 @@ LIVE = "live.parquet"
 QUESTIONS = "questions.parquet"
 HISTORY = "history.parquet"
 REPLAYED = "replayed.parquet"
-TABLES = (LIVE, QUESTIONS, HISTORY, REPLAYED)
+GROUPS = "groups.parquet"
+TABLES = (LIVE, QUESTIONS, HISTORY, REPLAYED, GROUPS)
 _READERS = 4  # at most this many segments in memory at a time, besides the pool
 
 
@@ -151,7 +154,8 @@ def read_saved(folder: Path) -> SavedPool:
         ValueError: another format version; the message has both.
     """
     manifest = read_manifest(folder)
-    contents = {name: _table(_verified(folder / name, checksum)) for name, checksum in manifest["sha256"].items()}
+    checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
+    contents = {name: _table(_verified(folder / name, checksum)) for name, checksum in checksums.items()}
     live, questions, history = (contents[name] for name in (LIVE, QUESTIONS, HISTORY))
     names, buckets, positions = (questions[column].to_pylist() for column in ("question", "bucket", "position"))
     kept = len(names) - sum(questions["retired"].to_pylist())
@@ -180,6 +184,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"saved pool {folder}: checksum of {MANIFEST} is {checksum_of(manifest)}, expected {checksum}"
         )
     return manifest
+
+
+def read_groups(folder: Path) -> list[StoredGroup]:
+    """The past groups saved with a pool, from the oldest to the newest; errors as read_saved."""
+    manifest = read_manifest(folder)
+    if GROUPS not in manifest["sha256"]:
+        return []
+    return pool_groups.read(_verified(folder / GROUPS, manifest["sha256"][GROUPS]), manifest["counts"]["groups"])
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.saved import durable, pool_files, pool_writer
 from exgrpo.saved.disk_bodies import bodies_of
 
@@ -28,6 +29,7 @@ class PoolFolder:
         step: int,
         identity: Mapping[str, object],
         replay_state: Mapping[str, object] | None = None,
+        groups: Collection[StoredGroup] = (),
     ) -> None:
         """Replace `folder` with the pool atomically: a kill at any moment leaves the old state or the new one.
 
@@ -35,12 +37,13 @@ class PoolFolder:
             step: the global step after which this is the state.
             identity: what the pool belongs to, such as the data set's fingerprint; JSON values, checked by `load`.
             replay_state: state of the caller to save with the pool; JSON values, in the manifest.
+            groups: past groups to save with the pool, such as `ExperienceReplay.groups`.
 
         Raises:
             OSError: the disk is full, the folder read-only, or another process is writing; the old folder is intact.
         """
         facts = {"rollout_n": pool.rollout_n, "step": step, "identity": identity, "replay_state": replay_state}
-        self._on_disk = pool_writer.save(Path(folder), pool.snapshot(), self._on_disk, facts)
+        self._on_disk = pool_writer.save(Path(folder), pool.snapshot(), self._on_disk, facts, groups)
 
     def load(
         self, folder: str | os.PathLike[str], config: ExperienceConfig, step: int, identity: Mapping[str, object]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
-from exgrpo.saved import durable, pool_files, pool_writer
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.saved import durable, pool_files, pool_groups, pool_writer
 from exgrpo.saved.pool_files import SavedPool
 
 FOLDER = "quarantine"
@@ -21,7 +22,12 @@ RECORD = "record.json"
 
 
 def take_out(
-    saved: SavedPool, serials: Collection[int], tokens: int, emptied: Collection[str], record: Mapping[str, Any]
+    saved: SavedPool,
+    serials: Collection[int],
+    tokens: int,
+    emptied: Collection[str],
+    record: Mapping[str, Any],
+    groups: Collection[StoredGroup] = (),
 ) -> None:
     """Replace a saved pool with one that lacks these trajectories; a kill leaves the old one or the new one.
 
@@ -29,6 +35,7 @@ def take_out(
         serials: of the trajectories to take out; `tokens` is the number of their tokens.
         emptied: the questions that are left without trajectories.
         record: JSON values, kept beside the pool as it was.
+        groups: the past groups that are left.
 
     Raises:
         OSError: the pool is as it was.
@@ -39,6 +46,8 @@ def take_out(
     counts["trajectories"] = len(left)
     counts["tokens"] -= tokens
     counts["questions"] = len(state.questions)
+    if "groups" in counts:
+        counts["groups"] = len(groups)
 
     def fill(fresh: Path) -> None:
         before = fresh / FOLDER
@@ -50,8 +59,10 @@ def take_out(
                 _link_all(path, before / path.name)
             else:
                 durable.link(path, before / path.name)
-        for name in set(saved.manifest["sha256"]) - {pool_files.LIVE, pool_files.QUESTIONS}:
+        for name in set(saved.manifest["sha256"]) - {pool_files.LIVE, pool_files.QUESTIONS, pool_files.GROUPS}:
             durable.link(saved.folder / name, fresh / name)
+        if groups:
+            pool_groups.write(fresh / pool_files.GROUPS, groups)
         (before / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         pool_writer.write_live(fresh, left)
         pool_writer.write_questions(fresh, state, saved.manifest["rollout_n"])

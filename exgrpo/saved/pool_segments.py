@@ -7,7 +7,7 @@ A segment may hold trajectories that the pool has dropped since; live.parquet li
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from exgrpo.saved import durable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 Record = tuple[int, str, Trajectory]  # serial, question, trajectory
 
@@ -134,22 +135,30 @@ def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment
 def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
     """Write one file, up to SEGMENT_BYTES or the end of the source; returns its rows, bytes and last serial."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    kinds = {"serial": pa.int64(), "question": pa.string(), **trajectory_columns()}
-    # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads them.
-    split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
-    options = {"compression": "zstd", "compression_level": 1, "column_encoding": split}
     rows = size = last = 0
-    with pq.ParquetWriter(path, pa.schema(kinds), use_dictionary=["question", "grader"], **options) as writer:
+    with writer(path) as out:
         while size < SEGMENT_BYTES and (batch := list(itertools.islice(source, _BATCH))):
-            writer.write_table(pa.Table.from_arrays(_columns(batch), names=list(kinds)))
+            out.write_table(pa.Table.from_arrays(columns(batch), names=out.schema.names))
             rows, last = rows + len(batch), batch[-1][0]
             size += sum(8 * len(trajectory) for _, _, trajectory in batch)
     return rows, size, last
 
 
-def _columns(batch: Sequence[Record]) -> list[pa.Array]:
+def writer(path: Path, more: Mapping[str, pa.DataType] | None = None) -> pq.ParquetWriter:
+    """A file of trajectories, to be written; `more`: name -> type of columns besides those of `columns`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"serial": pa.int64(), "question": pa.string(), **trajectory_columns(), **(more or {})}
+    # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads them.
+    split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
+    options = {"compression": "zstd", "compression_level": 1, "column_encoding": split}
+    return pq.ParquetWriter(path, pa.schema(kinds), use_dictionary=["question", "grader"], **options)
+
+
+def columns(batch: Sequence[Record]) -> list[pa.Array]:
+    """The columns of these records, in the order of the file's."""
     import pyarrow as pa
 
     views = [trajectory for _, _, trajectory in batch]

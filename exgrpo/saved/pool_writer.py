@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +12,41 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.snapshot import Snapshot
-from exgrpo.saved import durable, pool_files, pool_replays, pool_segments
+from exgrpo.saved import durable, pool_files, pool_groups, pool_replays, pool_segments
 from exgrpo.saved.pool_files import OnDisk
 from exgrpo.saved.pool_segments import Segment
 
 
-def save(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> OnDisk:
+def save(
+    folder: Path,
+    snapshot: Snapshot,
+    previous: OnDisk,
+    facts: Mapping[str, object],
+    groups: Collection[StoredGroup] = (),
+) -> OnDisk:
     """Replace `folder` with a pool atomically. On an OSError, of one line, the old folder is unchanged.
 
     Args:
         previous: segments that need not be written again; if any of them is missing, all are written.
         facts: rollout_n, step, identity and replay_state for the manifest.
+        groups: past groups, from the oldest to the newest; all of them are written each time.
     """
     folder = folder.absolute()
     written: list[Segment] = []
     previous = previous if previous.whole else OnDisk()
-    durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts)))
+    durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts, groups)))
     return OnDisk(folder, written)
 
 
-def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[str, object]) -> list[Segment]:
+def _write(
+    folder: Path,
+    snapshot: Snapshot,
+    previous: OnDisk,
+    facts: Mapping[str, object],
+    groups: Collection[StoredGroup],
+) -> list[Segment]:
     target = folder / pool_files.TRAJECTORIES
     target.mkdir()
     count = len(snapshot.serials)
@@ -46,6 +60,8 @@ def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[st
             records = snapshot.records(piece.first, piece.last)
             segments += pool_segments.write(target, piece, records)
     _write_tables(folder, snapshot, int(str(facts["rollout_n"])))
+    if groups:
+        pool_groups.write(folder / pool_files.GROUPS, groups)
     manifest = {
         "format_version": pool_files.FORMAT_VERSION,
         **facts,
@@ -54,6 +70,7 @@ def _write(folder: Path, snapshot: Snapshot, previous: OnDisk, facts: Mapping[st
             "retired": len(snapshot.state.retired),
             "trajectories": count,
             "tokens": snapshot.tokens,
+            **({"groups": len(groups)} if groups else {}),
         },
         "counters": dict(snapshot.counters),
         "next_serial": snapshot.next_serial,

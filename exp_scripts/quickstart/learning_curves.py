@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 ACCURACY = "val-core/sum5/acc/mean@"
+# a metric of the last step -> the kind of run that has it
+KINDS = {"experience/stored_groups": "group replay", "experience/mixing": "ExGRPO"}
 
 
 def load(folder: Path) -> dict[int, dict[str, Any]]:
@@ -43,7 +45,7 @@ def progress(entry: dict[str, Any], steps: int) -> str:
     words = [] if test is None else [f"test accuracy {test:.3f}"]
     if "timing_s/step" in metrics:
         seconds = metrics["timing_s/step"]
-        groups = metrics.get("experience/replayed_groups", 0)
+        groups = replayed_groups(metrics)
         pool = metrics.get("experience/pool_questions", 0)
         retired = metrics.get("experience/retired_questions", 0)
         left = (steps - step) * seconds
@@ -63,12 +65,12 @@ def summary(folder: Path) -> dict[str, Any]:
     steps = load(folder)
     tests = [(step, value) for step, metrics in steps.items() if (value := test_accuracy(metrics)) is not None]
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
-    replaying = [m for m in trained.values() if m.get("experience/replayed_groups", 0) > 0]
+    replaying = [m for m in trained.values() if replayed_groups(m) > 0]
     last = trained[max(trained)]
-    ages = [metrics["experience/replay_age"] for metrics in replaying]
+    ages = [replay_age(metrics) for metrics in replaying]
     return {
         "run": folder.name,
-        "kind": "ExGRPO" if "experience/mixing" in last else "on-policy",
+        "kind": next((kind for name, kind in KINDS.items() if name in last), "on-policy"),
         "accuracy before": tests[0][1],
         "accuracy after": tests[-1][1],
         "steps": max(trained),
@@ -81,8 +83,21 @@ def summary(folder: Path) -> dict[str, Any]:
     }
 
 
+def replayed_groups(metrics: dict[str, Any]) -> float:
+    """Groups with a replayed trajectory, and whole past groups."""
+    return sum(metrics.get(f"experience/{name}", 0.0) for name in ("replayed_groups", "stored_groups"))
+
+
+def replay_age(metrics: dict[str, Any]) -> float:
+    """Mean age in steps of what is replayed."""
+    name = "stored_group_age" if metrics.get("experience/stored_groups", 0) else "replay_age"
+    return float(metrics.get(f"experience/{name}", 0))
+
+
 def generated_tokens(metrics: dict[str, Any]) -> float:
-    """Response tokens generated in this step: the batch's without the replayed ones."""
+    """Response tokens generated in this step; in older runs the batch's without the replayed ones."""
+    if "experience/generated_tokens" in metrics:
+        return float(metrics["experience/generated_tokens"])
     rows = metrics["perf/total_num_tokens"] / (metrics["prompt_length/mean"] + metrics["response_length/mean"])
     groups = metrics.get("experience/replayed_groups", 0)
     return rows * metrics["response_length/mean"] - groups * metrics.get("experience/replayed_response_length", 0)
@@ -109,10 +124,10 @@ def picture(folder: Path) -> Path:
         middle.plot(list(trained), [m.get(f"experience/{key}", 0) for m in trained.values()], label=name)
     middle.set(title="Questions", xlabel="step")
     middle.legend(loc="upper left")
-    right.bar(list(trained), [m.get("experience/replayed_groups", 0) for m in trained.values()], color="C2", alpha=0.5)
+    right.bar(list(trained), [replayed_groups(m) for m in trained.values()], color="C2", alpha=0.5)
     right.set(title="Replayed groups (bars), age of what is replayed (line)", xlabel="step", ylabel="groups")
     ages = right.twinx()
-    ages.plot(list(trained), [m.get("experience/replay_age", 0) for m in trained.values()], color="C3")
+    ages.plot(list(trained), [replay_age(m) for m in trained.values()], color="C3")
     ages.set_ylabel("mean age, steps", color="C3")
     for axes in (left, middle, right):
         axes.spines[["top"]].set_visible(False)
@@ -140,7 +155,7 @@ def show(folders: list[Path]) -> None:
         print(f"  picture                    {picture(folder)}")
     if len(folders) > 1:
         print("\n| | runs | before | after | generated tokens |\n| --- | --- | --- | --- | --- |")
-        for kind in ("ExGRPO", "on-policy"):
+        for kind in (*KINDS.values(), "on-policy"):
             runs = [figures for figures in summaries if figures["kind"] == kind]
             if runs:
                 before = spread([run["accuracy before"] for run in runs])

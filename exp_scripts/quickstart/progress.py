@@ -143,10 +143,9 @@ class LivePanel:
     def _replay(self) -> str:
         if not self._trained:
             return "-"
-        replayed, pool, retired = (
-            self._trained[-1].get(f"experience/{key}", 0)
-            for key in ("replayed_groups", "pool_questions", "retired_questions")
-        )
+        last = self._trained[-1]
+        replayed = learning_curves.replayed_groups(last)
+        pool, retired = (last.get(f"experience/{key}", 0) for key in ("pool_questions", "retired_questions"))
         return f"replayed {replayed:.0f} groups   pool {pool:.0f} questions   retired {retired:.0f}"
 
 

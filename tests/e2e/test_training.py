@@ -148,13 +148,22 @@ def test_rules_of_a_file_decide_in_a_run_by_keys_alone(settings, tmp_path):
     assert 0.95 < last["actor/replayed_shaped_mean"] <= 1 and last["actor/replayed_ratio_mean"] > 0.95
 
 
-def test_a_plain_verl_run_is_what_it_was(settings, tmp_path):
-    """verl's own program and trainer, with the plug-in installed; of it only the CPU platform is used."""
+V1 = "trainer.v1"
+PLAIN = {
+    "sync": ["+stack=cpu"],
+    "colocate_async": ["+stack=cpu"],
+    "separate_async": ["+stack=cpu_separate", f"{V1}.separate_async.parameter_sync_step=2"],
+}
+
+
+@pytest.mark.parametrize("mode", PLAIN)
+def test_a_plain_verl_run_is_what_it_was(settings, tmp_path, mode):
+    """verl's own program and trainers, with the plug-in installed; of it only the CPU's platform and weight channel."""
     ours = ("trainer.rollout_poll_interval", "trainer.exp_seed", "stack=cpu", "reward.custom")
     plain = [argument for argument in settings if not argument.startswith(ours)]
     reward = tmp_path / "reward.py"
     reward.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
-    arguments = ["verl.trainer.main_ppo", "--config-dir", str(ROOT / "exgrpo" / "config"), "+stack=cpu", *plain]
+    arguments = ["verl.trainer.main_ppo", "--config-dir", str(ROOT / "exgrpo" / "config"), *PLAIN[mode], *plain]
     arguments += ["algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.strategy=fsdp2", "critic.strategy=fsdp2"]
     arguments += ["actor_rollout_ref.ref.strategy=fsdp2", "actor_rollout_ref.rollout.name=vllm"]
     arguments += [
@@ -162,7 +171,7 @@ def test_a_plain_verl_run_is_what_it_was(settings, tmp_path):
         "trainer.total_training_steps=2",
         "trainer.save_freq=-1",
     ]
-    arguments += [f"reward.custom_reward_function.path={reward}"]
+    arguments += [f"reward.custom_reward_function.path={reward}", f"{V1}.trainer_mode={mode}"]
     steps = Run(tmp_path, arguments, "plain").wait()
     assert sorted(steps) == [1, 2]
     assert steps[1]["critic/score/mean"] == 1

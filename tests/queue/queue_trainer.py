@@ -13,6 +13,7 @@ from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl.prompts_out import PromptsOut
+from exgrpo.on_verl.stored_groups import StoredGroups
 
 K, STEP = 4, 3
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
@@ -62,7 +63,7 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay.pool.observe(RolloutGroup("q0", K, (Trajectory([1], [-1.0], step=1),)))
     trainer.replay.mixing = True
     trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
-    trainer.global_steps, trainer.prompts = STEP, PromptsOut()
+    trainer.global_steps, trainer.prompts, trainer.stored = STEP, PromptsOut(), StoredGroups()
     trainer.replay_buffer = trainer._build_replay_buffer()
     trainer.agent_loop_manager = Rollouts(failing)
     return trainer

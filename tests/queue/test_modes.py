@@ -13,7 +13,7 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMix
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.phase import FRESH, REPLAYED
+from exgrpo.on_verl.phase import REPLAYED, codes
 from exgrpo.on_verl.prompts_out import PromptsOut
 from exgrpo.preflight.modes import ESTIMATORS
 
@@ -108,6 +108,7 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
     for found in groups:  # asynchronously q0 may be drawn again, as a fresh question
         observed.setdefault(found.question, (found.size, found.replayed, found.solved))
     assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
+    assert all(found.mean_reward == trainer.agent_loop_manager.rewards[found.question] for found in groups)
     assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not group_filter.take()
     assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
 
@@ -139,7 +140,7 @@ def make_batch(partition):
         batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
         trainer.replayed = {"a": trajectory(5, 6, 7)}
         batch = ops.in_order(ops.inject(batch, ops.first_siblings(batch, ["a"]), trainer.replayed, session=K - 1))
-        ops.put_recorded_log_probs(batch, trainer.replayed, "current")
+        batch = ops.put_for_loss(batch, ops.scored_rows(batch, False), trainer.replayed, codes(True), "current")
         return trainer, batch
 
     return make
@@ -175,7 +176,6 @@ def test_fresh_tokens_carry_their_weight_and_replayed_ones_their_mark(make_batch
     """Old and rollout log-probs of session s are -.25 (s + 1) and -.5: the weights are exp of their difference."""
     correction = "algorithm.rollout_correction"
     trainer, batch = make_batch(f"{correction}.rollout_is={level}", f"{correction}.rollout_rs=null")
-    batch = ops.put_phase(batch, ops.scored_rows(batch, False), FRESH, REPLAYED)
     ops.exempt_replayed_rows(batch, trainer.replayed)
     batch = trainer._compute_advantage(batch, {})
     codes = dict(zip(batch.keys, read(batch, "rollout_is_weights"), strict=True))
@@ -190,7 +190,6 @@ def test_rejected_tokens_are_fresh_ones(make_batch):
     correction = "algorithm.rollout_correction"
     keys = [f"{correction}.rollout_rs=token_k1", f"{correction}.rollout_rs_threshold='0.9_1.1'"]
     trainer, batch = make_batch(*keys)
-    batch = ops.put_phase(batch, ops.scored_rows(batch, False), FRESH, REPLAYED)
     ops.exempt_replayed_rows(batch, trainer.replayed)
     batch = trainer._compute_advantage(batch, {})
     masks = dict(zip(batch.keys, read(batch, "response_mask"), strict=True))

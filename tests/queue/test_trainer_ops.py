@@ -11,7 +11,10 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.first_look import first_response
+from exgrpo.on_verl.phase import Codes
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups
+
+CODES = Codes(fresh=1.0, replayed=2.0)
 
 
 class Words:
@@ -74,7 +77,7 @@ def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
     rows = ops.scored_rows(batch, False)
     replace_log_probs(batch, "a_2_0", torch.tensor([-1.0, -9.0, -3.0]))
     assert ops.log_ratios(batch, ops.scored_rows(batch, False), {"a": used}).tolist() == [1.0, -1.0]
-    assert ops.put_phase(batch, rows, 1.0, 2.0).keys == batch.keys
+    assert ops.put_for_loss(batch, rows, {"a": used}, CODES, None).keys == batch.keys
 
 
 def queue_turns(batch):
@@ -97,7 +100,7 @@ def test_a_success_is_kept_with_the_mask_of_its_row(partition):
         [True, False, True],
     ]
     (strict,) = observed(put(partition, group("b", 1, 0.75, 0.5)), {}, 100, threshold=0.9)
-    assert strict.solved == 1
+    assert strict.solved == 1 and strict.rewards == (1, 0.75, 0.5)
 
 
 def observed(batch, replayed, vocab_size, threshold=0.5):
@@ -133,7 +136,7 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
-    ops.put_recorded_log_probs(batch, replayed, "current")
+    ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, "current")
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
 
@@ -145,7 +148,7 @@ def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, exp
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
     replace_log_probs(batch, "a_2_0", torch.full((2,), -0.25))
     assert ops.log_ratios(batch, ops.scored_rows(batch, False), replayed).size == 0
-    ops.put_recorded_log_probs(batch, replayed, missing)
+    ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, missing)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
@@ -184,7 +187,7 @@ def test_every_row_carries_its_phase_padding_included(partition):
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    batch = ops.put_phase(batch, ops.scored_rows(batch, False), fresh=1.0, replayed=2.0)
+    batch = ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, "current")
     data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
     assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

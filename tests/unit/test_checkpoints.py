@@ -5,6 +5,7 @@ from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl import checkpoints
@@ -49,6 +50,23 @@ def test_the_marked_checkpoint_is_gone_on_from(tmp_path):
     (tmp_path / checkpoints.MARKER).write_text("4")  # 6 was never marked
     assert open_(tmp_path) == (4, [4], ["after 4"])
     assert checkpoints.marked_step(tmp_path) == 4
+
+
+def test_past_groups_are_gone_on_with_where_they_are_replayed(tmp_path, caplog):
+    folders, groups = [make(tmp_path, step) for step in (2, 4)], ExperienceConfig(rollout_n=8, exp_unit="group")
+    rollouts = tuple(Trajectory([1], [-1.0], 1, reward=reward) for reward in (0.0, 1.0))
+    for step, folder in zip((2, 4), folders, strict=True):
+        pool = ExperiencePool(groups)
+        stored, state = [StoredGroup("q", step, rollouts)], ExperienceReplay(groups, ["q"], pool).state()
+        PoolFolder().save(pool, folder / checkpoints.POOL, step, IDENTITY, state, stored)
+
+    def resumed(config):
+        trainer = OmegaConf.create({"resume_mode": "auto", "default_local_dir": str(tmp_path)})
+        return [each.step for each in checkpoints.open_experience(trainer, config, IDENTITY, ["q"]).replay.groups]
+
+    assert resumed(groups) == [4] and resumed(CONFIG) == []
+    (folders[1] / checkpoints.POOL / "groups.parquet").write_bytes(b"")
+    assert resumed(groups) == [2] and "sha256 of groups.parquet" in caplog.text
 
 
 def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog):

@@ -3,11 +3,15 @@
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
 from exgrpo.experience.choice import View
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
+from exgrpo.experience.replay_log import Effect
+from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
+from exgrpo.saved.pool_folder import PoolFolder
 
 
 def rollout(reward, step=1, token=0):
@@ -139,21 +143,69 @@ def test_a_failed_group_is_rescued_by_a_success_of_its_question():
         assert replay.rescuable(["a", "b", "c"]) == expected
 
 
-def test_a_resumed_run_draws_the_same_groups():
+def test_a_resumed_run_draws_the_same_groups(tmp_path):
     replay, questions = replay_of(exp_unit="group", experience_max_age=9)
     for step in (1, 2):
         fresh = replay.draw(step, 4, questions.__next__).fresh
         replay.observe(step, [group(question, 1, 0, step=step) for question in fresh], {})
     state = json.loads(json.dumps(replay.state()))
+    PoolFolder().save(replay.pool, tmp_path / "pool", 2, {}, state, list(replay.groups))
     other, _ = replay_of(exp_unit="group", experience_max_age=9)
-    other.restore(state)
+    other.restore(read_manifest(tmp_path / "pool")["replay_state"])
+    other.groups.hold(read_groups(tmp_path / "pool"))
     drawn, again = (each.draw(3, 4, iter([(q, False) for q in "hgfe"]).__next__).stored for each in (replay, other))
     assert [(one.question, one.step) for one in drawn] == [(one.question, one.step) for one in again]
     for one, same in zip(drawn, again, strict=True):
         for rollout_now, rollout_then in zip(one.rollouts, same.rollouts, strict=True):
             np.testing.assert_array_equal(rollout_now.log_probs, rollout_then.log_probs)
             assert (rollout_now.key, rollout_now.reward) == (rollout_then.key, rollout_then.reward)
-    assert "groups" not in replay_of()[0].state()
+    assert drawn[0].prompt is None and again[0].prompt is None
+
+
+def test_groups_are_saved_whole_and_readably(tmp_path):
+    prompts = [np.array([5, 6, 7], np.int32), np.array([8], np.int32), None]
+    buffer = GroupBuffer(100)
+    for step, prompt in enumerate(prompts, 1):
+        masked = Trajectory([1, 2, 3], [-1.0, -2.0, -3.0], step, 0.5, [1, 0, 1], 0.25, None, "a grader")
+        assert buffer.add(RolloutGroup("a", 2, (rollout(1, step),), failures=(masked,), prompt=prompt), step)
+    replay, _ = replay_of()
+    PoolFolder().save(replay.pool, tmp_path / "pool", 3, {}, {}, list(buffer))
+    saved = read_groups(tmp_path / "pool")
+    assert [one.step for one in saved] == [1, 2, 3]
+    for group_now, prompt in zip(saved, prompts, strict=True):
+        assert prompt is None if group_now.prompt is None else group_now.prompt.tolist() == prompt.tolist()
+        success, masked = group_now.rollouts
+        assert (success.reward, masked.reward, masked.grader) == (1, 0.25, "a grader") and success.loss_mask is None
+        assert masked.loss_mask.tolist() == [True, False, True] and masked.log_probs.tolist() == [-1, -2, -3]
+    table = pq.read_table(tmp_path / "pool" / "groups.parquet")
+    assert table["stored"].to_pylist() == [1, 1, 2, 2, 3, 3] and table["reward"].to_pylist() == [1, 0.25] * 3
+    (tmp_path / "pool" / "groups.parquet").write_bytes(b"")
+    with pytest.raises(DamagedPool, match=r"sha256 of groups\.parquet"):
+        read_groups(tmp_path / "pool")
+    PoolFolder().save(replay.pool, tmp_path / "none", 3, {}, {})
+    assert read_groups(tmp_path / "none") == [] and not (tmp_path / "none" / "groups.parquet").exists()
+
+
+def test_groups_that_the_data_no_longer_has_are_dropped():
+    buffer = GroupBuffer(100)
+    for question, prompt in (("a", [1, 2]), ("b", [1, 2]), ("a", [1, 2, 3]), ("a", None)):
+        tokens = None if prompt is None else np.array(prompt, np.int32)
+        buffer.add(RolloutGroup(question, 2, (rollout(1),), failures=(rollout(0),), prompt=tokens), 1)
+    assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=2) == 3
+    assert [(one.question, one.prompt.tolist()) for one in buffer] == [("a", [1, 2])]
+    assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=1) == 1 and len(buffer) == 0
+
+
+def test_a_replayed_group_is_recorded_with_what_it_weighs():
+    replay, questions = replay_of(exp_unit="group")
+    fresh = replay.draw(1, 4, questions.__next__).fresh
+    replay.observe(1, [group(question, 1, 0) for question in fresh], {})
+    (first, second) = replay.admit(replay.draw(2, 4, questions.__next__).stored, lambda rows: pytest.fail("looked"))
+    replay.observe(2, [], {}, {first.question: Effect(ratio_mean=0.5, group_mean=0.5)})
+    rows = list(replay.pool.replays)
+    assert [(row.step, row.question) for row in rows] == [(2, first.question), (2, second.question)]
+    assert all((row.chosen, row.generated, row.tokens, row.reward) == (-1, 1, 4, 0.5) for row in rows)
+    assert len(rows[0].candidates) == 2 and rows[0].effect.ratio_mean == 0.5 and np.isnan(rows[1].effect.ratio_mean)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import replay_world as world
 
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.weighted_bucket_sampler import bucket_weights
 from exgrpo.inspect import __main__ as inspect
 from exgrpo.inspect.text import load_tokenizer
 from exgrpo.on_verl.checkpoints import MARKER
 from exgrpo.saved import durable
-from exgrpo.saved.pool_files import read_saved
+from exgrpo.saved.pool_files import read_groups, read_saved
 from exgrpo.saved.pool_folder import PoolFolder
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
@@ -129,6 +133,18 @@ def test_an_old_checkpoint_says_what_it_lacks(capsys):
     assert "recorded no replayed rows; it lacks the questions" in lines[0]
 
 
+def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
+    replay = ExperienceReplay(ExperienceConfig(rollout_n=2, exp_unit="group"), ["a"])
+    rollouts = tuple(Trajectory([1], [-1.0], 1, 0.25, reward=reward) for reward in (0.0, 1.0))
+    replay.draw(3, 1, lambda: ("a", False))
+    replay.admit([StoredGroup("a", 1, rollouts)], lambda rows: [])
+    replay.observe(3, [], {})
+    PoolFolder().save(replay.pool, tmp_path / "pool", 3, {})
+    lines = printed(capsys, tmp_path / "pool", "--explain", 3, 1)
+    assert "drawn           a whole past group, at random: its odds are not known" in lines
+    assert sum(line.endswith("<- replayed") for line in lines) == 2 and any("this row's 0.5" in line for line in lines)
+
+
 # -- quarantine -------------------------------------------------------------------------------------------------------
 
 
@@ -151,6 +167,21 @@ def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it
 
     undone = printed(capsys, run, "--quarantine", "--undo")
     assert f"{len(faulty)} trajectories are back" in undone[0] and content(pool) == before
+
+
+def test_past_groups_that_hold_what_the_rule_let_in_leave_too(run, capsys):
+    pool, disk = pool_of(run), PoolFolder()
+    saved = disk.load(pool, world.CONFIG, world.STEPS, {})
+    good, faulty = (Trajectory([1], [-1.0], 1, reward=0.5, grader=name) for name in (None, str(world.FAULTY)))
+    groups = [StoredGroup("a", 1, (good, good)), StoredGroup("b", 1, (good, faulty))]
+    disk.save(saved, pool, world.STEPS, {}, None, groups)
+    before = content(pool)
+    assert "past groups     2 whole ones, for replay without generation" in printed(capsys, run)
+    assert "past groups     1 of 2 hold what it judged and leave too" in printed(capsys, run, *QUARANTINE)
+    assert [group.question for group in read_groups(pool)] == ["a"]
+    assert "past groups     1 whole ones, for replay without generation" in printed(capsys, run)
+    printed(capsys, run, "--quarantine", "--undo")
+    assert content(pool) == before and len(read_groups(pool)) == 2
 
 
 def test_a_question_that_is_left_without_any_leaves_the_pool(run, capsys):

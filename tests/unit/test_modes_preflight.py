@@ -20,8 +20,6 @@ SEPARATE = [
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
 ]
 REFUSED = {
-    "trainer.exp_unit=group": "trainer.exp_unit=group: must be trajectory; this trainer cannot",
-    "trainer.exp_rescue=True": "trainer.exp_rescue=True: must be False; this trainer's groups have K rows",
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
     "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",
@@ -60,6 +58,18 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "rollout_is=token: needs actor_rollout_ref.rollout.calculate_log_probs=True",
         ),
         (
+            ["trainer.v1.trainer_mode=colocate_async", "trainer.exp_unit=group"],
+            "trainer.exp_unit=group: must be trajectory with trainer.v1.trainer_mode=colocate_async",
+        ),
+        (
+            [*SEPARATE, "trainer.exp_rescue=True"],
+            "trainer.exp_rescue=True: must be False with trainer.v1.trainer_mode=separate_async",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "trainer.exp_rescue=True"],
+            "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True",
+        ),
+        (
             ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=null"],
             "algorithm.filter_groups.metric=null: must be reward, or a name",
         ),
@@ -69,6 +79,8 @@ def test_a_combination_that_cannot_work_is_named(files, overrides, line):
     with pytest.raises(ValueError) as caught:
         verify(configuration(files, *overrides))
     assert line in str(caught.value) and "\n" not in str(caught.value)
+    name = line.partition("=")[0].rpartition(".")[2]
+    assert re.search(rf"\b{name}\b", PAGE), "docs/modes.md does not say it"
 
 
 def test_every_key_that_is_refused_with_replay_is_tested_and_passes_without(files):
@@ -87,6 +99,8 @@ def test_what_is_supported_passes_and_stands_in_the_page(files):
     verify(configuration(files, *others, "actor_rollout_ref.model.lora_rank=8"))
     rollout = "actor_rollout_ref.rollout"
     verify(configuration(files, f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"))
+    verify(configuration(files, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
+    verify(configuration(files, "trainer.exp_unit=group", "algorithm.filter_groups.enable=True"))
     names = set(re.findall(r"`(\w+)`", PAGE))
     assert {*modes.ESTIMATORS, *modes.FRESH_LOSSES, *modes.TRAINERS} - names == set()
 

@@ -97,6 +97,18 @@ def test_panel_of_the_steps(panel):
     assert "0:00 left" in shown() and "training step" not in shown()
 
 
+def test_a_run_of_group_replay_has_its_groups_ages_and_tokens(progress, tmp_path):
+    told = {"stored_groups": 2.0, "stored_group_age": 3.0, "generated_tokens": 120.0, "mixing": 1.0}
+    told = {f"experience/{name}": value for name, value in told.items()}
+    steps = [BASE, TRAINED | {"data": TRAINED["data"] | told | {"experience/replayed_groups": 1.0}}]
+    (tmp_path / "metrics-0000.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    figures = progress.learning_curves.summary(tmp_path)
+    assert (figures["kind"], figures["steps that replay"], figures["generated tokens"]) == ("group replay", 1, 120)
+    assert figures["replay age (mean, steps)"] == 3.0 and "replayed 3  " in progress.learning_curves.progress(
+        steps[1], 40
+    )
+
+
 def test_panel_of_an_on_policy_run(panel):
     made, shown = panel()
     made.step({"step": 1, "data": {"critic/score/mean": 0.25, "timing_s/step": 4.0}}, 60.0)

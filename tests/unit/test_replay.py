@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
-from exgrpo.experience.choice import View, ratio_metrics
+from exgrpo.experience.choice import View, ratio_metrics, step_metrics
 
 K = 4
 QUESTIONS = [f"q{number}" for number in range(12)]
@@ -58,6 +58,19 @@ def test_mixing_begins_after_a_step_that_is_solved_often_enough_and_never_ends()
     drawn, choice, metrics = step_of(replay, data, 3, solved=0)
     assert drawn.mixed and metrics["mixing"] == 1 and len(drawn.replayed) == 3 == len(choice.trajectories)
     assert replay.mixing and step_of(replay, data, 4, solved=0)[0].mixed
+
+
+def test_the_metrics_of_a_step_with_several_choices_are_of_all_of_them():
+    replay = replay_of()
+    for question, steps in (("a", (1, 2)), ("b", (4,)), ("c", (3, 6))):
+        for step in steps:
+            replay.pool.file(question, 2, success(step, token=step))
+    parts = [["a"], ["b", "c"]]
+    choices = [replay.choose(replay.candidates(part), look) for part in parts]
+    (whole,) = [replay.choose(replay.candidates(["a", "b", "c"]), look)]
+    assert step_metrics(choices, 8) == whole.metrics(8) and whole.metrics(8) != choices[1].metrics(8)
+    assert step_metrics(choices, 8)["replayed_groups"] == 3 and step_metrics(choices, 8)["replay_age"] == 4
+    assert step_metrics([], 8).keys() == whole.metrics(8).keys()
 
 
 def test_without_experience_nothing_is_replayed_or_kept():

@@ -31,7 +31,8 @@ ARROWS = {
     "preflight": "open_table prompts experience saved loss_settings math_verify_reward on_verl",
     "inspect": "charts gold_answers judged_by experience saved math_verify_reward on_verl preflight",
     "mix_trainer_checkpoints": "experience saved on_verl preflight",
-    "mix_trainer_experience": "judged_by experience loss_metrics on_verl mix_trainer_checkpoints",
+    "mix_trainer_draws": "experience on_verl mix_trainer_checkpoints",
+    "mix_trainer_experience": "judged_by experience loss_metrics on_verl mix_trainer_draws",
     "plugin": "on_verl",
     "main_mix_ppo": "on_verl preflight",
     "commands": "main_mix_ppo",
@@ -47,6 +48,10 @@ FOREIGN = {
     "_init_dataloader": "a hook of verl's trainer",
     "_next_train_batch": "a hook of verl's trainer",
     "_compute_metrics": "a hook of verl's trainer",
+    "_step_once": "a hook of verl's trainer",
+    "_add_batch_to_generate": "a hook of verl's trainer",
+    "_acquire_server": "called by verl's client before each request",
+    "_release_server": "called by verl's client after each request",
 }
 
 

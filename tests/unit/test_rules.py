@@ -69,6 +69,20 @@ def test_rules_of_another_file_take_part_in_every_decision(mine):
     assert bucket_weights(config.exp_bucket_manager, [1, 2], 4).tolist() == pytest.approx([0.7310586, 0.2689414])
 
 
+@pytest.mark.parametrize(
+    ("rewards", "bucket"),
+    [((0.9, 0.2, 0.2, 0.2), 2), ((0.9, 0, 0, 0), 1), ((1, 1, 1, 0.9), 4), ((5, -1, -1, -1), 2), ((), 1)],
+)
+def test_a_question_can_be_filed_under_its_mean_reward(rewards, bucket):
+    """Of four rollouts one is a success in each case; without rewards that is all that is known."""
+    pool = ExperiencePool(ExperienceConfig(rollout_n=4, exp_difficulty="mean_reward"))
+    other = ExperiencePool(ExperienceConfig(rollout_n=4))
+    for each in (pool, other):
+        each.file("a", 3, success(1))
+        each.observe(RolloutGroup("a", 4, (success(2),), rewards=rewards))
+    assert pool.bucket("a") == bucket and other.bucket("a") == 1
+
+
 def test_a_module_that_can_be_imported_serves_as_well():
     reference = "pkg://exgrpo.experience.rules:oldest"
     assert ExperienceConfig(rollout_n=4, exp_eviction=reference).exp_eviction == reference

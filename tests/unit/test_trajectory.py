@@ -83,6 +83,7 @@ def test_a_group_may_hold_the_same_success_twice():
         ({"size": 0}, "size=0"),
         ({"size": 1}, "successes has 2 entries"),
         ({"size": 2.0}, "size=2.0"),
+        ({"rewards": (1.0, 1.0)}, "rewards has 2 entries: must be size=4, or none"),
         ({"successes": ("text",)}, r"successes\[0\] is a str"),
         ({"replayed": 2}, "replayed=2"),
         ({"replayed": -1}, "replayed=-1"),

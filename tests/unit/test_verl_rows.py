@@ -13,11 +13,14 @@ from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.workers.utils.padding import response_from_nested
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import checkpoints, optimizer_states
-from exgrpo.on_verl.rows import replayed_row, replayed_tag, sequence_fields, split_key
+from exgrpo.on_verl.candidate_scoring import Passed
+from exgrpo.on_verl.rows import replayed_row, replayed_tag, sequence_fields, split_key, stored_row
 
+TENSORS = ("prompts", "responses", "response_mask", "input_ids", "position_ids", "rm_scores", "rollout_log_probs")
 UID, PROMPT, RESPONSE, LOG_PROBS = "0000007q00003", [5, 6, 7], [8, 9], [-0.5, -0.25]
 
 
@@ -41,7 +44,7 @@ def written(monkeypatch):
     worker.processor, worker._compute_score, worker._compute_teacher_logprobs = None, nothing, nothing
     output = AgentLoopOutput(
         prompt_ids=PROMPT, response_ids=RESPONSE, response_mask=[1, 1], response_logprobs=LOG_PROBS, reward_score=1.0,
-        metrics={}, extra_fields={"min_global_steps": 4, "max_global_steps": 4},
+        metrics={}, extra_fields={"min_global_steps": 4, "max_global_steps": 4, "reward_extra_info": {"rule": "x"}},
     )  # fmt: skip
     given = {"uid": UID, "session_id": 1, "question_id": "q", "global_steps": 5}
     asyncio.run(worker._agent_loop_postprocess(output, False, **given))
@@ -73,6 +76,26 @@ def test_a_replayed_row_is_what_verl_would_have_written_of_that_rollout(written)
     for name in ("rm_scores", "rollout_log_probs"):
         assert torch.equal(ours[name], row[name]) and ours[name].dtype == row[name].dtype, name
     assert replayed_tag(tag, trajectory) == {**tag, "is_replayed": True}
+
+
+def test_a_row_of_a_past_group_has_the_columns_that_verl_writes_and_the_data_of_its_question(written):
+    row, tag = written["fields"][0], written["tags"][0]
+    rollout, of_data = Trajectory([3, 4, 5], [-1.0, -2.0, -3.0], step=2, reward=0.5), {"question_id": "p", "more": 1}
+    ours = stored_row(row, of_data, "uid of it", rollout, 0, torch.tensor([1, 2]))
+    assert set(ours) == set(row.keys()) and all(ours[name].dtype == row[name].dtype for name in TENSORS)
+    assert row["extra_fields"]["reward_extra_info"] == {"rule": "x"} and ours["extra_fields"] == {
+        "min_global_steps": 4,
+        "max_global_steps": 4,
+    }
+    assert (ours["uid"], ours["session_id"], ours["question_id"]) == ("uid of it", 0, "p")
+    assert ours["input_ids"].tolist() == [1, 2, 3, 4, 5] and ours["rm_scores"].tolist() == [0, 0, 0.5]
+    lengths = {"prompt_len": 2, "response_len": 3, "seq_len": 5, "min_global_steps": 1, "max_global_steps": 1}
+    assert replayed_tag(tag, rollout, 2) == {**tag, **lengths, "is_replayed": True}
+
+
+def test_a_step_waits_for_the_prompts_that_it_is_told_of():
+    lines = source(PPOTrainer._step_once)
+    assert "batch_size=sample_batch_size" in lines and lines.count("sample_batch_size") == 2, "DrawnPrompts._step_once"
 
 
 def test_padding_is_marked_in_the_tag(written):
@@ -108,6 +131,26 @@ def test_the_pool_is_asked_where_verl_computes_log_probs():
         "_compute_old_log_prob",
         "_compute_advantage",
     ]
+
+
+def test_a_response_is_cut_out_of_the_actors_output_where_verl_cuts():
+    entropy, log_probs = torch.arange(7.0), -torch.arange(7.0)  # of three tokens of prompt and four of response
+    for row, view in zip((entropy, log_probs), Passed(entropy, log_probs).view(4), strict=True):
+        masks = torch.nested.as_nested_tensor([torch.ones(4), torch.ones(2)], layout=torch.jagged)
+        rows = torch.nested.as_nested_tensor([row, torch.zeros(5)], layout=torch.jagged)
+        assert view.tolist() == response_from_nested(rows, masks)[0].tolist()
+
+
+def test_verls_pass_goes_through_the_worker_group_that_can_be_replaced():
+    lines = source(PPOTrainer._compute_old_log_prob)
+    assert lines.count("self.actor_rollout_wg.") == 1, "log_prob_pass.py replaces it for this call alone"
+    assert "output: KVBatchMeta = self.actor_rollout_wg.compute_log_prob(batch)" in lines
+    assert "assert len(output) == len(batch)" in lines and lines.count("output") == 2
+
+
+def test_a_synchronous_step_waits_for_rollouts_after_they_are_asked_for():
+    assert "self.on_sample_begin()" in source(PPOTrainer._step_once).partition("self.replay_buffer.sample(")[0]
+    assert source(PPOTrainer.step).index("self.prepare_step()") < source(PPOTrainer.step).index("self._step_once(")
 
 
 def test_the_advantage_is_of_a_rows_reward_among_those_of_its_uid():

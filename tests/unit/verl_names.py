@@ -36,7 +36,6 @@ FUNCTIONS = {
     "verl.utils.tensordict_utils:list_of_dict_to_tensordict": "list_of_dicts",
     "verl.workers.rollout.replica:get_rollout_replica_class": "rollout disaggregation_enabled",
     "verl.workers.utils.padding:no_padding_2_padding": "tensor data",
-    "verl.workers.utils.padding:response_from_nested": "tensor response_mask",
 }
 
 # module:class -> the members that are called or overridden, each with its parameters; of data classes, their fields
@@ -87,6 +86,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "_build_replay_buffer": "self",
         "_init_dataloader": "self",
         "_next_train_batch": "self num_prompts",
+        "_step_once": "self metrics timing_raw sample_batch_size",
         "_fetch_one_gen_batch": "self",
         "_balance_batch": "self batch metrics logging_prefix keep_minibatch",
         "_compute_old_log_prob": "self batch metrics",
@@ -94,6 +94,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "_update_actor": "self batch metrics",
         "_save_checkpoint": "self",
         "_load_checkpoint": "self",
+        "on_sample_begin": "self",
         "on_step_end": "self",
     },
     "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync": {},
@@ -101,6 +102,10 @@ CLASSES: dict[str, dict[str, str]] = {
     "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {},
     "verl.utils.dataset.rl_dataset:RLHFDataset": {"__getitem__": "self item"},
     "verl.utils.metric:AggregationType": {},
+    "verl.utils.tokenizer.continuous_token:ContinuousTokenBuilder": {
+        "__init__": "self tokenizer chat_template_kwargs allowed_append_roles",
+        "build_initial_tokens": "self messages tools images videos audios mm_inputs_out",
+    },
     "verl.workers.config:FSDPOptimizerConfig": {},
     "verl.workers.config:PolicyLossConfig": {},
     "verl.workers.engine:EngineRegistry": {"register": "model_type backend device vendor"},

@@ -1,14 +1,21 @@
 """A small model that calls a calculator now and then, made like the quickstart's base, and the calculator.
 
+    python exp_scripts/quickstart/tool_base.py --output_dir DIR
+
 Its careful habit is to have the tool add the question's numbers, and to repeat what it says; the careless one is to
 guess. A call is two tokens around the question, in the format of verl's hermes parser.
 """
 
+from __future__ import annotations
+
+import argparse
 import random
+from pathlib import Path
 
 import make_base
 import torch
 from tasks import answer, split_questions
+from transformers import PreTrainedTokenizerFast
 
 BEGIN, END = '<tool_call>{"name": "add", "arguments": {"terms": "', '"}}</tool_call>'
 TEMPLATE = "{% for message in messages %}{{ (message['content'] or '') + '\\n' }}{% endfor %}"
@@ -27,7 +34,7 @@ def add(terms: str) -> str:
 '''
 
 
-def turns(question, rng):
+def turns(question: str, rng: random.Random) -> list[tuple[str, bool]]:
     """(token text, whether the model wrote it) of one conversation, from the question on."""
     prompt = [(f"{question}\n", False)]
     if rng.random() >= CALLS:
@@ -36,7 +43,8 @@ def turns(question, rng):
     return [*prompt, (f"{BEGIN}{question}{END}", True), ("<|im_end|>", True), *reply]
 
 
-def batch(tokenizer, rng, questions):
+def batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: list[str]) -> tuple[torch.Tensor, ...]:
+    """input_ids and labels, int64 [BATCH, T]; what others say is masked out of the labels."""
     rows, labels = [], []
     for question in rng.sample(questions, BATCH):
         parts = [(tokenizer.encode(text), own) for text, own in turns(question, rng)]
@@ -46,7 +54,7 @@ def batch(tokenizer, rng, questions):
     return pad(rows, True, tokenizer.pad_token_id), pad(labels, True, -100)
 
 
-def make(folder):
+def make(folder: Path) -> None:
     """Write the model and tool.py into the folder."""
     torch.manual_seed(0)
     tokenizer = make_base.build_tokenizer(folder)
@@ -58,3 +66,9 @@ def make(folder):
     make_base.fit(model, lambda: batch(tokenizer, rng, questions), STEPS, lr=3e-3)
     model.save_pretrained(folder)
     (folder / "tool.py").write_text(TOOL)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", type=Path, required=True)
+    make(parser.parse_args().output_dir)

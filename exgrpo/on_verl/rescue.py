@@ -1,0 +1,51 @@
+"""Rescue in a step of verl's trainer (trainer.exp_rescue): a stored success joins a group whose rollouts all failed.
+
+A batch has K rows a group, so the success stands where one of the failures was: the rollout with the highest session.
+Rollouts of a group differ by nothing but chance, so this is a failure drawn at random, by the rollouts' own seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.queue import Batch
+from exgrpo.on_verl.rows import split_key
+
+
+def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
+    """Those of the uids with rollouts in the batch none of which has a reward above the threshold, in its order."""
+    solved = dict.fromkeys((uid for uid in map(_uid, batch.keys) if uid in uids), False)
+    rows = [key for key in batch.keys if _uid(key) in solved]
+    if not rows:
+        return []
+    for key, reward in _rewards(batch, rows).items():
+        solved[_uid(key)] |= reward > threshold
+    return [uid for uid, has_success in solved.items() if not has_success]
+
+
+def make_room(batch: Batch, uids: Collection[str], session: int) -> tuple[Batch, dict[str, float]]:
+    """The batch without the rows of these uids' session, which leave the queue; and the uids that had one -> reward."""
+    gone = sorted({f"{uid}_{session}_0" for uid in uids} & set(batch.keys))
+    if not gone:
+        return batch, {}
+    rewards = _rewards(batch, gone)
+    queue.clear(gone, batch.partition_id)
+    left = [position for position, key in enumerate(batch.keys) if key not in gone]
+    rest = Batch(
+        keys=[batch.keys[position] for position in left],
+        tags=[batch.tags[position] for position in left],
+        partition_id=batch.partition_id,
+        fields=batch.fields,
+        extra_info=batch.extra_info,
+    )
+    return rest, {_uid(key): reward for key, reward in rewards.items()}
+
+
+def _rewards(batch: Batch, keys: list[str]) -> dict[str, float]:
+    scores = queue.read(keys, batch.partition_id, ["rm_scores"])["rm_scores"].unbind()
+    return {key: float(scores_T.sum()) for key, scores_T in zip(keys, scores, strict=True)}
+
+
+def _uid(key: str) -> str:
+    return split_key(key)[0]

@@ -1,0 +1,118 @@
+"""Replay of whole past groups in a step of verl's trainer (trainer.exp_unit=group)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from exgrpo.experience.choice import mean_square
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.trajectory import Trajectory
+from exgrpo.on_verl import queue
+from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.effects import ratios_of
+from exgrpo.on_verl.log_prob_pass import PASSED
+from exgrpo.on_verl.queue import Batch
+from exgrpo.on_verl.rows import replayed_tag, split_key, stored_row
+
+
+class StoredGroups:
+    """The past groups of the step that is under way: drawn before generation, and in the batch after it.
+
+    Attributes:
+        drawn: not in the batch yet; the trainer waits for as many finished prompts fewer.
+        joined: uid -> a group of the batch.
+        rows: key -> trajectory of each of their rows.
+    """
+
+    def __init__(self) -> None:
+        self.drawn: list[StoredGroup] = []
+        self.joined: dict[str, StoredGroup] = {}
+        self.rows: dict[str, Trajectory] = {}
+
+    @property
+    def prompts(self) -> dict[str, torch.Tensor]:
+        """Question of a drawn group -> the tokens of its prompt, int64 [P]."""
+        return {group.question: _prompt(group) for group in self.drawn}
+
+    def join(
+        self,
+        batch: Batch,
+        admitted: Sequence[StoredGroup],
+        row_of: Callable[[str], Mapping[str, Any]],
+        scorer: CandidateScorer | None = None,
+    ) -> Batch:
+        """The batch with these of the drawn groups, each under a uid of its own; none is waiting any more.
+
+        They are spread evenly among the fresh groups, so that each mini-batch has a similar mix.
+
+        Args:
+            batch: in the order of its prompts; at least one row.
+            row_of: question -> its row of the data set.
+            scorer: has scored all of their rollouts, or none; the log-prob pass leaves out what it knows.
+        """
+        self.drawn = []
+        fresh = list(dict.fromkeys(split_key(key)[0] for key in batch.keys))
+        places = [fresh[position * len(fresh) // len(admitted)] for position in range(len(admitted))]
+        self.joined = {
+            f"{place}s{position:05d}": group
+            for position, (place, group) in enumerate(zip(places, admitted, strict=True))
+        }
+        self.rows = {
+            _key(uid, session): rollout
+            for uid, group in self.joined.items()
+            for session, rollout in enumerate(group.rollouts)
+        }
+        if not admitted:
+            return batch
+        (template,) = queue.read(batch.keys[:1], batch.partition_id).unbind(0)
+        fields, tags = [], []
+        for uid, group in self.joined.items():
+            prompt, of_data = _prompt(group), row_of(group.question)
+            for session, rollout in enumerate(group.rollouts):
+                said = scorer.said_of(group.question, rollout) if scorer is not None else None
+                row = stored_row(template, of_data, uid, rollout, session, prompt)
+                tag = replayed_tag(batch.tags[0], rollout, len(prompt))
+                fields.append(row | (said._asdict() if said is not None else {}))
+                tags.append(tag | ({PASSED: True} if said is not None else {}))
+        return ops.in_order(ops.with_rows(batch, list(self.rows), fields, tags))
+
+    def observed(self, batch: Batch, rows: TensorDict, step: int) -> tuple[dict[str, float], dict[str, Effect]]:
+        """Metrics of the batch's past groups, and question -> what its group weighs; before the first update.
+
+        Args:
+            rows: with the log-probs under the current policy.
+        """
+        ratios = ops.log_ratios_of_rows(batch, rows, self.rows)
+        of_group = {
+            uid: np.concatenate([ratios[_key(uid, session)] for session in range(len(group.rollouts))])
+            for uid, group in self.joined.items()
+        }
+        effects = {
+            group.question: Effect(
+                *ratios_of(of_group[uid]), float(np.mean([rollout.reward for rollout in group.rollouts]))
+            )
+            for uid, group in self.joined.items()
+        }
+        ages = [step - group.step for group in self.joined.values()] or [0]
+        return {
+            "stored_groups": float(len(self.joined)),
+            "stored_group_age": float(np.mean(ages)),
+            "stored_group_drift": float(np.mean([mean_square(each) for each in of_group.values()] or [0.0])),
+            "stored_group_tokens": float(sum(map(len, self.rows.values()))),
+        }, effects
+
+
+def _key(uid: str, session: int) -> str:
+    return f"{uid}_{session}_0"
+
+
+def _prompt(group: StoredGroup) -> torch.Tensor:
+    assert group.prompt is not None  # the trainer stores it, and drops groups without one when it resumes
+    return torch.from_numpy(group.prompt.astype(np.int64))
