@@ -4,8 +4,9 @@
 
 Each grows alone, from 4 questions, of which 2 are replayed, with K = 8, responses of 512 tokens and 4 candidates; the
 lengths with 2 questions and K = 4. Steps with and without replay alternate, without generation and update
-(benchmarks/growth_trainer.py). Beside what was measured, what is expected: each candidate is one row more in the
-actor's passes and each replayed row one less, so the passes take 1 + rho (candidates - 1) / K times as long.
+(benchmarks/growth_trainer.py). Replayed over on-policy, the tokens that pass through the actor, and the CPU seconds of
+all processes. Expected: each candidate is one row more in the actor's passes and each replayed row one less, so the
+passes have 1 + rho (candidates - 1) / K times the tokens.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def main() -> None:
     folder = Path(__file__).resolve().parent
     path = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
     environment = environment_of("cpu") | {"PYTHONPATH": path, "EXGRPO_BENCHMARK": str(os.getpid())}
+    environment["VERL_FILE_LOGGER_PATH"] = str(output / "metrics.jsonl")
     try:
         arguments = [str(folder / "growth_trainer.py"), *command(options, output, file)]
         training(arguments, output, options.limit_s, environment)
@@ -88,17 +90,14 @@ def line(steps: list[dict[str, Any]], point: dict[str, int]) -> str:
     """A row of the table."""
     here = [step for step in steps if all(step[key] == number for key, number in point.items())]
     replayed, plain = ([step for step in here if step["replay"] == on] for on in (1.0, 0.0))
-    passes, scoring, alone = (
-        median(replayed, "rows_s"),
-        median(replayed, "candidates_s"),
-        median(plain, "rows_s"),
-    )
-    rest = median(replayed, "bookkeeping_s") - median(replayed, "scoring_s")
+    tokens = median(replayed, "rows_tokens") + median(replayed, "candidates_tokens")
     expected = 1 + 0.5 * (point["candidates"] - 1) / point["rollouts"]
+    rest = median(replayed, "bookkeeping_s") - median(replayed, "scoring_s")
     calls = median(replayed, "queue_calls") - median(plain, "queue_calls")
     return (
-        f"scoring {scoring:.3f} s; passes {(passes + scoring) / alone:.2f} times those on-policy ({alone:.3f} s), "
-        f"expected {expected:.2f}; bookkeeping {rest:.3f} s; {calls:.0f} queue calls"
+        f"tokens passed {tokens / median(plain, 'rows_tokens'):.3f}, expected {expected:.3f}; "
+        f"CPU s {median(replayed, 'cpu_s') / median(plain, 'cpu_s'):.2f} of {median(plain, 'cpu_s'):.1f}; "
+        f"bookkeeping {rest:.2f} s, {calls:+.0f} queue calls"
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,7 @@ class Written:
             "question_id": question,
             "session_id": session,
             "rm_scores": rewards,
+            "rollout_log_probs": torch.from_numpy(rollout.log_probs.copy()),
             "multi_modal_inputs": {},
             "raw_prompt": list(messages),
             "num_turns": 2,
@@ -102,12 +102,12 @@ class GrowthTrainer(PairedTrainer):
         with open(settings.file, "w", encoding="utf-8") as file:
             for point in settings.points:
                 self._prepare(dict(point))
-                for turn in range(2 + 2 * settings.pairs):
-                    batch, seconds = self._measured(turn % 4 in (0, 3), metrics)
-                    if turn >= 2:
-                        on = float(self.experience.experience)
-                        figures = {"replay": on, "step_s": seconds, "bookkeeping_s": metrics.get("experience/seconds")}
-                        file.write(json.dumps({**self.point, **figures, **self.noted}) + "\n")
+                warm_up = 2 if point is settings.points[0] else 0
+                for turn in range(-warm_up, 2 * settings.pairs):
+                    batch = self._measured(turn % 4 in (0, 3), metrics)
+                    if turn >= 0:
+                        figures = {**self.point, **self.noted, "replay": float(self.experience.experience)}
+                        file.write(json.dumps(figures | {"bookkeeping_s": metrics.get("experience/seconds")}) + "\n")
                         file.flush()
         self.global_steps = first
         self.noted.clear()
@@ -127,8 +127,8 @@ class GrowthTrainer(PairedTrainer):
             lambda question: self.train_dataset[self.row_of_question[question]], point["rollouts"], collate_fn
         )
 
-    def _measured(self, replay: bool, metrics: dict) -> tuple[KVBatchMeta, float]:
-        """A step's batch, and the seconds from the end of its generation to the start of its update."""
+    def _measured(self, replay: bool, metrics: dict) -> KVBatchMeta:
+        """A step from the end of its generation to the start of its update; its batch."""
         self.global_steps += 1
         self.experience = self.modes[replay]
         self.replay = ExperienceReplay(self.modes[True], self.row_of_question.keys())
@@ -141,11 +141,11 @@ class GrowthTrainer(PairedTrainer):
         metrics.clear()
         self._add_batch_to_generate()
         self.noted.clear()
-        started = time.perf_counter()
+        self.cpu_of_step()
         batch = self._step_once(metrics, {}, self.point["questions"])
-        seconds = time.perf_counter() - started
-        tq.kv_clear(keys=[*batch.keys, *{key.split("_")[0] for key in batch.keys}], partition_id="train")
-        return batch, seconds
+        self.noted["cpu_s"] = self.cpu_of_step()
+        tq.kv_clear(keys=batch.keys, partition_id="train")
+        return batch
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         return ExperienceMixPPOTrainer._next_train_batch(self, num_prompts)

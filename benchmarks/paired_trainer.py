@@ -123,7 +123,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
 
         return timed
 
-    def _cpu_seconds(self) -> float:
+    def cpu_of_step(self) -> float:
         """Since the last call, of all processes of the training."""
         before, self.cpu_seconds = self.cpu_seconds, dict(cpu_seconds(int(os.environ[ROOT])))
         return sum(seconds - before.get(pid, 0.0) for pid, seconds in self.cpu_seconds.items())
@@ -132,7 +132,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update({f"paired/{name}": float(value) for name, value in self.noted.items()})
         after = metrics["experience/seconds"] - self.replay_seconds if self.experience.experience else 0.0
-        metrics["paired/cpu_s"] = self._cpu_seconds()
+        metrics["paired/cpu_s"] = self.cpu_of_step()
         metrics["paired/after_s"] = after  # the part of experience/seconds inside verl's timer of the log-prob pass
         metrics["paired/replay"] = float(self.experience.experience)
         self.noted.clear()

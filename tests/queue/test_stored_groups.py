@@ -18,6 +18,7 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue, rescue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.log_prob_pass import PASSED, RestOfTheBatch
 from exgrpo.on_verl.phase import FRESH, REPLAYED, codes
 from exgrpo.on_verl.rows import rollout_groups
@@ -191,6 +192,25 @@ def test_for_past_groups_nothing_is_generated(training_queue):
     assert len(batch) == 2 * K
     trainer._add_prompts_to_generate(1)  # what replaces a failed group is fresh
     assert len(trainer.stored.drawn) == 2 and list(asked)[2] == f"000000{STEP}q00002"
+
+
+def test_the_filter_refills_with_fresh_questions(training_queue):
+    """Beside two past groups q0 is always right: it is filtered out, and its place is not waited for by past groups."""
+    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
+    trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.5, exp_unit="group")
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    trainer.replay.groups.hold([past(f"q{i}", 1.0, 0.0, 0.0, 0.0) for i in (9, 10, 11)])
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.agent_loop_manager.rewards = {"q0": 1.0}
+    trainer._add_batch_to_generate()
+    waited_for = 4 - len(trainer.stored.drawn)
+    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
+    asked = trainer.agent_loop_manager.asked
+    trained = {asked[key.split("_")[0]] for key in batch.keys}
+    assert waited_for == 2 == len(trained) == len(trainer.stored.drawn) and "q0" not in trained
+    assert not {each.question for each in trainer.stored.drawn} & set(asked.values())
+    assert [found.question for found in group_filter.take()] == ["q0"]
 
 
 # -- rescue ------------------------------------------------------------------------------------------------------------
