@@ -3,9 +3,10 @@
     python benchmarks/draws.py --pass_rates FILE.parquet [--harder 0 3] [--steps 700] [--seeds 3] [--json FILE]
 
 For each difficulty and each variant: the share of fresh, of replayed and of all groups that have an advantage (rewards
-that differ), the tokens generated as a share of those without replay, ages of what is replayed, questions drawn at
-least once, and retirements. The world does not learn from what is drawn, except that a visit makes a question a bit
-easier: the figures say what each rule offers to the update, not what the update makes of it.
+that differ), the rollouts generated as a share of those without replay, ages of what is replayed, questions drawn at
+least once, and retirements. A stored group counts as one with an advantage, a rescued one too. The world does not learn
+from what is drawn, except that a visit makes a question a bit easier: the figures say what each rule offers to the
+update, not what the update makes of it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "uniform over questions": {"exp_bucket_manager": False},
     "never retired": {"exp_retirement": "never"},
     "age at most 50": {"experience_max_age": 50},
+    "rescue": {"exp_rescue": True},
+    "whole groups": {"exp_unit": "group"},
+    "whole groups, ratio .75": {"exp_unit": "group", "experience_ratio": 0.75},
+    "whole groups, half-life 10": {"exp_unit": "group", "exp_age_half_life": 10},
 }
 
 
@@ -68,15 +73,19 @@ def drawn(run: Run) -> dict[str, float]:
     groups = [group for groups in run.groups for group in groups]
     fresh = [group for group in groups if not group.replayed]
     replayed = [group for group in groups if group.replayed]
-    visits = np.unique([group.question for group in replayed], return_counts=True)[1]
+    stored = [question for questions in run.stored for question in questions]
+    rows = len(groups) + len(stored)
+    taught = sum(map(_has_advantage, groups)) + sum(run.rescued) + len(stored)
+    visits = np.unique([group.question for group in replayed] + stored, return_counts=True)[1]
     return {
         "steps until every question is retired": float(len(run.groups)),
         "pass rate of fresh groups": float(np.mean([group.solved / group.size for group in fresh])),
         "groups with an advantage, fresh": float(np.mean([0 < group.solved < group.size for group in fresh])),
         "groups with an advantage, replayed": _mean([group.solved < group.size for group in replayed]),
-        "groups with an advantage, all": float(np.mean([_has_advantage(group) for group in groups])),
+        "groups with an advantage, all": taught / rows,
+        "groups with an advantage for 1,000 rollouts": 1000 * taught / sum(group.size for group in groups),
         "replayed groups whose fresh rollouts all fail": _mean([group.solved == 0 for group in replayed]),
-        "rollouts generated / on-policy": sum(group.size for group in groups) / (len(groups) * K),
+        "rollouts generated / on-policy": sum(group.size for group in groups) / (rows * K),
         "age of the replayed, median of the steps": float(np.median(run.ages)),
         "replays of a replayed question, mean": float(visits.mean()) if len(visits) else 0.0,
         "replays of a replayed question, most": float(visits.max(initial=0)),

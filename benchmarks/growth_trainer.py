@@ -120,7 +120,10 @@ class GrowthTrainer(PairedTrainer):
             self.config.data.train_batch_size = point["questions"]
             self.config.actor_rollout_ref.actor.ppo_mini_batch_size = point["questions"]
         on = dataclasses.replace(
-            self.modes[True], rollout_n=point["rollouts"], experience_max_per_question=point["candidates"]
+            self.modes[True],
+            rollout_n=point["rollouts"],
+            experience_rbound=point["rollouts"] - 1,
+            experience_max_per_question=point["candidates"],
         )
         self.modes = {True: on, False: dataclasses.replace(on, experience=False)}
         self.mix_collate = ExperienceMixCollateFn(

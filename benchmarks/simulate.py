@@ -87,19 +87,25 @@ class World:
         self.next += 1
         return self.names[self.order[place]], place == 0 and self.next > 1
 
-    def answer(self, question: str, step: int, progress: float, replayed: bool) -> RolloutGroup:
-        """The simulated rollouts of a question; the question is easier the next time."""
+    def answer(self, question: str, step: int, progress: float, replayed: bool, failures: bool) -> RolloutGroup:
+        """The simulated rollouts of a question, failures only if asked for; the question is easier the next time."""
         row, size = self.row_of[question], K - replayed
         chance = 1 / (1 + np.exp(-self.logits[row] - LEARNED * progress))
         self.logits[row] += VISIT
         solved = int(self.rng.binomial(size, chance))
-        lengths = np.maximum(1, self.rng.lognormal(np.log(self.tokens) - 0.18, 0.6, solved)).astype(int)
-        starts = self.rng.integers(0, len(self.stock) - 20 * self.tokens, solved)
-        successes = tuple(
-            Trajectory(self.stock[a : a + n], self.log_probs[a : a + n], step, float(self.rng.gamma(4, 0.1)))
+        successes = self._trajectories(solved, step, 1.0)
+        failed = self._trajectories(size - solved, step, 0.0) if failures else ()
+        return RolloutGroup(question, size, successes, replayed=int(replayed), failures=failed)
+
+    def _trajectories(self, count: int, step: int, reward: float) -> tuple[Trajectory, ...]:
+        lengths = np.maximum(1, self.rng.lognormal(np.log(self.tokens) - 0.18, 0.6, count)).astype(int)
+        starts = self.rng.integers(0, len(self.stock) - 20 * self.tokens, count)
+        return tuple(
+            Trajectory(
+                self.stock[a : a + n], self.log_probs[a : a + n], step, float(self.rng.gamma(4, 0.1)), reward=reward
+            )
             for a, n in zip(starts.tolist(), np.minimum(lengths, 20 * self.tokens).tolist(), strict=True)
         )
-        return RolloutGroup(question, size, successes, replayed=int(replayed))
 
 
 class Outcome(NamedTuple):
@@ -121,6 +127,8 @@ class Run:
     file_ms: list[float] = field(default_factory=list)
     ages: list[float] = field(default_factory=list)  # median of the replayed
     groups: list[list[Outcome]] = field(default_factory=list)
+    stored: list[list[str]] = field(default_factory=list)  # questions of whole past groups
+    rescued: list[int] = field(default_factory=list)  # failed groups that a stored success could join
 
 
 def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
@@ -147,8 +155,10 @@ def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
         drew = time.process_time()
         choice = replay.choose(replay.candidates(drawn.replayed), look)
         selected = time.process_time()
-        groups = [world.answer(name, step, step / steps, True) for name in drawn.replayed]
-        groups += [world.answer(name, step, step / steps, False) for name in drawn.fresh]
+        whole = replay.config.exp_unit == "group"
+        groups = [world.answer(name, step, step / steps, True, whole) for name in drawn.replayed]
+        groups += [world.answer(name, step, step / steps, False, whole) for name in drawn.fresh]
+        rescued = replay.rescuable(group.question for group in groups if not group.replayed and not group.solved)
         observing = time.process_time()
         run.metrics.append(replay.observe(step, groups, {}))
         filed = time.process_time()
@@ -156,8 +166,11 @@ def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
         run.select_ms.append(1000 * (selected - drew - looked))
         run.file_ms.append(1000 * (filed - observing))
         ages = [step - trajectory.step for trajectory in choice.trajectories.values()]
+        ages += [step - group.step for group in drawn.stored]
         run.ages.append(float(np.median(ages or [0])))
         run.groups.append([Outcome(group.question, group.size, group.solved, group.replayed) for group in groups])
+        run.stored.append([group.question for group in drawn.stored])
+        run.rescued.append(len(rescued))
     return run
 
 

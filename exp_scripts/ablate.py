@@ -48,10 +48,12 @@ class Run:
 def parse(overrides: Sequence[str]) -> tuple[Any, ...]:
     """Experience, loss, loop and objective of a run's settings; ValueError names what is not one."""
     from minimal_loop import settings
+    from study_loop import StudyLoop
     from variants import objective_of
 
     own = dict(override.removeprefix("study.").split("=", 1) for override in overrides if override.startswith("study."))
-    experience, loss, loop = settings([override for override in overrides if not override.startswith("study.")])
+    others = [override for override in overrides if not override.startswith("study.")]
+    experience, loss, loop = settings(others, StudyLoop)
     return experience, loss, loop, objective_of(own)
 
 
@@ -60,8 +62,8 @@ def perform(run: Run, folder: Path) -> float:
     import torch
 
     torch.set_num_threads(1)
-    from minimal_loop import train
     from skills import load
+    from study_loop import train
 
     started = time.monotonic()
     experience, loss, loop, objective = parse(run.overrides)

@@ -1,101 +1,96 @@
-"""ExGRPO (arXiv 2510.02245) on a transformers model and a CPU: no trainer, no Ray, no vLLM.
+"""ExGRPO (arXiv 2510.02245) on a transformers model and a CPU, in one file: no trainer, no Ray, no vLLM.
 
     python exp_scripts/minimal_loop.py [--output outputs/minimal_loop] [key=value ...]
 
 Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
 policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60 or loop.seed=1. Model and
-questions are the quickstart's: sums of five numbers. Read `train` and `experience_of` first: they
-are the algorithm; loop_budget.py counts steps and deals questions.
+questions are the quickstart's: sums of five numbers. `train`, `experience_of` and `objective` are the algorithm.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from loop_budget import Loop, Progress, Rows, Task, deal, parts
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
 from exgrpo.experience.choice import View
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import Draw
 from exgrpo.loss_settings import LossSettings
 
-QUICKSTART = Path(__file__).resolve().parent / "quickstart"
+HERE = Path(__file__).resolve().parent
 # keys of the trainer that this loop cannot honour, and why
 REFUSED = {
     "exp_seed": "loop.seed seeds everything",
     "experience_import": "this loop starts with an empty pool",
     "exp_missing_log_probs": "every trajectory of this loop has its log-probs",
 }
+Row = tuple[str, Trajectory]  # a question and one response to it, with its reward
 
 
-def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
-    """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
-    stored = [(group.question, rollout) for group in rows.stored for rollout in group.rollouts]
-    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items(), *stored])
-    batch = {
-        "log_prob": now.log_prob,
-        "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
-        "response_mask": now.mask,
-        "group": [
-            *rows.asked,
-            *rows.past,
-            *((group.step, group.question) for group in rows.stored for _ in group.rollouts),
-        ],
-        "is_replayed": torch.arange(len(now.log_prob)) >= len(rows.rollouts),
-    }
-    past = [*(trajectory.reward for trajectory in rows.past.values()), *(rollout.reward for _, rollout in stored)]
-    rewards = torch.tensor([*rows.rewards, *past])
-    return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
+@dataclass(frozen=True)
+class Task:
+    """Questions, each a prompt, and the verifiable reward of a response to one: 0 or 1."""
+
+    train: Sequence[str]
+    test: Sequence[str]
+    reward: Callable[[str, str], float]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Settings of the loop itself: questions a step, rollouts a question, steps between tests."""
+
+    steps: int = 60
+    questions: int = 16
+    rollout_n: int = 8
+    lr: float = 1e-4
+    test_every: int = 10
+    seed: int = 0
+
+
+class Rows(NamedTuple):
+    """What a step trains on."""
+
+    fresh: Sequence[Row]
+    past: Sequence[Row]  # a stored success for each replayed question; it joins the question's fresh rows
+    stored: Sequence[StoredGroup] = ()  # whole past groups, for which nothing is generated
 
 
 def train(
-    policy: Policy,
-    task: Task,
-    experience: ExperienceConfig,
-    loss: LossSettings,
-    loop: Loop,
-    objective: Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tensor, Any]] = objective,
-    test: Callable[[Policy, Task], float | Mapping[str, float]] | None = None,
+    policy: Policy, task: Task, experience: ExperienceConfig, loss: LossSettings, loop: Loop
 ) -> Iterator[dict[str, float]]:
-    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any.
-
-    Args:
-        test: of the policy, one number or several by name; default: the accuracy of one answer a test question.
-    """
+    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any."""
     torch.manual_seed(loop.seed)
     rng = np.random.default_rng(loop.seed)
-    replay = ExperienceReplay(experience, [*task.train, *task.later], rng=rng)
+    replay = ExperienceReplay(experience, task.train, rng=rng)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
-    progress = Progress(loop)
-    questions = deal(task, rng, progress)
-    yield {"step": 0, "generated": 0, **tested(policy, task, test)}
-    while not progress.over:
+    questions, generated = epochs(task.train, rng), 0
+    yield {"step": 0, "generated": 0, "test": accuracy(policy, task)}
+    for step in range(1, loop.steps + 1):
         # 1. Questions: some of medium difficulty from the pool, the others fresh.
-        step = progress.step + 1
         drawn = replay.draw(step, loop.questions, lambda: next(questions))
-        rows, report = experience_of(policy, task, replay, drawn, step)
+        rows, report = experience_of(policy, task, replay, drawn, step)  # 2. and 3.
 
         # 4. One update on groups of one replayed and K - 1 fresh rollouts.
-        for part in parts(rows, loop):
-            value, metrics = objective(policy, part, replay, loss)
-            optimizer.zero_grad()
-            value.backward()
-            torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-            optimizer.step()
+        value, metrics = objective(policy, rows, replay, loss)
+        update(policy, optimizer, value)
 
-        due = progress.advance(sum(map(len, rows.rollouts)))
-        measured = {"generated": progress.generated, **report, "ratio_mean": float(metrics["replayed_ratio_mean"])}
-        yield {"step": step, **measured, **(tested(policy, task, test) if due else {})}
+        generated += sum(len(rollout) for _, rollout in rows.fresh)
+        measured = {"generated": generated, **report, "ratio_mean": float(metrics["replayed_ratio_mean"])}
+        due = step % loop.test_every == 0 or step == loop.steps
+        yield {"step": step, **measured, **({"test": accuracy(policy, task)} if due else {})}
 
 
 def experience_of(
@@ -106,71 +101,85 @@ def experience_of(
     # A replayed question gets K - 1 rollouts, a fresh one K.
     asked = [question for question in drawn.replayed for _ in range(config.rollout_n - 1)]
     asked += [question for question in drawn.fresh for _ in range(config.rollout_n)]
-    rollouts = policy.sample(asked, step)
-    rewards = [task.reward(q, policy.decode(rollout)) for q, rollout in zip(asked, rollouts, strict=True)]
+    sampled = zip(asked, policy.sample(asked, step), strict=True)
+    fresh = [(q, replace(rollout, reward=task.reward(q, policy.decode(rollout)))) for q, rollout in sampled]
 
     # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
     # the keys say so, whole past groups, and a past success where every fresh rollout has failed.
-    joined = [*drawn.replayed, *replay.rescuable(failed(asked, rewards, drawn.fresh, config))]
-    choice = replay.choose(replay.candidates(joined), policy.views)
-    stored = replay.admit(drawn.stored, policy.views)
+    solved = {question for question, rollout in fresh if rollout.reward > config.exp_success_threshold}
+    rescued = replay.rescuable([question for question in drawn.fresh if question not in solved])
+    choice = replay.choose(replay.candidates([*drawn.replayed, *rescued]), policy.views)
+    rows = Rows(fresh, [*choice.trajectories.items()], replay.admit(drawn.stored, policy.views))
 
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
-    rows = Rows(asked, rollouts, rewards, choice.trajectories, stored)
     noted = choice.metrics(step)
     pool = replay.observe(step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted)
+    ages = [step - group.step for group in rows.stored]
     return rows, {
         "asked": len(set(asked)),
-        "fresh_score": float(np.mean(rewards)),
-        "entropy": float(np.mean([rollout.entropy for rollout in rollouts])),
-        "replayed": len(choice.trajectories) + len(stored),
-        "replay_age": float(np.mean([step - group.step for group in stored])) if stored else noted["replay_age"],
+        "fresh_score": float(np.mean([rollout.reward for _, rollout in fresh])),
+        "entropy": float(np.mean([rollout.entropy for _, rollout in fresh])),
+        "replayed": len(rows.past) + len(rows.stored),
+        "replay_age": float(np.mean(ages)) if ages else noted["replay_age"],
         "pool_trajectories": pool["pool_trajectories"],
         "retired_questions": pool["retired_questions"],
     }
 
 
-def tested(policy: Policy, task: Task, test: Callable[..., Any] | None) -> dict[str, float]:
-    found = accuracy(policy, task, task.test) if test is None else test(policy, task)
-    return dict(found) if isinstance(found, Mapping) else {"test": found}
-
-
-def failed(
-    asked: Sequence[str], rewards: Sequence[float], questions: Sequence[str], experience: ExperienceConfig
-) -> list[str]:
-    """Those of the questions none of whose fresh rollouts is a success."""
-    solved = {q for q, reward in zip(asked, rewards, strict=True) if reward > experience.exp_success_threshold}
-    return [question for question in questions if question not in solved]
-
-
 def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[RolloutGroup]:
     """What the fresh rows of a step say of each question; a reward above the threshold is a success."""
+    joined = {question for question, _ in rows.past if question in replayed}
+    rollouts: dict[str, list[Trajectory]] = defaultdict(list)
+    for question, rollout in rows.fresh:
+        rollouts[question].append(rollout)
     groups = []
-    for question in dict.fromkeys(rows.asked):
-        mine = [row for row, other in enumerate(rows.asked) if other == question]
-        rated = [(rows.rewards[row], replace(rows.rollouts[row], reward=rows.rewards[row])) for row in mine]
-        solved = tuple(rollout for reward, rollout in rated if reward > threshold)
-        others = tuple(rollout for reward, rollout in rated if not reward > threshold)
-        joined = int(question in replayed and question in rows.past)
-        rewards = tuple(reward for reward, _ in rated)
-        groups.append(RolloutGroup(question, len(mine), solved, joined, failures=others, rewards=rewards))
+    for question, mine in rollouts.items():
+        solved = tuple(rollout for rollout in mine if rollout.reward > threshold)
+        failures = tuple(rollout for rollout in mine if not rollout.reward > threshold)
+        rewards = tuple(rollout.reward for rollout in mine)
+        count = int(question in joined)
+        groups.append(RolloutGroup(question, len(mine), solved, count, failures=failures, rewards=rewards))
     return groups
 
 
+def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+    """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
+    joined = [*rows.fresh, *rows.past]
+    stored = [(group, rollout) for group in rows.stored for rollout in group.rollouts]
+    every = [*joined, *((group.question, rollout) for group, rollout in stored)]
+    now = policy.look(every)
+    batch = {
+        "log_prob": now.log_prob,
+        "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
+        "response_mask": now.mask,
+        "group": [*(question for question, _ in joined), *((group.step, group.question) for group, _ in stored)],
+        "is_replayed": torch.arange(len(every)) >= len(rows.fresh),
+    }
+    rewards = torch.tensor([rollout.reward for _, rollout in every])
+    return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
+
+
+def update(policy: Policy, optimizer: torch.optim.Optimizer, value: Tensor) -> None:
+    optimizer.zero_grad()
+    value.backward()
+    torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+    optimizer.step()
+
+
+def epochs(train: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[str, bool]]:
+    """The questions epoch after epoch, shuffled, and whether an epoch other than the first begins with one."""
+    for epoch in range(sys.maxsize):
+        for position, question in enumerate(rng.permutation(train).tolist()):
+            yield question, epoch > 0 and position == 0
+
+
 class Look(NamedTuple):
-    """Values of each row's tokens under the current policy, [B, T]; T includes the prompts.
+    """Values of each row's tokens under the current policy, [B, T]; T includes the prompts."""
 
-    Attributes:
-        log_prob: with gradient.
-        past: the recorded log-probs.
-        entropy: in nats.
-        mask: 1 at response tokens.
-    """
-
-    log_prob: Tensor
-    past: Tensor
-    entropy: Tensor
-    mask: Tensor
+    log_prob: Tensor  # with gradient
+    past: Tensor  # the recorded log-probs
+    entropy: Tensor  # in nats
+    mask: Tensor  # 1 at response tokens
 
 
 class Policy:
@@ -204,7 +213,7 @@ class Policy:
     def decode(self, trajectory: Trajectory) -> str:
         return self.tokenizer.decode(trajectory.tokens, skip_special_tokens=True)
 
-    def look(self, rows: Sequence[tuple[str, Trajectory]]) -> Look:
+    def look(self, rows: Sequence[Row]) -> Look:
         """Score these responses to these questions under the current policy."""
         heads = [self.encode(question) for question, _ in rows]
         tokens = [torch.tensor(head + row.tokens.tolist()) for head, (_, row) in zip(heads, rows, strict=True)]
@@ -219,7 +228,7 @@ class Policy:
         return Look(log_prob_BT, past_BT, compute_entropy(logits_BTV.detach()), mask_BT)
 
     @torch.no_grad()
-    def views(self, rows: Sequence[tuple[str, Trajectory]]) -> list[View]:
+    def views(self, rows: Sequence[Row]) -> list[View]:
         """Entropies and log-probs [T] of each response, in the form that replay requires."""
         now = self.look(rows)
         masks = now.mask.bool()
@@ -227,51 +236,45 @@ class Policy:
 
 
 @torch.no_grad()
-def accuracy(policy: Policy, task: Task, questions: Sequence[str]) -> float:
-    """Share of right answers, with one sample per question."""
-    replies = policy.sample(questions, 0)
-    return float(np.mean([task.reward(q, policy.decode(reply)) for q, reply in zip(questions, replies, strict=True)]))
+def accuracy(policy: Policy, task: Task) -> float:
+    """Share of right answers to the test questions, with one sample each."""
+    replies = map(policy.decode, policy.sample(task.test, 0))
+    return float(np.mean([task.reward(question, reply) for question, reply in zip(task.test, replies, strict=True)]))
 
 
 def five_numbers() -> tuple[Policy, Task]:
     """The quickstart's model and questions: sums of five numbers, the answer in a box."""
-    sys.path.insert(0, str(QUICKSTART))
+    sys.path.insert(0, str(HERE / "quickstart"))
     from tasks import answer, split_questions
 
-    questions = split_questions()
-    model = AutoModelForCausalLM.from_pretrained(QUICKSTART / "base_model")
-    policy = Policy(model.eval(), AutoTokenizer.from_pretrained(QUICKSTART / "base_model"), max_tokens=48)
-    return policy, Task(
-        questions["train"], questions["test"], lambda q, reply: reply.endswith(f"\\boxed{{{answer(q)}}}")
-    )
+    base, questions = HERE / "quickstart" / "base_model", split_questions()
+    policy = Policy(AutoModelForCausalLM.from_pretrained(base).eval(), AutoTokenizer.from_pretrained(base), 48)
+    right = lambda question, reply: float(reply.endswith(f"\\boxed{{{answer(question)}}}"))  # noqa: E731
+    return policy, Task(questions["train"], questions["test"], right)
 
 
-def settings(overrides: Sequence[str]) -> tuple[ExperienceConfig, LossSettings, Loop]:
+def settings(overrides: Sequence[str], kind: type[Loop] = Loop) -> tuple[ExperienceConfig, LossSettings, Any]:
     """Parse group.key=value into the trainer's and the loop's settings; ValueError names a wrong one."""
-    groups: dict[str, dict[str, str]] = {"trainer": {}, "policy_loss": {}, "loop": {}}
+    loop_keys = {field.name: type(field.default) for field in fields(kind)}
+    known = {"trainer": ExperienceConfig.meanings(), "policy_loss": LossSettings.__annotations__, "loop": loop_keys}
+    groups: dict[str, dict[str, Any]] = {group: {} for group in known}
     for override in overrides:
         key, equals, value = override.partition("=")
         group, _, name = key.partition(".")
-        if not equals or group not in groups:
-            allowed = ", ".join(f"{known}.<key>=<value>" for known in groups)
+        if not equals or group not in known:
+            allowed = ", ".join(f"{each}.<key>=<value>" for each in known)
             raise ValueError(f"{override}: must be one of {allowed}")
         if group == "trainer" and name in REFUSED:
             raise ValueError(f"{override}: {REFUSED[name]}")
-        known = {"trainer": ExperienceConfig, "policy_loss": LossSettings, "loop": Loop}[group].__annotations__
-        if name not in known:
-            raise ValueError(f"{override}: no such key; known are {', '.join(known)}")
-        groups[group][name] = value
-    loop = Loop(**{name: _number(name, value) for name, value in groups["loop"].items()})
+        if name not in known[group]:
+            raise ValueError(f"{override}: no such key; known are {', '.join(known[group])}")
+        try:
+            groups[group][name] = loop_keys[name](value) if group == "loop" else value
+        except ValueError:
+            raise ValueError(f"{override}: must be an {loop_keys[name].__name__}") from None
+    loop = kind(**groups["loop"])
     experience = ExperienceConfig.from_mapping(groups["trainer"], loop.rollout_n)
     return experience, LossSettings.from_mapping(groups["policy_loss"]), loop
-
-
-def _number(name: str, value: str) -> Any:
-    kind = type(getattr(Loop, name))
-    try:
-        return kind(value)
-    except ValueError:
-        raise ValueError(f"loop.{name}={value}: must be an {kind.__name__}") from None
 
 
 def main() -> None:
@@ -281,35 +284,19 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="key=value")
     arguments = parser.parse_intermixed_args()
     try:
-        chosen = settings(arguments.overrides)
+        experience, loss, loop = settings(arguments.overrides)
     except ValueError as error:
         parser.error(str(error))
-    arguments.output.mkdir(parents=True, exist_ok=True)
     curve = []
-    experience, loss, loop = chosen
     for row in train(*five_numbers(), experience, loss, loop):
         curve.append(row)
         print("  ".join(f"{name} {value:.6g}" for name, value in row.items()), flush=True)
-    draw(curve, arguments.output / "curve.png")
+    sys.path.append(str(HERE / "ablation"))
+    from comparison import draw
+
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    draw({"test questions": [curve]}, " ".join(arguments.overrides), arguments.output / "curve.png")
     print(f"curve in {arguments.output / 'curve.png'}")
-
-
-def draw(curve: Sequence[Mapping[str, float]], path: Path) -> None:
-    """Draw the accuracy and the number of replayed groups over steps."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (top, bottom) = plt.subplots(2, 1, figsize=(7, 5), sharex=True, height_ratios=(3, 1))
-    for name, label, style in (("fresh_score", "training questions", "-"), ("test", "test questions", "o-")):
-        points = [(row["step"], row[name]) for row in curve if name in row]
-        top.plot(*zip(*points, strict=True), style, label=label, markersize=4)
-    top.set(ylabel="share of answers right", ylim=(0, 1))
-    top.legend(frameon=False)
-    bottom.bar([row["step"] for row in curve], [row.get("replayed", 0) for row in curve], color="tab:green")
-    bottom.set(xlabel="step", ylabel="replayed")
-    figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
 
-from loop_budget import Task  # noqa: E402
 from make_base import build_model, build_tokenizer, fit  # noqa: E402
 from minimal_loop import Policy  # noqa: E402
+from study_loop import StudyTask  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
 
 TRAIN, TEST, HELD_BACK = 256, 512, 4608
@@ -191,13 +191,13 @@ def teach(
     fit(model, draw, phase.updates, phase.lr)
 
 
-def load(name: str) -> tuple[Policy, Task]:
+def load(name: str) -> tuple[Policy, StudyTask]:
     """The base model of a task that ships with the repository, and its questions."""
     skill = SKILLS[name]
     model = AutoModelForCausalLM.from_pretrained(BASES / name)
     policy = Policy(model.eval(), AutoTokenizer.from_pretrained(BASES / name), skill.max_tokens)
     train, test = skill.split()
-    return policy, Task(train, test, skill.reward)
+    return policy, StudyTask(train, test, skill.reward)
 
 
 def facts(name: str) -> dict[str, float]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from loop_budget import Rows
-from minimal_loop import Policy, objective
+from minimal_loop import Policy, Rows, objective
 from torch import Tensor
 
 from exgrpo import ExperienceReplay
@@ -23,26 +22,26 @@ Objective = Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tenso
 def split_advantages(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
     """Each row's advantage is over the mean of its group's fresh rows: the replayed reward moves no baseline."""
     solved: dict[str, list[float]] = defaultdict(list)
-    for question, reward in zip(rows.asked, rows.rewards, strict=True):
-        solved[question].append(reward)
-    rewards = [*zip(rows.asked, rows.rewards, strict=True), *((question, 1.0) for question in rows.past)]
-    advantages = torch.tensor([reward - sum(solved[q]) / len(solved[q]) for q, reward in rewards])
-    now = policy.look([*zip(rows.asked, rows.rollouts, strict=True), *rows.past.items()])
-    replayed = torch.arange(len(rewards)) >= len(rows.rollouts)
+    for question, rollout in rows.fresh:
+        solved[question].append(rollout.reward)
+    every = [*rows.fresh, *rows.past]
+    advantages = torch.tensor([rollout.reward - sum(solved[q]) / len(solved[q]) for q, rollout in every])
+    now = policy.look(every)
+    replayed = torch.arange(len(every)) >= len(rows.fresh)
     spread = advantages[:, None].expand_as(now.log_prob)
     losses, metrics = mixed_token_losses(now.log_prob, now.past, spread, replayed, now.mask, loss)
-    return losses.sum() / (len(rewards) * policy.max_tokens), metrics
+    return losses.sum() / (len(every) * policy.max_tokens), metrics
 
 
 def replay_where_failing(
     policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings
 ) -> tuple[Tensor, Any]:
     """A replayed trajectory joins its group only if at most half of the fresh rows are right."""
-    share = {
-        question: np.mean([r for q, r in zip(rows.asked, rows.rewards, strict=True) if q == question])
-        for question in rows.past
-    }
-    kept = {question: trajectory for question, trajectory in rows.past.items() if share[question] <= 0.5}
+
+    def share(question: str) -> float:
+        return float(np.mean([rollout.reward for other, rollout in rows.fresh if other == question]))
+
+    kept = [(question, trajectory) for question, trajectory in rows.past if share(question) <= 0.5]
     return objective(policy, rows._replace(past=kept), replay, loss)
 
 
@@ -57,7 +56,7 @@ class ExtraRows:
 
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
         value, metrics = objective(policy, rows, replay, loss)
-        drawn = replay.pool.choose(self._rows, self._rng, exclude=frozenset(rows.asked))
+        drawn = replay.pool.choose(self._rows, self._rng, exclude=frozenset(question for question, _ in rows.fresh))
         if not drawn:
             return value, metrics
         chosen = replay.choose(replay.candidates(drawn), policy.views).trajectories
@@ -67,7 +66,7 @@ class ExtraRows:
         plain = replace(loss, off_policy_reshape="no_reshape")
         all_replayed = torch.ones(len(chosen), dtype=torch.bool)
         losses, _ = mixed_token_losses(now.log_prob, now.past, advantages, all_replayed, now.mask, plain)
-        count = len(rows.rollouts) + len(rows.past)
+        count = len(rows.fresh) + len(rows.past)
         return (value * count + losses.sum() / policy.max_tokens) / (count + len(chosen)), metrics
 
 

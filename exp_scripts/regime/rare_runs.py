@@ -74,8 +74,8 @@ def perform(run: Run, folder: Path, last: bool = True) -> float:
     import torch
 
     torch.set_num_threads(1)
-    from minimal_loop import train
     from rare_tasks import load
+    from study_loop import train
 
     wall, processor = time.monotonic(), time.process_time()
     experience, loss, loop, objective = parse(run.overrides)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import countdown
 from fast_policy import FastPolicy
-from loop_budget import Task
 from skills import SKILLS, Phase, box
+from study_loop import StudyTask
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = Path(__file__).resolve().parent
@@ -194,11 +194,11 @@ RARE_TASKS = {
 }
 
 
-def load(name: str) -> tuple[FastPolicy, Task]:
+def load(name: str) -> tuple[FastPolicy, StudyTask]:
     """The base model of a task that ships with the repository, and its questions."""
     task = RARE_TASKS[name]
     folder = BASES / task.base
     model = AutoModelForCausalLM.from_pretrained(folder)
     policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), task.max_tokens)
     train, later, test = task.split()
-    return policy, Task(train, test, task.reward, later)
+    return policy, StudyTask(train, test, task.reward, later)

@@ -24,7 +24,7 @@ from comparison import Estimate, estimate, marked  # noqa: E402
 from methods import ROUND_TWO, SHAPING  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 from report_pictures import draw_curves, draw_differences  # noqa: E402
-from results import Rows, area_of, by_method, collect, tasks  # noqa: E402
+from results import CONFIRMED, REPORTED, Rows, area_of, by_method, collect, tasks  # noqa: E402
 
 RESAMPLES = 10_000
 
@@ -95,6 +95,25 @@ def compared(data: Mapping[str, Any], names: Sequence[str]) -> str:
     return "\n".join([*lines, ""])
 
 
+def confirmation(data: Mapping[str, Any]) -> str:
+    """Group replay with the others on the seeds of the confirmation, and on all; only tasks whose runs are complete."""
+    lines = [
+        "| task | seeds | group replay, mean over the run | to on-policy | to ExGRPO | pass@32, to on-policy |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for task in tasks(data):
+        if len(by_method(data, task, seeds=CONFIRMED)["on-policy"]) < len(CONFIRMED):
+            continue
+        for label, seeds in (("10 to 19", CONFIRMED), ("0 to 19", {*REPORTED, *CONFIRMED})):
+            runs = by_method(data, task, seeds=seeds)
+            areas = {name: [area_of(run) for run in each] for name, each in runs.items()}
+            ends = {name: [run["last"]["held_out_pass_32"] for run in each] for name, each in runs.items()}
+            pairs = [(areas, "on-policy"), (areas, "ExGRPO"), (ends, "on-policy")]
+            gaps = [marked(estimate(np.subtract(of["group replay"], of[other]).tolist())) for of, other in pairs]
+            lines.append(f"| {task} | {label} | {' | '.join([str(estimate(areas['group replay'])), *gaps])} |")
+    return "\n".join([*lines, ""])
+
+
 def round_two_table(data: Mapping[str, Any]) -> str:
     """Group replay with one change each, on the seeds of the search; what it is compared with was chosen on them."""
     found = {task: len(_found(data, task, chosen, ROUND_TWO)) for task, chosen in data["chosen"].items()}
@@ -151,6 +170,7 @@ def main() -> None:
     data = json.loads(file.read_text())
     print(tables(data))
     print(compared(data, ("ExGRPO", *SHAPING)))
+    print(confirmation(data))
     print(round_two_table(data))
     draw_differences(data, arguments.output / "rare-success.png")
     draw_curves(data, arguments.output / "rare-success-curves.png")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rare_runs import area  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 
 Rows = Sequence[Mapping[str, Any]]
+REPORTED, CONFIRMED = range(10), range(10, 20)  # seeds: of the tables, of the confirmation
 _CURVE = ("generated", "test", "trained", "test_short", "test_long")
 
 
@@ -63,9 +64,11 @@ def area_of(run: Mapping[str, Any], share: float = 1.0) -> float:
     return area(rows, task.budget * share, task.measure)
 
 
-def by_method(data: Mapping[str, Any], task: str, names: Sequence[str] = tuple(METHODS)) -> dict[str, Rows]:
-    """Method -> its runs with the seeds that all methods have, in the order of the seeds."""
-    mine = [run for run in data["reported"] if run["task"] == task]
+def by_method(
+    data: Mapping[str, Any], task: str, names: Sequence[str] = tuple(METHODS), seeds: Collection[int] = REPORTED
+) -> dict[str, Rows]:
+    """Method -> its runs with those of the seeds that all methods have, in the order of the seeds."""
+    mine = [run for run in data["reported"] if run["task"] == task and run["seed"] in seeds]
     methods = {name: {run["seed"]: run for run in mine if run["method"] == name} for name in names}
     common = sorted(set.intersection(*(set(runs) for runs in methods.values())))
     return {name: [runs[seed] for seed in common] for name, runs in methods.items()}

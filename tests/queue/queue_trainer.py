@@ -36,11 +36,14 @@ class Rollouts:
             if question not in self.failing:
                 keys = [f"{uid}_{session}_0" for session in range(int(count))]
                 rows = [self.row(question, session) for session in range(int(count))]
-                tags = [{"seq_len": 2, "global_steps": step, "status": "success"} for _ in keys]
+                tags = [self.tag(row) | {"global_steps": step, "status": "success"} for row in rows]
                 tq.kv_batch_put(keys=keys, partition_id="train", fields=list_of_dict_to_tensordict(rows), tags=tags)
             status = "failure" if question in self.failing else "finished"
             tags = [{"is_prompt": True, "status": status, "global_steps": step}]
             tq.kv_batch_put(keys=[uid], partition_id="train", tags=tags)
+
+    def tag(self, row):
+        return {"seq_len": 2}
 
     def row(self, question, session):
         reward = self.rewards.get(question, float(session == 0))

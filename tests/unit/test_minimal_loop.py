@@ -9,8 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
 
-from loop_budget import Loop, Task, epochs
-from minimal_loop import REFUSED, five_numbers, settings, train
+from minimal_loop import REFUSED, Loop, Task, epochs, five_numbers, settings, train
 
 from exgrpo import ExperienceConfig
 

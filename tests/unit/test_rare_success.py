@@ -17,11 +17,11 @@ import rare_runs
 import report
 import study
 from ablate import Run, parse
-from loop_budget import Loop, Task, parts
-from loop_budget import Rows as StepRows
 from methods import METHODS, overrides
-from minimal_loop import Policy, groups_of, settings, train
+from minimal_loop import Policy, Rows, groups_of, settings
 from rare_tasks import RARE_TASKS, is_short, load
+from study_loop import StudyLoop, StudyTask, parts, train
+from variants import objective_of
 
 from exgrpo import Trajectory
 
@@ -122,11 +122,12 @@ def test_gradients_are_the_models(loaded):
 def small_run(overrides, tokens=1500, name="shift"):
     policy, task = load(name)
     experience, loss, loop = settings(
-        ["trainer.experience_start_sratio=0", f"loop.tokens={tokens}", "loop.tests=2", "loop.lr=1e-3", *overrides]
+        ["trainer.experience_start_sratio=0", f"loop.tokens={tokens}", "loop.tests=2", "loop.lr=1e-3", *overrides],
+        StudyLoop,
     )
     asked = []
-    recorded = Task(task.train, task.test[:4], lambda q, r: asked.append(q) or task.reward(q, r), task.later)
-    return list(train(policy, recorded, experience, loss, loop)), asked
+    recorded = StudyTask(task.train, task.test[:4], lambda q, r: asked.append(q) or task.reward(q, r), task.later)
+    return list(train(policy, recorded, experience, loss, loop, objective_of({}))), asked
 
 
 GROUPS = ("trainer.exp_unit=group", "policy_loss.off_policy_loss=topr", "loop.questions=4")
@@ -160,18 +161,16 @@ def test_rescue_adds_one_row_to_a_group_that_failed():
 
 
 def rows_of(count):
-    asked = [question for question in "abcd" for _ in range(count)]
-    rollouts = [Trajectory([1], [-1.0], 1)] * len(asked)
-    return StepRows(asked, rollouts, [1.0, 0.0] * (len(asked) // 2), {"a": rollouts[0]}, ())
+    fresh = [(q, Trajectory([1], [-1.0], 1, reward=float(row % 2 == 0))) for q in "abcd" for row in range(count)]
+    return Rows(fresh, [("a", fresh[0][1])])
 
 
 def test_updates_and_reuse_deal_whole_groups():
-    dealt = list(parts(rows_of(2), Loop(updates=2, reuse=2)))
-    assert ["".join(part.asked) for part in dealt] == ["aacc", "bbdd", "aacc", "bbdd"]
-    assert [list(part.past) for part in dealt] == [["a"], [], ["a"], []]
-    assert [len(part.rewards) for part in dealt] == [4] * 4
+    dealt = list(parts(rows_of(2), StudyLoop(updates=2, reuse=2)))
+    assert ["".join(question for question, _ in part.fresh) for part in dealt] == ["aacc", "bbdd", "aacc", "bbdd"]
+    assert [[question for question, _ in part.past] for part in dealt] == [["a"], [], ["a"], []]
     rows = rows_of(2)
-    (whole,) = parts(rows, Loop())
+    (whole,) = parts(rows, StudyLoop())
     assert whole is rows
 
 
@@ -234,6 +233,19 @@ def test_a_run_is_written_and_reported(tmp_path, capsys, monkeypatch):
     assert len(data["reported"]) == 6 and {run["method"] for run in data["reported"]} == set(METHODS)
     last = data["reported"][0]["last"]
     assert 0 <= last["held_out_pass_1"] <= last["held_out_pass_32"] <= 1
+
+
+def test_a_confirmation_is_reported_when_all_of_its_runs_are_there():
+    def made_up(method, seed):
+        curve = {"generated": [0, 40_000], "test": [0.1, 0.3 + 0.2 * (method == "group replay") + seed / 100]}
+        last = {"held_out_pass_32": 0.9}
+        return {"task": "rare-sum", "seed": seed, "method": method, "last": last, "curve": curve}
+
+    runs = [made_up(method, seed) for method in METHODS for seed in range(20)]
+    shown = report.confirmation({"chosen": {"rare-sum": {}}, "reported": runs}).splitlines()
+    assert [line.split(" | ")[1] for line in shown[2:]] == ["10 to 19", "0 to 19"]
+    assert shown[2].count("**.100 (.100 to .100)**") == 2 and ".372 (.362" in shown[2]
+    assert len(report.confirmation({"chosen": {"rare-sum": {}}, "reported": runs[:-1]}).splitlines()) == 2
 
 
 def test_interquartile_mean_leaves_out_the_outer_quarters():

@@ -1,0 +1,141 @@
+"""A step of our trainer with past groups and a rescued one, by verl's own functions but for rollouts and actor."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from queue_rows import Model, rollout
+from queue_trainer import STEP, K, Rollouts, make_trainer
+from transformers import AutoTokenizer
+
+from exgrpo import judged_by
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.early_scoring import Scoring
+from exgrpo.on_verl.effects import Weighing
+from exgrpo.on_verl.step_so_far import StepSoFar
+from exgrpo.preflight.checks import resolve
+
+BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
+PAST = {"q7": (1.0, 0.0, 0.0, 0.0), "q8": (0.0, 1.0, 1.0, 0.0)}
+KEYS = [
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+    "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr",
+    "trainer.exp_unit=group",
+]
+
+
+class WholeRollouts(Rollouts):
+    """With all the columns and tags that verl's agent loop writes."""
+
+    def row(self, question, session):
+        uid = next(uid for uid, asked in self.asked.items() if asked == question)
+        reward = self.rewards.get(question, float(session == 0))
+        row = rollout(uid, session, [11 + session] * (2 + session), reward) | {"question_id": question}
+        return {name: value for name, value in row.items() if name not in ("old_log_probs", "entropy")}
+
+    def tag(self, row):
+        lengths = {"prompt_len": 3, "response_len": len(row["responses"]), "seq_len": len(row["input_ids"])}
+        return lengths | {"min_global_steps": STEP - 1, "max_global_steps": STEP - 1}
+
+
+def stored(question, rewards):
+    """The model's log-prob of a token is minus its id: half a nat above what is recorded here."""
+    rollouts = [Trajectory([20, 21 + i], [-20.5, -21.5 - i], 1, 0.5, reward=reward) for i, reward in enumerate(rewards)]
+    return StoredGroup(question, 1, tuple(rollouts), np.array([3, 4], np.int32))
+
+
+@pytest.fixture(params=[None, 0.3], ids=["no look", "drift"])
+def stepped(training_queue, request):
+    """After a step on q0, which has a success, q1, which has none but in the pool, and two past groups."""
+    trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *KEYS)
+    resolve(trainer.config)
+    drift = request.param
+    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_rescue=True, exp_max_drift=drift)
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    trainer.replay.groups.hold([stored(question, rewards) for question, rewards in PAST.items()])
+    trainer.replay.pool.observe(RolloutGroup("q1", K, (Trajectory([5, 6], [-5.5, -6.5], step=1),)))
+    trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
+    trainer.scoring = Scoring(trainer.config, trainer.tokenizer, synchronous=False)
+    trainer.weighing = Weighing.of_config(trainer.config, True, "current")
+    trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
+    trainer.so_far, trainer.group_filter, trainer.response_shown = StepSoFar(), None, True
+    trainer.local_trigger_step, trainer.use_critic = 0, False
+    trainer.agent_loop_manager = WholeRollouts(set())
+    trainer.agent_loop_manager.rewards = {"q1": 0.0}
+    trainer._add_batch_to_generate()
+    waited_for = 4 - len(trainer.stored.drawn)
+    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
+    batch.extra_info["temperature"] = 1.0
+    metrics = {}
+    for stage in (trainer._balance_batch, trainer._compute_old_log_prob, trainer._compute_advantage):
+        batch = stage(batch, metrics)
+    return trainer, batch, metrics
+
+
+def read(batch, field):
+    rows = queue.read(batch.keys, batch.partition_id, [field])[field].unbind()
+    return dict(zip(batch.keys, (row.tolist() for row in rows), strict=True))
+
+
+def test_a_step_trains_on_fresh_past_and_rescued_rows_and_stores_the_fresh_group_alone(stepped):
+    trainer, batch, metrics = stepped
+    uid_of = {question: uid for uid, question in trainer.agent_loop_manager.asked.items()}
+    assert set(uid_of) == {"q0", "q1"} and len(batch) == 4 * K
+    responses, scores, old, advantages = (
+        read(batch, name) for name in ("responses", "rm_scores", "old_log_probs", "advantages")
+    )
+    rescued = f"{uid_of['q1']}_{K - 1}_0"
+    assert (responses[rescued], scores[rescued], old[rescued]) == ([5, 6], [0, 1], [-5.5, -6.5])
+    by_hand = {uid_of["q0"]: (1, 0, 0, 0), uid_of["q1"]: (0, 0, 0, 1)}
+    for uid, group in trainer.stored.joined.items():
+        by_hand[uid] = PAST[group.question]
+        for session, each in enumerate(group.rollouts):
+            key = f"{uid}_{session}_0"
+            assert (responses[key], old[key]) == (each.tokens.tolist(), each.log_probs.tolist())
+    for uid, rewards in by_hand.items():
+        for session, reward in enumerate(rewards):
+            expected = [reward - np.mean(rewards)] * len(responses[f"{uid}_{session}_0"])
+            assert advantages[f"{uid}_{session}_0"] == pytest.approx(expected)
+    counts = {
+        "stored_groups": 2,
+        "replayed_groups": 1,
+        "generated_tokens": 28,
+        "fresh_score": 1 / 8,
+        "stored_group_age": 2,
+    }
+    assert {name: metrics[f"experience/{name}"] for name in counts} == counts
+    assert [(each.question, each.step) for each in trainer.replay.groups] == [("q7", 1), ("q8", 1), ("q0", STEP)]
+    assert [*trainer.replay.groups][-1].prompt.tolist() == [7, 8, 9]
+    state = trainer.replay.pool.snapshot().state
+    assert dict(zip(state.questions, state.buckets, strict=True))["q1"] == 0  # of all four, the replaced one included
+    replays = {row.question: row for row in trainer.replay.pool.replays}
+    assert set(replays) == {"q1", "q7", "q8"} and replays["q7"].effect.ratio_mean == pytest.approx(np.exp(0.5))
+
+
+def test_what_a_look_has_scored_is_passed_once(stepped):
+    trainer, _, _ = stepped
+    calls = [len(rows) for rows in trainer.actor_rollout_wg.calls]
+    if trainer.experience.exp_max_drift is None:
+        assert calls == [4 * K]
+    else:  # the success that rescues, the past groups, the rest
+        assert calls == [1, 2 * K, 2 * K - 1]
+
+
+def test_the_success_of_a_failed_group_is_scored_beside_what_was_scored_early(training_queue):
+    trainer, model = make_trainer(ExperienceMixPPOTrainer, 9, set(), *KEYS), Model()
+    scoring = Scoring(trainer.config, AutoTokenizer.from_pretrained(BASE_MODEL), synchronous=True)
+    messages = [{"role": "user", "content": "1+2"}]
+    drawn, failed = ("q3", Trajectory([5, 6], [-5.0, -6.0], 1)), ("q1", Trajectory([7], [-7.0], 1))
+    scoring.begin(model, [drawn], lambda question: messages)
+    prompts = {"q3": torch.tensor(scoring.builder.build_initial_tokens(messages)), "q1": torch.tensor([7, 8, 9])}
+    views = scoring.scorer(model, prompts)([drawn, failed])
+    assert [view.entropies.tolist() for view in views] == [[5, 6], [7]]
+    assert [len(rows) for rows in model.calls] == [1, 1] and model.calls[1] == [[7, 8, 9, 7]]
