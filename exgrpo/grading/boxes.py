@@ -8,7 +8,7 @@ from collections.abc import Iterator
 MAX_STATED = 300  # characters of an answer without a box
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"(?<!\\)[{}]")
-_STATED = re.compile(r"(?:\banswer\s*(?:is|:|=)|^A:)\s*:?\s*(.+)$", re.IGNORECASE)
+_STATED = re.compile(r"(?:\banswer\s*(?:is|:|=)|^A:)\s*:?[\s*]*(.+)$", re.IGNORECASE)
 
 
 def boxed(text: str) -> Iterator[str]:
@@ -43,7 +43,7 @@ def final_answer(response: str) -> str:
     """
     if has_box(response):
         return next(boxed(response), "")
-    lines = [line.strip() for line in response.splitlines() if line.strip()]
+    lines = [line for line in (each.strip(" \t*") for each in response.splitlines()) if line]
     if not lines:
         return ""
     stated = _STATED.search(lines[-1])

@@ -10,30 +10,48 @@ from itertools import permutations
 import mpmath
 
 from exgrpo.grading.evaluation import DIGITS, Undefined, evaluate, number
-from exgrpo.grading.nodes import Equation, Expression, Many, Node, letters
+from exgrpo.grading.nodes import Equation, Expression, Many, Node, Residues, letters
 from exgrpo.grading.trees import Tree, contains, variables
 
 PARAMETERS = frozenset("klmnjtscC")
+CONSTANTS = frozenset("CcKkDd")
 MAX_PARAMETERS, MAX_PERIODS = 3, 24
+Declared = tuple[frozenset[str], frozenset[str]]  # letters that the gold and the answer declare
 Family = tuple[mpmath.mpf, mpmath.mpf]  # first value, step
 
 
-def renamings(gold: Node, answer: Node, integers: bool) -> Iterator[dict[str, str]]:
+def renamings(gold: Node, answer: Node, integers: bool, declared: Declared) -> Iterator[dict[str, str]]:
     """Names for the answer's parameters with which it may equal the gold.
 
     Only letters that the other side does not have are renamed, each to another: y = bx + a stays what it is. They are
-    the same letter in the other case, or letters parameters have, where the gold names its left side or says that a
+    the same letter in the other case, constants of integration, or letters parameters have, where the gold names its
+    left side or says that a
     letter stands for whole numbers: a bare n^2 is about the question's n.
     """
     mine, theirs = letters(gold) - letters(answer), letters(answer) - letters(gold)
     if not mine or len(mine) != len(theirs) or len(mine) > MAX_PARAMETERS:
         return
     named = gold.left if isinstance(gold, Equation) else ""
-    family = bool(integers or named) and mine | theirs <= PARAMETERS and not mine & set(named)
+    known = mine <= PARAMETERS | declared[0] or named.startswith("(")
+    family = bool(integers or named) and known and theirs <= PARAMETERS | declared[1] and not mine & set(named)
+    constant = "C" in mine and mine == _constants(gold) and theirs == _constants(answer)
     for order in permutations(sorted(theirs)):
         names = dict(zip(order, sorted(mine), strict=True))
-        if family or all(new.swapcase() == old for old, new in names.items()):
+        if family or constant or all(new.swapcase() == old for old, new in names.items()):
             yield names
+
+
+def _constants(node: Node) -> frozenset[str]:
+    """The letters that can only be constants of integration: C or K, added once to what has a variable."""
+    node = node.right if isinstance(node, Equation) else node
+    if not isinstance(node, Expression):
+        return frozenset()
+    tree = node.tree
+    if tree[0] == "+" and tree[2][0] == "var" and tree[2][1] not in variables(tree[1]) and variables(tree[1]):
+        return frozenset((tree[2][1],)) & CONSTANTS
+    if tree[0] == "+" and tree[1][0] == "var" and tree[1][1] not in variables(tree[2]) and variables(tree[2]):
+        return frozenset((tree[1][1],)) & CONSTANTS
+    return frozenset()
 
 
 def same_family(gold: Node, answer: Node, integers: bool) -> bool:
@@ -41,11 +59,15 @@ def same_family(gold: Node, answer: Node, integers: bool) -> bool:
 
     `integers`: the gold says what its letter stands for; else it must be an angle (with π) named by its left side.
     """
+    names = {node.name for node in (gold, answer) if isinstance(node, Residues) and node.name}
+    if len(names) > 1:
+        return False
     first = gold.items[0] if isinstance(gold, Many) and gold.items else gold
     named = isinstance(first, Equation)
     with mpmath.workdps(DIGITS):
         mine, theirs = _families(gold), _families(answer)
-        if mine is None or theirs is None or not (integers or (named and _angles(gold))):
+        whole = integers or any(isinstance(node, Residues) for node in (gold, answer))
+        if mine is None or theirs is None or not (whole or (named and _angles(gold))):
             return False
         period = _common([step for _first, step in mine + theirs])
         return period is not None and _residues(mine, period) == _residues(theirs, period)
@@ -60,6 +82,8 @@ def _angles(node: Node) -> bool:
 
 
 def _families(node: Node) -> list[Family] | None:
+    if isinstance(node, Residues):
+        return [(mpmath.mpf(value), mpmath.mpf(node.modulus)) for value in node.values]
     if isinstance(node, Equation):
         plain = re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", node.left) and node.left not in letters(node.right)
         return _families(node.right) if plain else None

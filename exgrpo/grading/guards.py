@@ -11,18 +11,32 @@ from dataclasses import replace
 
 import mpmath
 
+from exgrpo.grading.bases import another_base
 from exgrpo.grading.boxes import boxes_differ, final_answer, has_box
+from exgrpo.grading.comparison import compare
 from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
-from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, letters
+from exgrpo.grading.leftovers import (
+    adds_a_value,
+    changes,
+    has_a_modulus,
+    has_an_index,
+    hedges,
+    hides,
+    is_a_list,
+    leaves_a_rest,
+    lists_lines,
+)
+from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters
 from exgrpo.grading.precision import cut_off, digits_behind_the_point, near
 from exgrpo.grading.reading import read
 from exgrpo.grading.repair import repair
 from exgrpo.grading.rules import is_name, one_name, same
-from exgrpo.grading.shape_guards import asks, is_misshapen, is_prose, without_thousands
+from exgrpo.grading.shape_guards import asks, can_be_read, is_misshapen, is_prose, without_thousands
 from exgrpo.grading.splitting import split
 from exgrpo.grading.trees import Unreadable
+from exgrpo.grading.units import other_units
 from exgrpo.grading.wording import conditions
 
 ROUNDED = 0.005  # maximum difference of two sides of an equation if one is a decimal
@@ -31,23 +45,8 @@ _OTHERWISE = re.compile(
     r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
     r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
 )
-_ALWAYS_OTHERWISE = frozenset(
-    (
-        "not",
-        "if",
-        "wrong",
-        "least",
-        "most",
-        "less",
-        "more",
-        "thousand",
-        "million",
-        "billion",
-        "trillion",
-        "dozen",
-        "hundred",
-    )
-)
+_OTHER_WORDS = "not if wrong least most less more thousand million billion trillion dozen hundred"
+_ALWAYS_OTHERWISE = frozenset(_OTHER_WORDS.split())
 _SEVERAL = re.compile(
     r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
 )
@@ -66,13 +65,19 @@ MAX_MORE = 20  # characters that an answer has beyond the gold's
 def is_gaming(golds: Sequence[str], response: str) -> bool:
     """Whether an answer that Math-Verify accepted for `golds`, the forms of one gold, is not an answer."""
     answer, gold = repair(final_answer(response)), repair(golds[0])
-    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing", answer):
+    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing|^\\\{ ?\\\}$", answer):
         return True  # an empty box, the answer somewhere before it
     if not has_box(response) and is_a_list(gold, response):
         return True
-    if not has_box(response) and asks(response):
+    if asks(final_answer(response) if has_box(response) else response):
+        return True
+    if not has_box(response) and lists_lines(response):
+        return True
+    if hides(golds[0], final_answer(response)):
         return True
     if not answer or answer == gold:
+        return False
+    if compare(golds[0], final_answer(response)) is not None:
         return False
     whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
     gold, answer = without_thousands(gold, answer)
@@ -85,7 +90,19 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
         or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
-        or (whole and (is_misshapen(gold, answer) or (has_box(response) and is_prose(gold, answer))))
+        or hedges(gold, answer)
+        or has_an_index(gold, answer)
+        or has_a_modulus(gold, answer)
+        or (
+            whole
+            and (
+                changes(gold, answer)
+                or adds_a_value(gold, answer)
+                or (not can_be_read(answer) and leaves_a_rest(gold, answer))
+            )
+        )
+        or (whole and (another_base(gold, answer) or other_units(gold, answer)))
+        or (whole and (is_misshapen(gold, answer, has_box(response)) or (has_box(response) and is_prose(gold, answer))))
     )
 
 
@@ -112,12 +129,6 @@ def is_no_equation(gold: str, answer: str) -> bool:
         return {type(item) for item in theirs.items} == {Equation, Expression} and isinstance(mine, Equation)
     strange = isinstance(theirs, Equation) and theirs.left_tree is not None and not is_name(theirs)
     return strange and same(mine, theirs) is None
-
-
-def is_a_list(gold: str, response: str) -> bool:
-    """One long line with more commas than words: Math-Verify reads only its last part."""
-    commas = response.count(",") - gold.count(",") - gold.count(";")
-    return "\n" not in response.strip() and commas > max(8, len(_LONG_WORD.findall(response)))
 
 
 def lists_candidates(gold: str, answer: str) -> bool:
@@ -149,19 +160,25 @@ def is_another_value(gold: str, answer: str) -> bool:
 def _differ(gold: str, answer: str) -> bool:
     """Whether both can be read here as plain values or lists of them, not names or words, and are not equal."""
     gold, answer = (text.replace(" ", "") if _THOUSANDS.fullmatch(text) else text for text in (gold, answer))
-    if any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer)):
+    commas = any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer))
+    if commas and not _LONG_WORD.search(answer):
         return False
     try:
         mine = read(conditions(gold)[0])
     except Unreadable:
         return False
+    mine = mine.value if isinstance(mine, Quantity) else mine
     try:
         theirs = read(conditions(answer)[0])
     except Unreadable:  # as "3 7.78" and "3 \\frac{41}{12}" are
         return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
     if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
         theirs = theirs.right  # 1 = 1
-    if isinstance(mine, Expression) and isinstance(theirs, (Chain, Cases)):
+    if isinstance(mine, Expression) and isinstance(theirs, Equation) and theirs.left_tree is not None:
+        theirs = theirs.right
+    if isinstance(theirs, Many) and any(isinstance(item, Equation) and item.left_tree is None for item in theirs.items):
+        return False  # "Soucis: 2,74"
+    if isinstance(mine, Expression) and isinstance(theirs, Chain | Cases | Region | Many):
         return isinstance(theirs, Chain) or same(mine, theirs) is None
     if isinstance(mine, Chain) and isinstance(theirs, Chain):
         return len(letters(theirs)) > len(letters(mine))  # x < 0y
@@ -169,7 +186,7 @@ def _differ(gold: str, answer: str) -> bool:
 
 
 def _is_plain(node: Node, nested: int = 0) -> bool:
-    if isinstance(node, Expression):
+    if isinstance(node, Expression) or (nested and isinstance(node, Quantity)):
         return True
     if not isinstance(node, Many) or nested > 1 or (nested and not node.left) or node.joined == "union":
         return False

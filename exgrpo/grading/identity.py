@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import mpmath
 
+from exgrpo.grading.complex_values import is_complex, same_complex
 from exgrpo.grading.evaluation import DIGITS, Undefined, Value, evaluate, same
 from exgrpo.grading.trees import Tree, variables
 
@@ -40,6 +41,8 @@ def identical(one: Tree, other: Tree) -> bool:
     if one == other:
         return True
     names = variables(one)
+    if is_complex(one, other):
+        return same_complex(one, other)
     if names != variables(other) or len(names) > MAX_VARIABLES:
         return False
     with mpmath.workdps(DIGITS):

@@ -74,7 +74,16 @@ class Cases:
     branches: tuple[tuple[Node, Node], ...]
 
 
-Node = Expression | Many | Equation | Chain | Region | Quantity | Cases
+@dataclass(frozen=True)
+class Residues:
+    """The whole numbers that leave one of `values` when divided by `modulus`; `name` is their letter, or empty."""
+
+    values: frozenset[int]
+    modulus: int
+    name: str
+
+
+Node = Expression | Many | Equation | Chain | Region | Quantity | Cases | Residues
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -115,4 +124,6 @@ def rename(node: Node, names: dict[str, str]) -> Node:
     if isinstance(node, Region):
         inside, without = (each and rename(each, names) for each in (node.inside, node.except_))
         return Region(inside, names.get(node.variable, node.variable), without)
+    if isinstance(node, Residues):
+        return replace(node, name=names.get(node.name, node.name))
     return Cases(tuple((rename(value, names), rename(when, names)) for value, when in node.branches))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from fractions import Fraction
 from functools import lru_cache
 
+from exgrpo.grading import matrices
+from exgrpo.grading.congruences import residues
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.nodes import GREATER, LESS, Cases, Chain, Equation, Expression, Many, Node, Quantity, Region
+from exgrpo.grading.number_words import whole_number
 from exgrpo.grading.splitting import enclosed, split
 from exgrpo.grading.trees import Tree, Unreadable
 from exgrpo.grading.wording import CHANGING, has_words, quantity
@@ -16,7 +20,17 @@ MAX_ITEMS, MAX_NESTING, MAX_SIGNS = 64, 8, 4
 _BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", "]"), ("[", ")"))
 _SIGN = r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|<|>"
 _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
-_ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}(.*)\\end\s*\{\1\}")
+_ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}((?:(?!\\(?:begin|end)).)*)\\end\s*\{\1\}")
+_TRANSPOSED = re.compile(r"(.+)\^\s*\{?\s*(?:T|\\top|\\mathsf\s*\{?T\}?)\s*\}?", re.DOTALL)
+_THOUSANDS = re.compile(r"(?:\\\$)?\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?:\s*[\"a-z%][^,\d]*)?")  # \$16,386.20
+_FRENCH = re.compile(r"([\[\]])([^\[\]]+)([\[\]])")  # ]0, 1[
+_POINT = re.compile(r"([ABD-EI-OQ-Z]|[PCFGH](?=\(\s*-?[\d.]+\s*,\s*-?[\d.]+\s*\)))'?\s*=?\s*(\(.*\))")
+_WITH = re.compile(
+    r"(?:all|any|every)\s+(?:real\s+)?(?:numbers?\s+)?(?:[a-z]\s+)?(?:with|such that|satisfying|where|so that)\b(.+)"
+)
+_ALL_BUT = re.compile(
+    r"(?:all|any)\s+(?:reals?|real numbers?)\s*(?:\b[a-z]\s+)?(?:except|but|other than)(?:\s+for)?\b(.+)"
+)
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\mathbf\s*\{?\s*R\s*\}?|\(?all (?:real numbers|reals)\)?")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z ]{0,40}?)\s*:\s*(.+)")
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "array")
@@ -29,10 +43,26 @@ def read(text: str, nesting: int = 0) -> Node:
     text = text.strip().strip(",;").strip()
     if not text or nesting > MAX_NESTING:
         raise Unreadable(text)
-    for reader in (_environment, _listed, _region, _related, _united, _signed_tuple, _bracketed, _signed):
+    for reader in (
+        _residues,
+        _environment,
+        _transposed,
+        _french,
+        _listed,
+        _point,
+        _region,
+        _related,
+        _united,
+        _signed_tuple,
+        _bracketed,
+        _signed,
+    ):
         node = reader(text, nesting + 1)
         if node is not None:
             return node
+    spoken = whole_number(text) if text.strip('"').replace(" ", "").replace("-", "").isalpha() else None
+    if spoken is not None:
+        return Quantity(Expression(("num", Fraction(spoken)), str(spoken)), frozenset(("number",)))
     if has_words(text) or (tree := _tree(text)) is None:
         value, words = quantity(text)
         return Quantity(read(value, nesting + 1), words)
@@ -47,18 +77,32 @@ def _items(pieces: list[str], nesting: int) -> tuple[Node, ...]:
 
 
 def _environment(text: str, nesting: int) -> Node | None:
-    r"""\begin{cases} and matrices."""
-    match = _ENVIRONMENT.fullmatch(text)
-    if match is None:
+    r"""\begin{cases} and matrices, a number before one too."""
+    start = text.find("\\begin")
+    match = _ENVIRONMENT.fullmatch(text, start) if start >= 0 else None
+    if match is None or re.search(r"[=&]", text[:start]):
         return None
     lines = [line.strip() for line in match[2].split("\\\\") if line.strip()]
-    if match[1] == "cases":
-        return Cases(tuple(_branch(line, nesting) for line in lines))
-    if match[1] not in _MATRICES:
+    if match[1] == "cases" and not start:
+        return Cases(tuple(_branch(line.strip(" ,;."), nesting) for line in lines))
+    if match[1] not in _MATRICES or not lines:
         raise Unreadable(text)
     lines[0] = re.sub(r"^\{[lcr| ]*\}", "", lines[0])
-    rows = (Many(_items(line.split("&"), nesting), "row", "row") for line in lines)
-    return Many(tuple(rows), "matrix", "matrix")
+    rows = tuple(Many(_items(line.split("&"), nesting), matrices.ROW, matrices.ROW) for line in lines)
+    kind = matrices.DETERMINANT if match[1] == "vmatrix" else matrices.MATRIX
+    matrix = Many(rows, kind, kind)
+    return matrices.scaled(matrix, parse(text[:start].rstrip(" *")), text) if start else matrix
+
+
+def _residues(text: str, _nesting: int) -> Node | None:
+    return residues(text)
+
+
+def _transposed(text: str, nesting: int) -> Node | None:
+    match = _TRANSPOSED.fullmatch(text)
+    if match is None or not re.search(r"[,&]|\\\\", match[1]):
+        return None
+    return matrices.transposed(read(match[1], nesting))
 
 
 def _branch(line: str, nesting: int) -> tuple[Node, Node]:
@@ -77,12 +121,29 @@ def _branch(line: str, nesting: int) -> tuple[Node, Node]:
     return read(pieces[0], nesting), condition
 
 
+def _point(text: str, nesting: int) -> Node | None:
+    """P(3, -4): a point's name before its coordinates, of which a function of two numbers has not the look."""
+    match = _POINT.fullmatch(text)
+    if match is None or not enclosed(match[2], "(", ")") or not split(match[2][1:-1], ",")[1]:
+        return None
+    return Equation(match[1], read(match[2], nesting), ("var", match[1]))
+
+
+def _french(text: str, nesting: int) -> Node | None:
+    """]0, 1[ and [0, 1[: a bracket that points away from its number leaves it out."""
+    match = _FRENCH.fullmatch(text)
+    if match is None or (match[1], match[3]) == ("[", "]"):
+        return None
+    left, right = "(["[match[1] == "["], ")]"[match[3] == "]"]
+    return _bracketed(left + match[2] + right, nesting)
+
+
 def _listed(text: str, nesting: int) -> Node | None:
     """A bare list: with commas, semicolons, "and", "or"."""
     for separator, joined in ((r"\bor\b", "or"), (r",\s*and\b|;|,|\band\b|\\\\", ",")):
         pieces, separators = split(text, separator)
         if separators and sum(map(bool, pieces)) > 1:
-            if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", text):
+            if _THOUSANDS.fullmatch(text):
                 return None
             joined = "and" if separators == ["and"] else joined
             return Many(_items(pieces, nesting), joined=joined)
@@ -93,12 +154,20 @@ def _region(text: str, nesting: int) -> Node | None:
     r"""All real numbers, x \in S, S \setminus T, {x | condition}, the empty set."""
     if _REALS.fullmatch(text):
         return Region(None)
+    unquoted = text.replace('"', "")
+    if all_but := _ALL_BUT.fullmatch(unquoted):
+        return Region(None, except_=read(all_but[1], nesting))
+    if with_ := _WITH.fullmatch(unquoted):
+        condition = read(with_[1], nesting)
+        return condition if isinstance(condition, Chain) else None
     if re.fullmatch(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}", text):
         return Region(Many((), "{", "}"))
     pieces, _signs = split(text, r"\\(?:setminus|backslash)(?![a-z])")
     if len(pieces) == 2:
         return Region(read(pieces[0], nesting), except_=read(pieces[1], nesting))
     pieces, _signs = split(text, r"\\in(?![a-z])")
+    if len(pieces) == 2 and re.fullmatch(r"\(\s*[a-z](?:_\w)?(?:\s*,\s*[a-z](?:_\w)?)+\s*\)", pieces[0]):
+        return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), None)
     if len(pieces) == 2 and re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", pieces[0]):
         return Region(read(pieces[1], nesting), pieces[0])
     if enclosed(text, "\\{", "\\}"):

@@ -64,13 +64,18 @@ def _many(node: Many, point: Point) -> tuple[Piece, ...]:
     if node.left not in ("", "{"):
         raise Undefined("no set of numbers")
     parts = [pieces(item, point) for item in node.items]
-    if node.joined in ("and", ",") and all(isinstance(item, Chain) for item in node.items):
+    if node.items and node.joined in ("and", ",") and all(map(_is_condition, node.items)):
         common: tuple[Piece, ...] = ALL
         for part in parts:
             common = _both(common, part)
         if common or node.joined == "and":
             return common
     return _joined([piece for part in parts for piece in part])
+
+
+def _is_condition(node: Node) -> bool:
+    r"""An inequality, or "x \in S"."""
+    return isinstance(node, Chain) or (isinstance(node, Region) and bool(node.variable))
 
 
 def holds(chain: Chain, point: Point) -> bool:

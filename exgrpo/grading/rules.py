@@ -6,31 +6,24 @@ what is inside), or None. A rule never guesses: what it does not know is not equ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
 
-from exgrpo.grading import regions, subjects
+from exgrpo.grading import matrices, regions, subjects
 from exgrpo.grading.evaluation import DIGITS, Undefined
 from exgrpo.grading.identity import identical
 from exgrpo.grading.lists import by_names, matched, mixed, without_repeats
-from exgrpo.grading.nodes import (
-    Cases,
-    Chain,
-    Equation,
-    Expression,
-    Many,
-    Node,
-    Quantity,
-    Region,
-    letters,
-    rename,
-)
+from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters, rename
 from exgrpo.grading.precision import rounds
+from exgrpo.grading.ratios import ratios, remainders
 from exgrpo.grading.trees import Tree, contains
 
 Used = frozenset[str]
+RADIANS = frozenset(("rad", "radian"))
 Rule = Callable[[Node, Node], Used | None]
 
 
@@ -73,6 +66,8 @@ def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
     """ "84/13 days" for 84/13, "15th Day" for 15; two units must be equal, or one an abbreviation of the other."""
     if not (isinstance(gold, Quantity) or isinstance(answer, Quantity)):
         return None
+    if any(isinstance(node, Equation) and isinstance(node.right, Quantity) for node in (gold, answer)):
+        return None  # its unit counts: dropped_left_side leads back here
     mine, theirs = (node.words if isinstance(node, Quantity) else frozenset[str]() for node in (gold, answer))
     if mine and theirs and not (mine <= theirs or theirs <= mine):
         return None
@@ -80,7 +75,9 @@ def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
     if len({value.tree[0] == "pct" for value in values if isinstance(value, Expression)}) == 2:
         return None  # per cent is a unit, too
     used = same(*values)
-    return None if used is None else used | {"units_and_ordinals"}
+    if used is None or ("degrees_radians" in used and (mine | theirs) & RADIANS):
+        return None  # 30 radians for 30 degrees
+    return used | {"units_and_ordinals"}
 
 
 def dropped_left_side(gold: Node, answer: Node) -> Used | None:
@@ -98,7 +95,10 @@ def dropped_left_side(gold: Node, answer: Node) -> Used | None:
 
 def renamed_variables(gold: Node, answer: Node) -> Used | None:
     """f(z) = z is f(x) = x: the letter in a function's brackets is bound."""
-    if not (isinstance(gold, Equation) and isinstance(answer, Equation)) or _function(gold.left_tree) is None:
+    if not (isinstance(gold, Equation) and isinstance(answer, Equation)):
+        return None
+    gold, answer = _as_function(gold), _as_function(answer)
+    if _function(gold.left_tree) is None:
         return None
     bound, other = (side.left_tree[2:] if side.left_tree else () for side in (gold, answer))
     if _function(gold.left_tree) != _function(answer.left_tree) or len(bound) != len(other):
@@ -110,6 +110,14 @@ def renamed_variables(gold: Node, answer: Node) -> Used | None:
         return None
     used = same(gold.right, rename(answer.right, names))
     return None if used is None else used | {"renamed_variables"}
+
+
+def _as_function(side: Equation) -> Equation:
+    """a_n = ... as a function of n, if n is on the right side, too."""
+    match = re.fullmatch(r"([a-zA-Z])_\{?([a-z])\}?", side.left)
+    if match is None or match[2] not in letters(side.right):
+        return side
+    return replace(side, left_tree=("call", f"?{match[1]}_", ("var", match[2])))
 
 
 def _droppable(side: Equation) -> bool:
@@ -140,8 +148,14 @@ def _function(tree: Tree | None) -> str | None:
 
 def one_name(one: Equation, other: Equation) -> bool:
     """Whether two left sides name the same: the same text, or y and f(x)."""
-    if one.left.strip("()") == other.left.strip("()"):
+    lefts = [re.sub(r"[(){}]", "", side.left) for side in (one, other)]
+    if lefts[0] == lefts[1]:
         return True
+    if any(re.fullmatch(rf"{re.escape(a)}_\w", b) for a, b in (lefts, lefts[::-1])):
+        return True  # x_1 = 2, x_2 = 3 for x = 2, 3
+    functions = [_function(side.left_tree) for side in (one, other)]
+    if any(name == f"?{left}" for name, left in zip(functions, lefts[::-1], strict=True)):
+        return True  # f = 0 for f(x) = 0
     names = {side.left if side.left == "y" else _function(side.left_tree) and "f" for side in (one, other)}
     return names == {"y", "f"}
 
@@ -163,11 +177,14 @@ def equations(gold: Node, answer: Node) -> Used | None:
 
 def lists(gold: Node, answer: Node) -> Used | None:
     """Lists item by item: a bare one or a set in any order, "a and b" as "a, b"; a tuple in order."""
+    if isinstance(gold, Many) != isinstance(answer, Many):
+        gold, answer = matrices.vector(gold), matrices.vector(answer)
     if not (isinstance(gold, Many) and isinstance(answer, Many)):
         single = {type(gold), type(answer)} - {Many}
         if Many in (type(gold), type(answer)) and single == {Expression}:
             return _single(gold, answer)
         return None
+    gold, answer = matrices.alike(gold, answer)
     if gold.ordered == answer.ordered and not (by_names(gold) or by_names(answer)):
         gold, answer = without_repeats(gold), without_repeats(answer)
     if len(gold.items) != len(answer.items) or mixed(gold, answer):
@@ -223,6 +240,8 @@ RULES: tuple[Rule, ...] = (
     dropped_left_side,
     renamed_variables,
     equations,
+    ratios,
+    remainders,
     lists,
     intervals,
 )

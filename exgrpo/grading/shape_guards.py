@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 
+from exgrpo.grading.identity import identical
 from exgrpo.grading.nodes import Chain, Equation, Expression, Many, Region
 from exgrpo.grading.reading import read
 from exgrpo.grading.rules import same
 from exgrpo.grading.splitting import split
-from exgrpo.grading.trees import Unreadable
+from exgrpo.grading.subjects import has_cases
+from exgrpo.grading.trees import Unreadable, variables
 from exgrpo.grading.wording import conditions
 
 PROSE = 15  # words in a box that are no answer to a gold without as many
@@ -20,15 +22,23 @@ _NAME = re.compile(rf"{_LETTER}(?:\({_LETTER}(?:,{_LETTER})*\))?")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _BIG = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _NEGATED = re.compile(r"\\(?:ne|neq|not)(?![a-z])")
+_MATRIX = re.compile(r"\\begin\s*\{([pbBvV]?matrix|array)\}(?:(?!\\begin).)*?\\end\s*\{\1\}", re.DOTALL)
+_BOUNDS = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\{[lcr| ]*\})?|\\phantom\s*\{?-\}?|\\[a-z]?frac")
 _OPTION_LAST = re.compile(r"(?:^|\n)\s*\(?(\d{1,2})\)[^\d\n]*$")
 _ENUMERATED = re.compile(r"(?:^|\n)\s*\(?\d{1,2}\)")
 
 
-def is_misshapen(gold: str, answer: str) -> bool:
+def is_misshapen(gold: str, answer: str, boxed: bool) -> bool:
     """Whether a repaired answer, the whole of what a response states, cannot be meant as this repaired gold."""
     if gold.strip('" ').isalpha() and not _balanced(answer):
         return True  # Ev(en
-    return misnames(gold, answer) or is_no_tuple(gold, answer) or is_another_matrix(gold, answer)
+    return (
+        misnames(gold, answer)
+        or is_no_tuple(gold, answer)
+        or ((boxed or not _WORDS.search(_MATRIX.sub("", answer))) and is_another_matrix(gold, answer))
+        or is_another_case(gold, answer)
+        or is_another_bound(gold, answer)
+    )
 
 
 def without_thousands(gold: str, answer: str) -> tuple[str, str]:
@@ -65,11 +75,13 @@ def misnames(gold: str, answer: str) -> bool:
         return set(named) != set(asked)
     if not (named and _NAME.fullmatch(named[0])):
         return not _same(gold, answer)
-    return len(named) == 1 and _another_right_side(gold, answer)  # of more, what follows may be steps
+    if not all(map(_NAME.fullmatch, named)):
+        return False  # steps
+    return _another_right_side(gold, f"{named[0]}={split(answer, '=')[0][-1]}")
 
 
 def _another_right_side(gold: str, answer: str) -> bool:
-    """ "f(x) = 1 + x" for f(x) = 1."""
+    """ "f(x) = 1 + x" and "x = f(x) = 1y" for f(x) = 1."""
     try:
         mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
     except Unreadable:
@@ -98,12 +110,62 @@ def is_no_tuple(gold: str, answer: str) -> bool:
 
 
 def is_another_matrix(gold: str, answer: str) -> bool:
-    """A matrix of which an entry is another value."""
+    """Another entry of a matrix; anything around it: "2A", "A, 5", "A or B"; any answer that is no matrix or vector.
+
+    Where the gold cannot be read, its answer must be one matrix with the same digits in the same order.
+    """
+    if len(_MATRIX.findall(gold)) != 1 or _around(gold):
+        return False
     try:
-        mine, theirs = read(gold), read(answer)
+        mine = read(gold)
+    except Unreadable:
+        one = len(_MATRIX.findall(answer)) == 1 and not _around(answer)
+        return not one or _digits(answer) != _digits(gold)
+    try:
+        theirs = read(answer)
+    except Unreadable:
+        return len(_MATRIX.findall(answer)) != 1 or bool(_around(answer)) or _digits(answer) != _digits(gold)
+    return same(mine, theirs) is None
+
+
+def _around(text: str) -> str:
+    """What is written beside the matrices in a text, without the name of one."""
+    return re.sub(rf"^{_LETTER}=|[\s()$.]", "", re.sub(r"\s", "", _MATRIX.sub("", text)))
+
+
+def _digits(text: str) -> list[str]:
+    return re.findall(r"[-a-z\d]", _BOUNDS.sub("", text))
+
+
+def is_another_case(gold: str, answer: str) -> bool:
+    """Cases with another value or another condition."""
+    try:
+        mine, theirs = read(conditions(gold)[0]), read(conditions(answer)[0])
     except Unreadable:
         return False
-    return all(isinstance(node, Many) and node.left == "matrix" for node in (mine, theirs)) and not same(mine, theirs)
+    return has_cases(mine) and has_cases(theirs) and same(mine, theirs) is None
+
+
+def is_another_bound(gold: str, answer: str) -> bool:
+    r"""3^x \ge x for 3^x \ge x^2: the same left side and sign, an expression with other values on the right."""
+    mine, theirs = _bounds(gold), _bounds(answer)
+    return len(mine) == len(theirs) and any(
+        one.signs == other.signs
+        and identical(one.parts[0], other.parts[0])
+        and bool(variables(one.parts[1]))
+        and not identical(one.parts[1], other.parts[1])
+        for one, other in zip(mine, theirs, strict=True)
+    )
+
+
+def _bounds(text: str) -> list[Chain]:
+    """The inequalities of two sides in a text."""
+    try:
+        node = read(conditions(re.sub(r"\\forall(?![a-z])|∀", "", text))[0])
+    except Unreadable:
+        return []
+    items = node.items if isinstance(node, Many) else (node,)
+    return [item for item in items if isinstance(item, Chain) and len(item.parts) == 2]
 
 
 def _same(gold: str, answer: str) -> bool:
@@ -123,3 +185,11 @@ def _balanced(text: str) -> bool:
 
 def _has_words(text: str) -> bool:
     return bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}", text))
+
+
+def can_be_read(answer: str) -> bool:
+    """Whether a repaired answer can be read here."""
+    try:
+        return read(conditions(answer)[0]) is not None
+    except Unreadable:
+        return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+from exgrpo.grading.number_words import in_digits
 from exgrpo.grading.repair import ONE_LETTER_UNITS
 from exgrpo.grading.trees import FUNCTIONS, Unreadable
 
@@ -32,6 +34,10 @@ CHANGING = frozenset(
         "squared",
         "cubed",
         "times",
+        "twice",
+        "thrice",
+        "double",
+        "multiple",
         "half",
         "third",
         "thirds",
@@ -75,6 +81,25 @@ CHANGING = frozenset(
         "undefined",
         "negative",
         "positive",
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
     ]
 )
 _SAME_UNITS = {
@@ -84,40 +109,13 @@ _SAME_UNITS = {
 }  # fmt: skip
 _ORDINAL = re.compile(r"\b(\d+)\s*(?:\^\s*\{?\s*)?\"?\s*(?:st|nd|rd|th)\b\"?\s*\}?")
 _WORD = re.compile(r'"([^"]*)"(?:\s*\^\s*\{?([23])\}?)?|(?<![\\a-zA-Z_])([A-Za-z]+)\.?(?:\s*\^\s*\{?([23])\}?(?!\w))?')
-_NUMBERS = {
-    word: number
-    for number, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-            "twenty",
-        ]
-    )
-}
 _BEFORE_A_WORD = re.compile(r" +[A-Za-z]{4}")
 _MAX_WORDS = 5
 _SETS = r"\\math(?:bb|bf)\s*\{?\s*([A-Z])\s*\}?\s*((?:[_^]\s*(?:\{[^{}]*\}|[+*\d]))*)"
 _NAMES = r"\\?[a-zA-Z](?:_\w)?(?:\s*,\s*\\?[a-zA-Z](?:_\w)?)*"
 _CONDITIONS = (
-    re.compile(rf"[,;]?\s*\(?(?:\b(?:where|for|with|and)\b)?\s*(?:\b(?:all|any|every|each|some)\b)?\s*(?<![a-zA-Z\\]){_NAMES}\s*\\in\s*{_SETS}\s*\)?$"),
+    re.compile(rf"(?:(?:[,;(]|\b(?:where|for|with|and|all|any|every|each|some)\b)\s*(?:\b(?:where|for|with|and)\b)?\s*"
+               rf"(?:\b(?:all|any|every|each|some)\b)?\s*{_NAMES}|(?<=[\s)}}])\\?[a-zA-Z](?:_\w)?)\s*\\in\s*{_SETS}\s*\)?$"),
     re.compile(rf"[,;]?\s*\(?(?:\b(?:where|for|with)\b)\s*(?:\b(?:all|any|every|each|some)\b)?\s*{_NAMES}\s*\\in\s*{_SETS}\s*\)?(?=,|;|\sand\b|\sor\b)"),
 )  # fmt: skip
 _SPOKEN = re.compile(
@@ -127,17 +125,30 @@ _SPOKEN = re.compile(
 )
 
 
-def conditions(text: str) -> tuple[str, frozenset[str]]:
-    r"""An answer without "for all x \in \mathbb{R}", "where C is a constant"; and the sets named there."""
+@dataclass(frozen=True)
+class Conditions:
+    """What an answer says of its letters: the sets that it names for them, "Z" or "R", and the letters."""
+
+    sets: frozenset[str]
+    letters: frozenset[str]
+
+
+def conditions(text: str) -> tuple[str, Conditions]:
+    r"""An answer without "for all x \in \mathbb{R}", "where C is a constant"; and what is said there."""
     named: set[str] = set()
+    declared: set[str] = set()
     for pattern in (*_CONDITIONS, _SPOKEN):
         at = 0
         while match := pattern.search(text, at):
             at = match.end()
             if text[: match.start()].strip(" ,;("):
                 named.add(_domain(match))
+                declared |= set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z](?![a-zA-Z])", match[0].partition("\\in")[0])) - {
+                    "a"
+                }
+                declared |= {"a"} if re.search(r"\ba\s*\\in|constant a\b|, a\b(?= is)", match[0]) else set()
                 text, at = f"{text[: match.start()]} {text[at:]}", match.start()
-    return text.strip(" ,;"), frozenset(named - {""})
+    return text.strip(" ,;"), Conditions(frozenset(named - {""}), frozenset(declared))
 
 
 def has_words(text: str) -> bool:
@@ -158,9 +169,10 @@ def quantity(text: str) -> tuple[str, frozenset[str]]:
     A run of letters is a word where it has four, is a known unit, or was marked as text; one in the midst of the value
     makes it unreadable.
     """
-    bare = _NUMBERS.get(text.strip().strip('"').lower())
-    if bare is not None:
-        return str(bare), frozenset(("number",))
+    spoken = in_digits(text)
+    if re.fullmatch(r"-?\d+", spoken) and spoken != text:
+        return spoken, frozenset(("number",))
+    text = spoken
     if text.count(")") > text.count("("):
         raise Unreadable(text)  # "fxy) = y"
     text, ordinals = _ORDINAL.subn(r"\1 ", text)

@@ -24,6 +24,8 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from hostile_answers import ANYTHING, AROUND, NOTHING, SCALED, UNBOXED
+
 from exgrpo.gold_answers import latex_forms
 from exgrpo.inspect.questions import read_questions
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier
@@ -31,48 +33,6 @@ from exgrpo.math_verify_reward import FULL_GRADER, Verifier
 SEED = 20251002
 WALL_S, CPU_S = 60.0, 2.0
 OTHERS = 60  # golds of other questions among the answers
-NOTHING = [
-    "",
-    " ",
-    "{}",
-    "()",
-    "[]",
-    r"\{\}",
-    "?",
-    ".",
-    ",",
-    "$",
-    "$$",
-    r"\text{}",
-    "...",
-    "-",
-    "=",
-    r"\emptyset",
-    "None",
-]
-ANYTHING = [
-    "x", "y", "k", "C", "c", "f(x)", "a", "x=x", "0=0", "1=1", "y=y", "f(x)=f(x)", r"x\in\mathbb{R}", r"(-\infty,\infty)",
-    r"\mathbb{R}", "all real numbers", "any", "any number", "everything", "nan", "NaN", "zoo", "oo", r"\infty-\infty",
-    r"\frac{0}{0}", "0/0", "1/0", r"\frac{x}{0}", r"0\cdot\infty", r"x\ge x", r"x\le x", "true", "True", "correct",
-    r"\text{the answer}", "the right answer", "A, B, C, D", "A or B or C or D", r"\text{(A)(B)(C)(D)}", "all of the above",
-    r"\{x \mid x = x\}", r"x \ne x", r"\sqrt{-1}", r"\log 0", r"\pm x", r"x+y=x+y", "x=y",
-]  # fmt: skip
-AROUND = [
-    "{g}, {w}", "{w}, {g}", "{g} or {w}", "{w} or {g}", r"{g} \text{{ or }} {w}", r"{g} \text{{ and }} {w}", r"\{{{g}, {w}\}}",
-    "({g}, {w})", "[{g}, {w}]", r"\text{{not }} {g}", r"\ne {g}", r"x \ne {g}", r"x > {g}", r"x \ge {g}", r"x < {g}",
-    "{w} = {g}", "{w} = {v} = {g}", "{g} = {w}", "{g} = {g} + {w}", r"{g} \pm {w}", r"{g} \text{{ or more}}", "{g} + x",
-    r"{g} \cdot x", "{g} + {w}", "{g} - {w}", r"{w} \cdot ({g})", r"\frac{{{g}}}{{{w}}}", "-({g})", "({g})^2", r"\sqrt{{{g}}}",
-    r"{g} + 10^{{-12}}", r"({g})(1+10^{{-9}})", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, {g}", "{g}; {w}; {v}", r"{g} \cup {w}",
-    r"{w} \to {g}", r"\text{{at least }} {g}", r"\text{{less than }} {g}", r"{g} \text{{ thousand}}", "{g} {w}", "{w} {g}",
-    "{g} if {w}", r"{g} \text{{ is wrong}}", r"\text{{either }} {g} \text{{ or }} {w}", "({g}) + (x - y)", "({g})^{{{w}}}",
-    r"\begin{{cases}} {g} & x>0 \\ {w} & x \le 0 \end{{cases}}", r"\text{{approximately }} {w}", "{g} = x = {w}",
-]  # fmt: skip
-SCALED = [  # equal, where the gold is 0 or 1
-    r"{g} \cdot x", r"{w} \cdot ({g})", r"\frac{{{g}}}{{{w}}}", "-({g})", "({g})^2", r"\sqrt{{{g}}}", r"({g})(1+10^{{-9}})",
-    "({g})^{{{w}}}",
-]  # fmt: skip
-UNBOXED = [r"\boxed{{}} {g}", r"{g} \boxed{{}}", r"\boxed{{{g}}} \boxed{{{w}}}", r"\boxed{{{w}}} \boxed{{{v}}} \boxed{{}} {g}",
-           r"\boxed{{{g}}} or \boxed{{{w}}}", "1 2 3 4 5 6 7 8 9 {w}", r"\boxed{{{g}"]  # fmt: skip
 DIGITS = "123456789"
 ALPHABET = DIGITS + "-*/^()xynk."  # no 0, no + and no comma: before a number they change nothing
 
@@ -82,7 +42,10 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
     bare = re.sub(r"^\$+|\$+$", "", gold.strip())
     fixed = [*NOTHING, *ANYTHING, question[:1500], ", ".join([*others[:30], bare])]
     fixed += [", ".join(map(str, range(500))), " ".join([bare, *others[:30]])]
-    numbers = [str(draw.randint(2, 40)) for _ in range(2 * (len(AROUND) + len(UNBOXED)))]
+    numbers = [
+        str(draw.choice([n for n in range(2, 41) if str(n) not in re.findall(r"\d+", bare)]))
+        for _ in range(2 * len([*AROUND, *UNBOXED]))
+    ]
     around = [each for each in AROUND if bare not in ("0", "1") or each not in SCALED]
     filled = [each.format(g=bare, w=numbers.pop(), v=numbers.pop()) for each in around]
     fixed = [each for each in fixed if each.casefold() != bare.casefold()]

@@ -33,7 +33,9 @@ def prepared(path, *flags):
 
 def test_those_that_are_known():
     known = benchmark_files.known()
-    assert {"aime26", "hmmt25", "hmmt26", "beyond_aime", *prepare_eval.NINE} == set(known)
+    perturbed = {"math_perturb_simple", "math_perturb_hard"}
+    live = {f"livemathbench_{part}" for part in ("amc", "ccee", "cnmo", "wlpmc", "hard")}
+    assert {"aime26", "hmmt25", "hmmt26", "beyond_aime", *perturbed, *live, *prepare_eval.NINE} == set(known)
     assert all(name == benchmark.name for name, benchmark in known.items())
     assert grading.CHOICE_BENCHMARKS == ("arc_c", "gpqa", "mmlu_pro")
     assert [settings().samples(name, 1) for name in ("hmmt26", "math")] == [32, 1]
@@ -49,6 +51,34 @@ def test_a_known_one_from_a_local_file(name, answer, tmp_path):
     [row] = pq.read_table(tmp_path / f"valid.{name}.parquet").to_pylist()
     assert row["data_source"] == name and row["reward_model"]["ground_truth"] == str(answer)
     assert "samples" not in row["extra_info"]
+
+
+def test_those_of_other_columns_from_a_local_file(tmp_path):
+    """MATH-Perturb's file has whole numbers among its answers; LiveMathBench's calls the problem a question."""
+    rows = {
+        "math_perturb_hard": {
+            "problem_id": 1,
+            "problem": "Find it.",
+            "answer": 36,
+            "level": "Level 5",
+            "type": "Algebra",
+        },
+        "livemathbench_cnmo": {"question": "Find it.", "answer": "36", "question_type": "problem-solving"},
+    }
+    for name, row in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+        local = ["--local", f"{name}={tmp_path / name}.jsonl"]
+        prepare_eval.main(["--output_dir", str(tmp_path), "--benchmarks", name, *local])
+        [written] = pq.read_table(tmp_path / f"valid.{name}.parquet").to_pylist()
+        assert written["data_source"] == name and written["reward_model"]["ground_truth"] == str(row["answer"])
+        assert "Find it." in written["prompt"][-1]["content"]
+
+
+def test_a_known_one_that_is_on_no_hub_says_which_file_is_missing(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        prepare_eval.main(["--output_dir", str(tmp_path), "--benchmarks", "math_perturb_hard"])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and "math_perturb_hard.jsonl" in error and error.count("\n") == 1
 
 
 def test_a_users_own_is_asked_and_judged_as_it_says(written):

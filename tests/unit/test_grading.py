@@ -14,7 +14,7 @@ import grading_adversary as adversary
 
 from exgrpo.gold_answers import latex_forms
 from exgrpo.grading.boxes import final_answer
-from exgrpo.grading.cascade import compare
+from exgrpo.grading.comparison import compare
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier, compute_score
 
 GRADING = Path(__file__).parents[3] / "shared" / "data" / "grading"
