@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from omegaconf import DictConfig, open_dict
 
+from exgrpo.on_verl.cpu import weight_socket
 from exgrpo.prepared import PreparedProcess
 
 IMPORTS = "exgrpo.on_verl.cpu.worker_imports"
@@ -31,6 +33,8 @@ def prepared_workers(config: DictConfig) -> Iterator[None]:
         return
     for name, value in PATIENCE.items():
         os.environ.setdefault(name, value)
+    with open_dict(ray_init):
+        ray_init.runtime_env.env_vars[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
     variables = {name: str(value) for name, value in ray_init.runtime_env.env_vars.items()}
     # Ray reads these two when it is imported, of a raylet that does not run yet. A worker ends when the process of the
     # second does: here the driver, with which the raylet ends.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 
+from exgrpo.on_verl.cpu import weight_socket
+
 
 def install() -> None:
     """Adapt this vLLM process; does nothing unless ``VERL_PLATFORM=cpu``. Safe to call more than once."""
@@ -12,6 +14,7 @@ def install() -> None:
         return
     _keep_packed_weights()
     _map_shared_weights_by_torch()
+    weight_socket.install()
 
 
 def _keep_packed_weights() -> None:

@@ -24,8 +24,10 @@ import vllm.v1.worker.cpu_worker
 
 import exgrpo.on_verl.agent_loop
 import exgrpo.on_verl.mix_actor
+from exgrpo.on_verl.cpu import weight_socket
 from exgrpo.on_verl.task_runner import MixTaskRunner
 
+weight_socket.install()
 importlib.import_module(MixTaskRunner.trainers)
 
 
