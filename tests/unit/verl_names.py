@@ -128,8 +128,14 @@ ATTRIBUTES = {
     "verl.workers.engine.fsdp:FSDPEngineWithLMHead": "module optimizer optimizer_config",
 }
 
-# Replaced on a CPU, in modules that only import beside vLLM: module:function -> parameters, read from the source
+# Replaced on a CPU, in modules that only import beside vLLM: module:function or class -> parameters, from the source
 BY_SOURCE = {
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:rebuild_shared_memory": "name size dtype",
+    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:BucketedWeightSender": (
+        "self zmq_handle bucket_size_mb use_shm"
+    ),
+    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:BucketedWeightReceiver": (
+        "self zmq_handle device use_shm"
+    ),
     "vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm": "layer remove_weight",
 }
