@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from exgrpo.grading.dates import MONTHS
 from exgrpo.grading.number_words import in_digits
 from exgrpo.grading.repair import ONE_LETTER_UNITS
 from exgrpo.grading.trees import FUNCTIONS, Unreadable
@@ -81,18 +82,7 @@ CHANGING = frozenset(
         "undefined",
         "negative",
         "positive",
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
+        *MONTHS,
         "monday",
         "tuesday",
         "wednesday",
