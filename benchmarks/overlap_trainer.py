@@ -14,12 +14,14 @@ from functools import wraps
 from typing import Any
 
 import hydra
-from omegaconf import DictConfig
+import ray
+from omegaconf import DictConfig, OmegaConf, open_dict
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainerSeparateAsync
 from exgrpo.on_verl.task_runner import MixTaskRunner
+from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_overlap"
 ACTOR = {"compute_log_prob": "log_probs", "update_actor": "update"}  # the actor's methods -> name of the interval
@@ -80,9 +82,13 @@ class StampedRunner(MixTaskRunner):
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """As exgrpo.main_mix_ppo, with the other trainer."""
-    from trainer_start import start  # beside this file, which is run as a script
+    from verl.trainer.main_ppo import run_ppo
 
-    start(config, NAME, StampedRunner)
+    verify(config)
+    resolve(config)
+    with open_dict(config):
+        OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
+    run_ppo(config, task_runner_class=ray.remote(StampedRunner))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import ray
 import transfer_queue as tq
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -29,6 +30,7 @@ from exgrpo.guarded import process_tree
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.candidate_scoring import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
+from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_paired"
 ROOT = "EXGRPO_BENCHMARK"  # in the environment: the process above all those of the training
@@ -145,9 +147,13 @@ class PairedRunner(MixTaskRunner):
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """As exgrpo.main_mix_ppo, with the other trainer."""
-    from trainer_start import start  # beside this file, which is run as a script
+    from verl.trainer.main_ppo import run_ppo
 
-    start(config, NAME, PairedRunner)
+    verify(config)
+    resolve(config)
+    with open_dict(config):
+        OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
+    run_ppo(config, task_runner_class=ray.remote(PairedRunner))
 
 
 if __name__ == "__main__":
