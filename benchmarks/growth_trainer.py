@@ -15,12 +15,12 @@ from typing import Any
 
 import hydra
 import numpy as np
-import ray
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from paired_trainer import PairedTrainer
 from tensordict import TensorDict
+from trainer_start import start
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils.dataset.rl_dataset import collate_fn
@@ -32,7 +32,6 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.rows import sequence_fields
 from exgrpo.on_verl.task_runner import MixTaskRunner
-from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_growth"
 Point = dict[str, int]  # questions, rollouts (K), length (of responses), candidates
@@ -169,14 +168,8 @@ class GrowthRunner(MixTaskRunner):
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """As exgrpo.main_mix_ppo, with the other trainer."""
-    from verl.trainer.main_ppo import run_ppo
-
     Path(config.growth.file).parent.mkdir(parents=True, exist_ok=True)
-    verify(config)
-    resolve(config)
-    with open_dict(config):
-        OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
-    run_ppo(config, task_runner_class=ray.remote(GrowthRunner))
+    start(config, NAME, GrowthRunner)
 
 
 if __name__ == "__main__":

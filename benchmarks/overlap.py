@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,9 @@ def main() -> None:
     file, stamps = output / "metrics.jsonl", output / "stamps.jsonl"
     for old in (file, stamps):
         old.unlink(missing_ok=True)
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = environment_of("cpu") | {"VERL_FILE_LOGGER_PATH": str(file), "PYTHONPATH": path}
+    environment = environment_of("cpu") | {"VERL_FILE_LOGGER_PATH": str(file)}
     try:
-        training(["-m", "benchmarks.overlap_trainer", *command(options, output)], output, options.limit_s, environment)
+        training(["-m", "overlap_trainer", *command(options, output)], output, options.limit_s, environment)
     except RuntimeError as error:
         raise SystemExit(str(error)) from error
     found = [json.loads(line) for line in stamps.read_text().splitlines()]

@@ -1,6 +1,6 @@
 """The trainer of benchmarks/overlap.py: separate_async with stamps of when the actor works and when servers generate.
 
-    python -m benchmarks.overlap_trainer +stamps=FILE key=value ...            the configuration of exgrpo.main_mix_ppo
+    python benchmarks/overlap_trainer.py +stamps=FILE key=value ...            the configuration of exgrpo.main_mix_ppo
 
 FILE gets a line of JSON per interval: what it is, its begin and its end on the machine's clock.
 """
@@ -14,14 +14,13 @@ from functools import wraps
 from typing import Any
 
 import hydra
-import ray
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig
+from trainer_start import start
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainerSeparateAsync
 from exgrpo.on_verl.task_runner import MixTaskRunner
-from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_overlap"
 ACTOR = {"compute_log_prob": "log_probs", "update_actor": "update"}  # the actor's methods -> name of the interval
@@ -76,19 +75,13 @@ class StampedTrainer(ExperienceMixPPOTrainerSeparateAsync):
 class StampedRunner(MixTaskRunner):
     """exgrpo's task runner with the trainer above."""
 
-    trainers = "benchmarks.overlap_trainer"  # the worker imports it through PYTHONPATH
+    trainers = "overlap_trainer"  # the worker imports it through PYTHONPATH
 
 
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """As exgrpo.main_mix_ppo, with the other trainer."""
-    from verl.trainer.main_ppo import run_ppo
-
-    verify(config)
-    resolve(config)
-    with open_dict(config):
-        OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
-    run_ppo(config, task_runner_class=ray.remote(StampedRunner))
+    start(config, NAME, StampedRunner)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The trainer of benchmarks/step.py: steps with and without replay in one run, on the same prompts.
 
-    python -m benchmarks.paired_trainer +paired_warmup=N key=value ...     the configuration of exgrpo.main_mix_ppo
+    python benchmarks/paired_trainer.py +paired_warmup=N key=value ...     the configuration of exgrpo.main_mix_ppo
 
 After N steps with replay, which fill the pool, steps come in pairs: the same questions once with replay and once with
 verl's own GRPO, in alternating order. The trainer and the task runner are exgrpo's, with a switch and timers added.
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import ray
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig
 from tensordict import TensorDict
+from trainer_start import start
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
@@ -30,7 +30,6 @@ from exgrpo.guarded import process_tree
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.candidate_scoring import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
-from exgrpo.preflight.checks import resolve, verify
 
 NAME = "exgrpo_paired"
 ROOT = "EXGRPO_BENCHMARK"  # in the environment: the process above all those of the training
@@ -141,19 +140,13 @@ class PairedTrainer(ExperienceMixPPOTrainer):
 class PairedRunner(MixTaskRunner):
     """exgrpo's task runner with the trainer above."""
 
-    trainers = "benchmarks.paired_trainer"  # the worker imports it through PYTHONPATH
+    trainers = "paired_trainer"  # the worker imports it through PYTHONPATH
 
 
 @hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """As exgrpo.main_mix_ppo, with the other trainer."""
-    from verl.trainer.main_ppo import run_ppo
-
-    verify(config)
-    resolve(config)
-    with open_dict(config):
-        OmegaConf.update(config, "trainer.v1.trainer_mode", NAME)
-    run_ppo(config, task_runner_class=ray.remote(PairedRunner))
+    start(config, NAME, PairedRunner)
 
 
 if __name__ == "__main__":

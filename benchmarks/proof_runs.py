@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import runs
-from common import ROOT, die_with_parent, environment_of
+from common import die_with_parent, environment_of
 
 
 def environment(stack: str) -> dict[str, str]:
     """The environment of all processes that are started here."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     # on a GPU vLLM's sampler assumes FlashInfer and fails at the first request without it
     sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-    return {**os.environ, **environment_of(stack), **sampler, "PYTHONPATH": path, "PYTHON": sys.executable}
+    return {**os.environ, **environment_of(stack), **sampler, "PYTHON": sys.executable}
 
 
 def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> None:

@@ -134,7 +134,6 @@ class Run:
 def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
     """Steps like the trainer's, mixing from the first one on; current entropies are the recorded ones with noise."""
     run = Run()
-
     looked = 0.0  # time of the simulated model, which is not the driver's
 
     def look(candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:

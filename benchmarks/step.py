@@ -61,11 +61,10 @@ def main() -> None:
     file.unlink(missing_ok=True)
     arguments = command(options, output)
     print(f"{options.warmup} + 2 x {options.pairs} steps; log in {output}/train.log", flush=True)
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = environment_of(options.stack) | {"VERL_FILE_LOGGER_PATH": str(file), "PYTHONPATH": path}
+    environment = environment_of(options.stack) | {"VERL_FILE_LOGGER_PATH": str(file)}
     environment["EXGRPO_BENCHMARK"] = str(os.getpid())  # paired_trainer.ROOT
     try:
-        training(["-m", "benchmarks.paired_trainer", *arguments], output, options.limit_s, environment)
+        training(["-m", "paired_trainer", *arguments], output, options.limit_s, environment)
     except RuntimeError as error:
         raise SystemExit(str(error)) from error
     steps = [divided(step) for step in runs.steps(file)[options.warmup :]]

@@ -215,11 +215,8 @@ class ExperienceReplay:
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
         }
-        known = effects or {}
-        self.pool.replays.add(
-            [replace(row, step=step, effect=known.get(row.question, row.effect)) for row in self._replayed]
-        )
-        self._replayed = []
+        known, rows, self._replayed = effects or {}, self._replayed, []
+        self.pool.replays.add([replace(row, step=step, effect=known.get(row.question, row.effect)) for row in rows])
         return measured | self.pool.end_step(step, {**noted, **measured})
 
     @property

@@ -18,6 +18,7 @@ from exgrpo.grading.evaluation import DIGITS, number
 from exgrpo.grading.expressions import parse
 from exgrpo.grading.identity import constant
 from exgrpo.grading.leftovers import (
+    THOUSANDS,
     adds_a_value,
     changes,
     has_a_modulus,
@@ -26,6 +27,7 @@ from exgrpo.grading.leftovers import (
     hides,
     is_a_list,
     leaves_a_rest,
+    lists_candidates,
     lists_lines,
 )
 from exgrpo.grading.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters
@@ -47,10 +49,6 @@ _OTHERWISE = re.compile(
 )
 _OTHER_WORDS = "not if wrong least most less more thousand million billion trillion dozen hundred"
 _ALWAYS_OTHERWISE = frozenset(_OTHER_WORDS.split())
-_SEVERAL = re.compile(
-    r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
-)
-_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
 _NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|\\%|[-+*/^(){}\d.\se%°])+")
 _NAMED = re.compile(r"(\\?[a-zA-Z](?:_\{?\w\}?)?)\s*=\s*([^=<>]+)")
 _FACTOR = re.compile(r"[-*/\d]\s*\([^()]*=[^()]*\)|\([^()]*=[^()]*\)\s*[\^*/(\d]")  # (x = 1)^2
@@ -64,45 +62,49 @@ MAX_MORE = 20  # characters that an answer has beyond the gold's
 
 def is_gaming(golds: Sequence[str], response: str) -> bool:
     """Whether an answer that Math-Verify accepted for `golds`, the forms of one gold, is not an answer."""
-    answer, gold = repair(final_answer(response)), repair(golds[0])
-    if has_box(response) and not re.search(r"\w|\\emptyset|\\varnothing|^\\\{ ?\\\}$", answer):
+    final, boxed = final_answer(response), has_box(response)
+    answer, gold = repair(final), repair(golds[0])
+    if boxed and not re.search(r"\w|\\emptyset|\\varnothing|^\\\{ ?\\\}$", answer):
         return True  # an empty box, the answer somewhere before it
-    if not has_box(response) and is_a_list(gold, response):
+    if not boxed and (is_a_list(gold, response) or lists_lines(response)):
         return True
-    if asks(final_answer(response) if has_box(response) else response):
+    if asks(final if boxed else response) or hides(golds[0], final):
         return True
-    if not has_box(response) and lists_lines(response):
-        return True
-    if hides(golds[0], final_answer(response)):
-        return True
-    if not answer or answer == gold:
+    if not answer or answer == gold or compare(golds[0], final) is not None:
         return False
-    if compare(golds[0], final_answer(response)) is not None:
-        return False
-    whole = answer == repair(response) or (has_box(response) and not boxes_differ(response))
+    whole = answer == repair(response) or (boxed and not boxes_differ(response))
     gold, answer = without_thousands(gold, answer)
+    return _mentions(gold, answer, boxed) or (whole and _differs(gold, answer, boxed))
+
+
+def _mentions(gold: str, answer: str, boxed: bool) -> bool:
+    """Whether an answer has the gold among other things."""
     return bool(
         is_a_list(gold, answer)
         or (_TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold))  # (4 0, 1): read as a product
-        or (not has_box(response) and lists_candidates(gold, answer))
+        or (not boxed and lists_candidates(gold, answer))
         or says_something_else(*unnamed(gold, answer))
         or contradicts_itself(*unnamed(gold, answer))
         or is_no_equation(gold, answer)
         or is_not_that_decimal(gold, answer)
-        or (whole and (is_another_value(gold, answer) or names_another(gold, answer)))
         or hedges(gold, answer)
         or has_an_index(gold, answer)
         or has_a_modulus(gold, answer)
-        or (
-            whole
-            and (
-                changes(gold, answer)
-                or adds_a_value(gold, answer)
-                or (not can_be_read(answer) and leaves_a_rest(gold, answer))
-            )
-        )
-        or (whole and (another_base(gold, answer) or other_units(gold, answer)))
-        or (whole and (is_misshapen(gold, answer, has_box(response)) or (has_box(response) and is_prose(gold, answer))))
+    )
+
+
+def _differs(gold: str, answer: str, boxed: bool) -> bool:
+    """Whether an answer that is all there is of a response, or of its box, says another thing."""
+    return (
+        is_another_value(gold, answer)
+        or names_another(gold, answer)
+        or changes(gold, answer)
+        or adds_a_value(gold, answer)
+        or (not can_be_read(answer) and leaves_a_rest(gold, answer))
+        or another_base(gold, answer)
+        or other_units(gold, answer)
+        or is_misshapen(gold, answer, boxed)
+        or (boxed and is_prose(gold, answer))
     )
 
 
@@ -131,13 +133,6 @@ def is_no_equation(gold: str, answer: str) -> bool:
     return strange and same(mine, theirs) is None
 
 
-def lists_candidates(gold: str, answer: str) -> bool:
-    """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, nothing else."""
-    answer = _THOUSANDS.sub("1", answer)
-    several = len(re.findall(r"-?\d[\d./]*|[A-J]", answer)) > 2
-    return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
-
-
 def says_something_else(gold: str, answer: str) -> bool:
     """ "not 5", "5 thousand", "1 -> 5": a word or sign that changes the answer and is not in the gold.
 
@@ -159,8 +154,8 @@ def is_another_value(gold: str, answer: str) -> bool:
 
 def _differ(gold: str, answer: str) -> bool:
     """Whether both can be read here as plain values or lists of them, not names or words, and are not equal."""
-    gold, answer = (text.replace(" ", "") if _THOUSANDS.fullmatch(text) else text for text in (gold, answer))
-    commas = any(_COMMA_DECIMAL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in (gold, answer))
+    gold, answer = (text.replace(" ", "") if THOUSANDS.fullmatch(text) else text for text in (gold, answer))
+    commas = any(_COMMA_DECIMAL.fullmatch(text) or THOUSANDS.fullmatch(text) for text in (gold, answer))
     if commas and not _LONG_WORD.search(answer):
         return False
     try:
@@ -171,7 +166,7 @@ def _differ(gold: str, answer: str) -> bool:
     try:
         theirs = read(conditions(answer)[0])
     except Unreadable:  # as "3 7.78" and "3 \\frac{41}{12}" are
-        return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(_THOUSANDS.sub("1", answer)))
+        return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(THOUSANDS.sub("1", answer)))
     if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
         theirs = theirs.right  # 1 = 1
     if isinstance(mine, Expression) and isinstance(theirs, Equation) and theirs.left_tree is not None:

@@ -33,6 +33,10 @@ _ALTERNATIVES = re.compile(r"[,;&]|\\(?:pm|mp|cup)(?![a-z])|\b(?:or|and)\b")
 _INDEX = re.compile(r"[\d)}]\s*_\s*\{?\s*\w")
 _MODULUS = re.compile(r"\\[pb]?mod(?![a-z])|\bmod(?:ulo)?\b")
 _BARE_LINE = re.compile(r"\s*(?:\(?[A-J1-9][.)]\s*)?(?:-?[\d.,/]+|[A-J]|\$[^$]{1,30}\$)\s*[.,;]?\s*")
+_SEVERAL = re.compile(
+    r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
+)
+THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 
 
@@ -46,6 +50,13 @@ def lists_lines(response: str) -> bool:
     """Lines of bare values, of which Math-Verify reads the last."""
     lines = [line for line in response.splitlines() if line.strip()]
     return len(lines) >= MANY_LINES and sum(_BARE_LINE.fullmatch(line) is not None for line in lines) >= MANY_LINES
+
+
+def lists_candidates(gold: str, answer: str) -> bool:
+    """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, nothing else."""
+    answer = THOUSANDS.sub("1", answer)
+    several = len(re.findall(r"-?\d[\d./]*|[A-J]", answer)) > 2
+    return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
 
 
 def changes(gold: str, answer: str) -> bool:

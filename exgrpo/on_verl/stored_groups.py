@@ -60,10 +60,8 @@ class StoredGroups:
         self.drawn = []
         fresh = list(dict.fromkeys(split_key(key)[0] for key in batch.keys))
         places = [fresh[position * len(fresh) // len(admitted)] for position in range(len(admitted))]
-        self.joined = {
-            f"{place}s{position:05d}": group
-            for position, (place, group) in enumerate(zip(places, admitted, strict=True))
-        }
+        uids = [f"{place}s{position:05d}" for position, place in enumerate(places)]
+        self.joined = dict(zip(uids, admitted, strict=True))
         self.rows = {
             _key(uid, session): rollout
             for uid, group in self.joined.items()

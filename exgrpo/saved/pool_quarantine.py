@@ -50,15 +50,7 @@ def take_out(
         counts["groups"] = len(groups)
 
     def fill(fresh: Path) -> None:
-        before = fresh / FOLDER
-        before.mkdir()
-        for path in saved.folder.iterdir():
-            if path.name == pool_files.TRAJECTORIES:
-                _link_all(path, fresh / path.name)
-            elif path.name == FOLDER:
-                _link_all(path, before / path.name)
-            else:
-                durable.link(path, before / path.name)
+        before = _keep(saved.folder, fresh)
         for name in set(saved.manifest["sha256"]) - {pool_files.LIVE, pool_files.QUESTIONS, pool_files.GROUPS}:
             durable.link(saved.folder / name, fresh / name)
         if groups:
@@ -93,6 +85,20 @@ def put_back(folder: Path) -> dict[str, Any]:
 
     durable.replace_folder(folder, fill)
     return record
+
+
+def _keep(folder: Path, fresh: Path) -> Path:
+    """Link the pool as it is into a folder within the fresh one, and its trajectories to where they were."""
+    before = fresh / FOLDER
+    before.mkdir()
+    for path in folder.iterdir():
+        if path.name == pool_files.TRAJECTORIES:
+            _link_all(path, fresh / path.name)
+        elif path.name == FOLDER:
+            _link_all(path, before / path.name)
+        else:
+            durable.link(path, before / path.name)
+    return before
 
 
 def _link_all(source: Path, target: Path) -> None:
