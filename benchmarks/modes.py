@@ -114,23 +114,28 @@ def once(name: str, kind: str, options: argparse.Namespace) -> None:
 
 
 def settings(name: str, kind: str, folder: Path, output: Path) -> list[str]:
-    """The Hydra overrides of a run; its questions, and the base that calls a tool, are written."""
+    """The Hydra overrides of a run; its questions are written."""
+    mine = own(name, output)
+    stack = next((setting for setting in mine if setting.startswith("stack=")), "stack=cpu")
+    return [
+        *runs.settings(runs.QUICKSTART, folder, stack.removeprefix("stack=")),
+        *(setting for setting in mine if setting != stack),
+        f"trainer.total_training_steps={STEPS}",
+        f"trainer.test_freq={STEPS}",
+        "trainer.val_before_train=True",
+        f"trainer.experience={kind == 'replay'}",
+    ]
+
+
+def own(name: str, output: Path) -> list[str]:
+    """A mode's own Hydra overrides; the base that calls a tool is written to `output` when it is asked for."""
     if name == "tools" and not (output / "tool_base" / "tool.py").exists():
         sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
         import tool_base
 
         tool_base.make(output / "tool_base")
     places = {"output": output, "quickstart": ROOT / "exp_scripts" / "quickstart"}
-    own = [setting.format(**places) for setting in MODES[name]]
-    stack = next((setting for setting in own if setting.startswith("stack=")), "stack=cpu")
-    return [
-        *runs.settings(runs.QUICKSTART, folder, stack.removeprefix("stack=")),
-        *(setting for setting in own if setting != stack),
-        f"trainer.total_training_steps={STEPS}",
-        f"trainer.test_freq={STEPS}",
-        "trainer.val_before_train=True",
-        f"trainer.experience={kind == 'replay'}",
-    ]
+    return [setting.format(**places) for setting in MODES[name]]
 
 
 def recorder(metrics: Path, cpu: list[float]) -> Callable[[float], None]:

@@ -2,6 +2,7 @@
 
     python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE] [key=value ...]
     python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800         with SmolLM2's settings
+    python benchmarks/step.py --mode lora --pairs 12                                  with the settings of a row of modes.py
     python benchmarks/step.py --stack one_gpu                                                  on a GPU, not on the CPU
 
 After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay and once with
@@ -15,6 +16,7 @@ import argparse
 import os
 from pathlib import Path
 
+import modes
 import numpy as np
 import runs
 from common import (
@@ -36,6 +38,8 @@ from common import (
 Step = dict[str, float]
 # phase -> its metric; old log-probs and bookkeeping are separated below
 TIMERS = {"generation": "gen", "advantage": "adv", "update": "update_actor", "weight sync": "update_weights"}
+# a step of these is a draw, its rollouts and an update, so that two steps can have the same questions
+MODES = ("sync", "tools", "lora", "rollout_correction", "rloo", "gspo", "partial_rewards")
 
 
 def main() -> None:
@@ -43,6 +47,7 @@ def main() -> None:
     cli = parser(__doc__)
     cli.add_argument("--stack", choices=STACKS, default="cpu")
     cli.add_argument("--model", default=runs.QUICKSTART, help="quickstart, or a model's folder")
+    cli.add_argument("--mode", choices=MODES, default="sync", help="of modes.py; the others' steps overlap or refill")
     cli.add_argument("--pairs", type=at_least(1), default=30)
     cli.add_argument("--warmup", type=at_least(1), default=12, help="steps with replay before the first pair")
     cli.add_argument("--candidates", type=at_least(1), default=8, help="experience_max_per_question")
@@ -68,7 +73,7 @@ def main() -> None:
     except RuntimeError as error:
         raise SystemExit(str(error)) from error
     steps = [divided(step) for step in runs.steps(file)[options.warmup :]]
-    report(f"a step of {Path(options.model).name}, {options.pairs} pairs", compare(steps), facts, options)
+    report(f"a step of {Path(options.model).name}, {options.mode}, {options.pairs} pairs", compare(steps), facts, options)
 
 
 def command(options: argparse.Namespace, output: Path) -> list[str]:
@@ -86,6 +91,7 @@ def command(options: argparse.Namespace, output: Path) -> list[str]:
         f"data.max_response_length={options.response_length}",
         f"actor_rollout_ref.rollout.max_model_len={max(128, 128 + options.response_length)}",
         "trainer.experience_start_sratio=0",
+        *modes.own(options.mode, output),
         "actor_rollout_ref.actor.optim.lr=0",
         *(ranks if options.ranks > 1 else []),
         *options.overrides,

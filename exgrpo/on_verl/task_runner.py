@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from omegaconf import DictConfig
 
+from exgrpo.on_verl import validation_metrics
+
 
 class MixTaskRunner:
     """Ray actor of the training's driver process; this module imports neither verl nor torch, its ``run`` does.
@@ -28,6 +30,7 @@ class MixTaskRunner:
             get_rollout_replica_class(config.actor_rollout_ref.rollout.name)  # imports the engine early
             started.result()
         show_warnings()
+        validation_metrics.install()
         # TaskRunnerV1 is a Ray actor class; this is the plain class that it wraps
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
 

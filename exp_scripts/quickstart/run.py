@@ -30,6 +30,7 @@ STEPS = 40
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SETTINGS = [
     "trainer.rollout_poll_interval=0.05",
+    "actor_rollout_ref.model.enable_gradient_checkpointing=False",  # its activations are a few MB
     "data.train_batch_size=16",
     "data.max_prompt_length=16",
     "data.max_response_length=48",
