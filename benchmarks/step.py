@@ -2,7 +2,7 @@
 
     python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE] [key=value ...]
     python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800         with SmolLM2's settings
-    python benchmarks/step.py --mode lora --pairs 12                                  with the settings of a row of modes.py
+    python benchmarks/step.py --mode lora --pairs 12                       with the settings of a row of modes.py
     python benchmarks/step.py --stack one_gpu                                                  on a GPU, not on the CPU
 
 After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay and once with
@@ -73,7 +73,9 @@ def main() -> None:
     except RuntimeError as error:
         raise SystemExit(str(error)) from error
     steps = [divided(step) for step in runs.steps(file)[options.warmup :]]
-    report(f"a step of {Path(options.model).name}, {options.mode}, {options.pairs} pairs", compare(steps), facts, options)
+    report(
+        f"a step of {Path(options.model).name}, {options.mode}, {options.pairs} pairs", compare(steps), facts, options
+    )
 
 
 def command(options: argparse.Namespace, output: Path) -> list[str]:

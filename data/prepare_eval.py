@@ -1,11 +1,13 @@
 r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benchmarks in verl's parquet schema.
 
-    python data/prepare_eval.py --output_dir data
+    python data/prepare_eval.py --output_dir data --validation
     python data/prepare_eval.py --output_dir data --benchmarks math arc_c --local math=math500.jsonl
     python data/prepare_eval.py --output_dir data --benchmarks aime26 --benchmark mine.yaml
 
 Each benchmark is a YAML file, in eval/benchmarks/ or from --benchmark FILE; docs/evaluation.md explains its fields. The
-questions of benchmarks other than the nine are written to valid.NAME.parquet.
+questions of benchmarks other than the nine are written to valid.NAME.parquet. --validation also writes valid.parquet,
+on which a training is validated: of those that are prepared the six that the released one has, with AIME's questions
+eight times and AMC's four times.
 
 By default each benchmark comes from the Hugging Face hub (below); --local NAME=FILE reads a .parquet, .jsonl, .json
 (one row per line) or .csv file with the same columns instead. From a parquet file in verl's schema, such as the
@@ -36,6 +38,8 @@ from eval.benchmark_files import Benchmark
 
 VERL_COLUMNS = ("data_source", "prompt", "reward_model")
 NINE = ("aime", "aime25", "amc", "math", "minerva", "olympiad_bench", "arc_c", "gpqa", "mmlu_pro")
+# benchmarks of the released valid.parquet -> how often it has each question
+VALIDATION = {"aime": 8, "aime25": 8, "amc": 4, "math": 1, "minerva": 1, "olympiad_bench": 1}
 BENCHMARKS = {name: benchmark_files.known()[name] for name in NINE}
 MORE = {name: benchmark for name, benchmark in benchmark_files.known().items() if name not in NINE}
 
@@ -76,6 +80,12 @@ def _extra_info(benchmark: Benchmark, row: Row) -> dict[str, Any]:
     if benchmark_files.known().get(benchmark.name) == benchmark:
         return extra
     return extra | {"samples": benchmark.samples, "grader": benchmark.grader}
+
+
+def validation_set(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the released validation set's benchmarks, each question as often as there."""
+    questions = {(row["data_source"], row["prompt"][-1]["content"]): row for row in rows}
+    return [row for (name, _), row in questions.items() for _ in range(VALIDATION.get(name, 0))]
 
 
 def in_one_schema(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -134,6 +144,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add(
         "--local", type=name_and_path, nargs="+", action="extend", default=[], metavar="NAME=FILE", help="files to read"
     )
+    add("--validation", action="store_true", help="also write valid.parquet")
     add("--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message")
     return parser.parse_args(arguments)
 
@@ -174,6 +185,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows = rows_of(benchmark, source, system)
             print(f"{benchmark.name}: {len(rows)} rows of {source.name}", flush=True)
             files.setdefault(benchmark.file_name, []).extend(rows)
+        if options.validation:
+            files["valid.parquet"] = validation_set([row for rows in files.values() for row in rows])
+            if not files["valid.parquet"]:
+                raise ValueError(f"--validation: --benchmarks must name some of {', '.join(VALIDATION)}")
         for file, rows in files.items():
             write_parquet(in_one_schema(rows), options.output_dir / file)
             print(f"{options.output_dir / file}: {len(rows)} rows")

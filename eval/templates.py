@@ -1,7 +1,7 @@
 """The released prompt formats: the text around a question that is sent to the model.
 
-The wordings are those that the models were trained or published with, so they are kept exactly, including oddities:
-``simplerl`` has no space before \\boxed and doubled braces, as the released evaluation sent it.
+The wordings are those of ExGRPO's released evaluation, to the letter. ``repo`` sends the question as ``own`` does, but
+without a system message.
 """
 
 from __future__ import annotations
@@ -20,11 +20,6 @@ _CONVERSATION = (
     "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., <think> "
     "reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
 )
-_REPO = (
-    "You first think about the reasoning process as an internal monologue and then provide the user with the answer. "
-    "Respond in the following format: <think>\n...\n</think>\n<answer>\n...\n</answer><|endoftext|>\n\n"
-    "Question: {question}"
-)
 
 
 def _chatml(system: str, user: str) -> str:
@@ -34,15 +29,15 @@ def _chatml(system: str, user: str) -> str:
 
 @dataclass(frozen=True)
 class Template:
-    """`text` contains QUESTION; with `chat` it is the last turn for the model's chat template, else the prompt."""
+    """`text` contains QUESTION; with `chat` it is the last turn for the model's chat template, else the prompt.
+
+    Attributes:
+        keeps_system: whether a system message can be kept; a fixed wording has no place for one.
+    """
 
     text: str
     chat: bool
-
-    @property
-    def keeps_system(self) -> bool:
-        """Whether a system message can be kept; a fixed wording has no place for one."""
-        return self.chat and self.text == QUESTION
+    keeps_system: bool = False
 
     def render(self, messages: Sequence[dict[str, str]], tokenizer: Any) -> str:
         """The prompt of a question.
@@ -74,11 +69,11 @@ class Template:
 
 
 TEMPLATES = {
-    "own": Template(QUESTION, chat=True),
+    "own": Template(QUESTION, chat=True, keeps_system=True),
     "simplerl": Template(
         _chatml(
             "You are a helpful assistant.",
-            f"{QUESTION}\nPlease reason step by step, and put your final answer within\\boxed{{{{}}}}.",
+            f"{QUESTION}\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
         ),
         chat=False,
     ),
@@ -88,6 +83,6 @@ TEMPLATES = {
     "prime": Template(_CONVERSATION.replace(QUESTION, f"{QUESTION}\n\n{_BOXED}"), chat=False),
     "prime_sft": Template(f"{QUESTION}\n\n{_BOXED}", chat=True),
     "prime_code": Template(_CONVERSATION.replace(QUESTION, f"{QUESTION}\n\n{_CODE}"), chat=False),
-    "repo": Template(_REPO, chat=True),
+    "repo": Template(QUESTION, chat=True),
     "no": Template(QUESTION, chat=False),
 }

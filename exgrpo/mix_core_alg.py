@@ -138,8 +138,9 @@ def token_losses_and_sums(
     replayed = replayed & mask
     log_ratio = torch.where(mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0)
     minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
-    if settings.all_max_clip != -1:
-        minus_advantages.masked_fill_(log_prob.detach() > math.log(settings.all_max_clip), 0.0)
+    silent = log_prob.detach() > math.log(settings.all_max_clip) if settings.all_max_clip != -1 else None
+    if silent is not None:
+        minus_advantages.masked_fill_(silent, 0.0)
     if settings.reads_log_prob:
         log_prob = torch.where(mask, log_prob, 0.0)
     shaped, clipped = _fresh_ratio(log_ratio, log_prob, minus_advantages, settings)
@@ -149,7 +150,9 @@ def token_losses_and_sums(
     losses = minus_advantages * shaped
     if any_replayed and settings.off_policy_loss != SHAPED:
         of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
-        losses = torch.where(replayed, of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings), losses)
+        of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings)
+        of_rows = of_rows if silent is None else of_rows.masked_fill(silent, 0.0)  # asymre's is not 0 where A is
+        losses = torch.where(replayed, of_rows, losses)
     with torch.no_grad():
         sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
     return losses, sums

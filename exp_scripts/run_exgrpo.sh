@@ -32,7 +32,7 @@ if [ -z "$dry" ]; then
     [ -n "${MODEL_PATH:-}" ] || missing+=$'\n  MODEL_PATH: the model to train, a folder or a hub name'
     [ -n "${SAVE_PATH:-}" ] || missing+=$'\n  SAVE_PATH: the folder for checkpoints'
     if [ -z "${DATA_DIR:-}" ]; then
-        missing+=$'\n  DATA_DIR: the folder with openr1.parquet and valid.parquet (data/prepare_train.py makes the first)'
+        missing+=$'\n  DATA_DIR: the folder with openr1.parquet and valid.parquet, which data/prepare_train.py and\n    data/prepare_eval.py --validation make'
     else
         for file in openr1.parquet valid.parquet; do
             [ -f "$DATA_DIR/$file" ] || missing+=$'\n  '"$DATA_DIR/$file: no such file"

@@ -97,8 +97,8 @@ class ExperienceConfig:
     exp_eviction: str = _key(
         "highest_entropy",
         check.rule(rules.EVICTIONS),
-        "which trajectory of a full question is dropped first: highest_entropy (unknown before any), oldest, or your "
-        "own rule",
+        "which trajectory of a full question is dropped first: highest_entropy (unknown before any), lowest_entropy "
+        "(for exp_select_mode=argmax), oldest, or your own rule",
     )
     exp_success_threshold: float = _key(0.5, check.share_below_one, "a rollout is a success if its reward exceeds this")
     exp_min_ess: float = _key(

@@ -13,6 +13,7 @@ With `exp_unit=group` a draw has whole past groups instead of replayed questions
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -105,7 +106,7 @@ class ExperienceReplay:
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             if self.mixing:
-                count = int(self.config.experience_ratio * size)
+                count = math.floor(self.config.experience_ratio * size + 1e-9)  # .29 * 100 is below 29 in binary
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
                     stored = self.groups.choose(count, step, self.rng, exclude=barred)

@@ -101,6 +101,11 @@ def highest_entropy(trajectory: Trajectory) -> float:
     return math.inf if math.isnan(trajectory.entropy) else trajectory.entropy
 
 
+def lowest_entropy(trajectory: Trajectory) -> float:
+    """The reverse, for `exp_select_mode=argmax`; a trajectory of unknown entropy is dropped before any other."""
+    return math.inf if math.isnan(trajectory.entropy) else -trajectory.entropy
+
+
 def oldest(trajectory: Trajectory) -> float:
     """The age: the trajectory of the earliest step is dropped first."""
     return -trajectory.step
@@ -115,4 +120,6 @@ DIFFICULTIES: OpenTable[Difficulty] = OpenTable(
     ("group", "rollout_n"), {"success_rate": success_rate, "mean_reward": mean_reward}
 )
 RETIREMENTS: OpenTable[Retirement] = OpenTable(("group", "rollout_n"), {"all_solved": all_solved, "never": never})
-EVICTIONS: OpenTable[Eviction] = OpenTable(("trajectory",), {"highest_entropy": highest_entropy, "oldest": oldest})
+EVICTIONS: OpenTable[Eviction] = OpenTable(
+    ("trajectory",), {"highest_entropy": highest_entropy, "lowest_entropy": lowest_entropy, "oldest": oldest}
+)

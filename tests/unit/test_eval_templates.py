@@ -50,7 +50,7 @@ BOXED = r"Present the answer in LaTex format: \boxed{Your answer}"
             "simplerl",
             chatml(
                 "You are a helpful assistant.",
-                QUESTION + "\n" + r"Please reason step by step, and put your final answer within\boxed{{}}.",
+                QUESTION + "\n" + r"Please reason step by step, and put your final answer within \boxed{}.",
             ),
         ),
         ("prime", f"{ZERO}{QUESTION}\n\n{BOXED}. Assistant:"),
@@ -60,14 +60,7 @@ BOXED = r"Present the answer in LaTex format: \boxed{Your answer}"
             f"{ZERO}{QUESTION}\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n"
             "```\nat the end.. Assistant:",
         ),
-        (
-            "repo",
-            chat(
-                "You first think about the reasoning process as an internal monologue and then provide the user with "
-                "the answer. Respond in the following format: <think>\n...\n</think>\n<answer>\n...\n</answer>"
-                f"<|endoftext|>\n\nQuestion: {QUESTION}"
-            ),
-        ),
+        ("repo", chat(QUESTION)),
     ],
 )
 def test_each_format(name, prompt):
@@ -91,7 +84,9 @@ def test_the_hash_follows_the_wording_and_the_chat_template_it_uses():
     other.chat_template = "another"
     changed = {name for name, template in TEMPLATES.items() if template.sha256(Tokenizer()) != template.sha256(other)}
     assert changed == {name for name, template in TEMPLATES.items() if template.chat} == {"own", "prime_sft", "repo"}
-    assert len({template.sha256(Tokenizer()) for template in TEMPLATES.values()}) == len(TEMPLATES)
+    hashes = {name: template.sha256(Tokenizer()) for name, template in TEMPLATES.items()}
+    assert hashes.pop("repo") == hashes["own"]  # the same wording; they differ in the system message
+    assert len(set(hashes.values())) == len(hashes)
 
 
 def test_with_a_real_chat_template():

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +76,31 @@ def test_all_nine_benchmarks_in_two_files(local, tmp_path):
     assert rows["mmlu_pro"]["prompt"][1]["content"] == "Which?\n\nA) x\nB) y\nC) z"
     assert set(rows["math"]) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
     assert len(rows["math"]["extra_info"]["question_id"]) == 32
+
+
+def test_the_validation_set_has_each_question_as_often_as_the_released_one(local, tmp_path):
+    main([*local, "--validation"])
+    counts = Counter(row["data_source"] for row in read(tmp_path / "out" / "valid.parquet"))
+    assert counts == {"aime": 8, "aime25": 8, "amc": 4, "math": 1, "minerva": 1, "olympiad_bench": 1}
+    assert len(read(tmp_path / "out" / "valid.id.parquet")) == 6
+
+
+def test_no_validation_set_without_its_benchmarks(local, tmp_path, capsys):
+    arguments = [*local[:2], "--validation", "--benchmarks", "arc_c", "--local", local[9]]
+    assert "--validation: --benchmarks must name some of aime, aime25" in refused(arguments, capsys)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not (SHARED / "valid.parquet").is_file(), reason="the evaluation data is not beside the checkout")
+def test_of_the_released_test_file_it_is_the_released_validation_set(tmp_path):
+    given = [f"{name}={SHARED / 'test.id.parquet'}" for name in prepare_eval.VALIDATION]
+    names = list(prepare_eval.VALIDATION)
+    main(["--output_dir", str(tmp_path), "--validation", "--benchmarks", *names, "--local", *given])
+    mine, released = (
+        Counter((row["data_source"], row["prompt"][-1]["content"]) for row in read(path))
+        for path in (tmp_path / "valid.parquet", SHARED / "valid.parquet")
+    )
+    assert mine == released and sum(mine.values()) == 2259
 
 
 def test_gpqa_names_the_letter_of_the_right_choice():

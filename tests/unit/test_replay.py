@@ -73,6 +73,18 @@ def test_the_metrics_of_a_step_with_several_choices_are_of_all_of_them():
     assert step_metrics([], 8).keys() == whole.metrics(8).keys()
 
 
+def test_the_replayed_share_is_rounded_down_as_a_decimal():
+    questions = [f"q{number}" for number in range(100)]
+    replay = ExperienceReplay(
+        ExperienceConfig(rollout_n=K, experience_ratio=0.58, experience_start_sratio=0), questions
+    )
+    for question in questions[:40]:
+        replay.pool.file(question, 2, success(1))
+    replay.observe(1, [RolloutGroup(questions[0], K, (success(1),))], {})
+    drawn = replay.draw(2, 50, lambda: (questions.pop(), False))
+    assert len(drawn.replayed) == 29  # in binary .58 * 50 is 28.999999999999996
+
+
 def test_without_experience_nothing_is_replayed_or_kept():
     replay, data = replay_of(experience=False, experience_start_sratio=0), Data()
     for step in range(1, 4):

@@ -54,6 +54,15 @@ def test_topr_does_not_taper_a_success_and_tapers_a_failure_by_its_whole_row():
     check("topr", lambda r, c: -weight[r] * math.log(NOW[r][c]), lambda r, c: -weight[r])
 
 
+@pytest.mark.parametrize("name", [name for name in REPLAY_LOSS_NAMES if name != SHAPED])
+def test_all_max_clip_leaves_likely_tokens_without_a_loss(name):
+    found, gradient, _ = losses(name, all_max_clip=0.55)  # of NOW: .9 and .6
+    without, _, _ = losses(name)
+    silent = torch.tensor([[False, True, False], [False, True, False]])
+    assert not found[silent].any() and not gradient[silent].any()
+    torch.testing.assert_close(found[~silent], without[~silent])
+
+
 def test_topr_of_a_failure_that_has_become_likelier_is_not_more_than_reinforce():
     now, past = torch.log(torch.tensor([[0.8]])).requires_grad_(), torch.log(torch.tensor([[0.2]]))
     settings = LossSettings(off_policy_loss="topr")

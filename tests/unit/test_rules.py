@@ -157,6 +157,8 @@ def test_named_rules_by_hand():
     group = RolloutGroup("q", 7, (success(1),) * 7, replayed=1)
     assert rules.all_solved(group, 8) and not rules.never(group, 8) and rules.success_rate(group, 8) == 8
     assert rules.highest_entropy(success(1, entropy=math.nan)) == math.inf
+    assert rules.lowest_entropy(success(1, entropy=math.nan)) == math.inf
+    assert rules.lowest_entropy(success(1, entropy=0.2)) > rules.lowest_entropy(success(1, entropy=0.3))
     assert rules.oldest(success(1, step=3)) > rules.oldest(success(1, step=4))
     assert rules.ppl(np.zeros(2), np.log([0.5, 0.5]), success(1)) == pytest.approx(2)
 
