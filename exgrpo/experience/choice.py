@@ -103,10 +103,7 @@ def choose_trajectories(
     left = {question: selector.promising(known, max_candidates) for question, known in candidates.items()}
     guards = min_ess > 0 or max_drift is not None
     views = _views(left, selector, look, guards)
-    trajectories: dict[str, Trajectory] = {}
-    chosen_scores: list[float] = []
-    passed_over_scores: list[float] = []
-    all_compared: dict[str, list[tuple[Trajectory, float]]] = {}
+    picks: dict[str, _Pick] = {}
     for question, known in left.items():
         seen = views.get(question, [None] * len(known))
         compared = [
@@ -114,28 +111,32 @@ def choose_trajectories(
             for trajectory, view in zip(known, seen, strict=True)
             if not guards or _is_close(trajectory, view, min_ess, max_drift)
         ]
-        left[question] = tuple(trajectory for trajectory, _ in compared)
-        if not compared:
-            continue
         scores = _scores(compared, selector)
-        position = 0 if len(compared) == 1 else selector.choose(scores, rng)
-        trajectories[question] = compared[position][0]
-        if len(compared) > 1 and selector.needs_scores:
-            chosen_scores.append(scores[position])
-            passed_over_scores += scores[:position] + scores[position + 1 :]
-            all_compared[question] = [
-                (trajectory, score) for (trajectory, _), score in zip(compared, scores, strict=True)
-            ]
+        position = selector.choose(scores, rng) if len(compared) > 1 else 0
+        picks[question] = _Pick([trajectory for trajectory, _ in compared], scores, position)
     scored = sum(map(len, views.values()))
+    had_a_choice = {question: pick for question, pick in picks.items() if selector.needs_scores and len(pick.left) > 1}
     return Choice(
-        trajectories,
-        chosen_scores,
-        passed_over_scores,
+        {question: pick.left[pick.position] for question, pick in picks.items() if pick.left},
+        [pick.scores[pick.position] for pick in had_a_choice.values()],
+        [score for pick in had_a_choice.values() for score in pick.passed_over],
         candidates=sum(map(len, candidates.values())),
         scored=scored,
-        guarded=scored - sum(len(left[question]) for question in views),
-        compared=all_compared,
+        guarded=scored - sum(len(picks[question].left) for question in views),
+        compared={question: list(zip(pick.left, pick.scores, strict=True)) for question, pick in had_a_choice.items()},
     )
+
+
+class _Pick(NamedTuple):
+    """The candidates of a question that are left after the guards, their scores, and which is chosen."""
+
+    left: list[Trajectory]
+    scores: list[float]
+    position: int
+
+    @property
+    def passed_over(self) -> list[float]:
+        return self.scores[: self.position] + self.scores[self.position + 1 :]
 
 
 def _views(
