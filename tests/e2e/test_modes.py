@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tool_base
+import torch
 from conftest import Run
 from test_exact_resume import EXACT, timeless
 from transformers import AutoTokenizer
@@ -141,7 +142,10 @@ def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_res
 
 def test_turns_with_a_tool_are_replayed_with_their_masks(make_settings, tmp_path):
     """The first replayed rows are read from the pool as it was saved before: calls, what the tool said, answers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two would wait for each other beside another training
     tool_base.make(tmp_path / "base")
+    torch.set_num_threads(threads)
     rollout = "actor_rollout_ref.rollout"
     arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), f"actor_rollout_ref.model.path={tmp_path}/base"]
     arguments += [f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"]
