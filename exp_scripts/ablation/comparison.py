@@ -28,7 +28,8 @@ class Estimate(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{_number(self.mean)} ({_number(self.low)} to {_number(self.high)})"
+        interval = "" if np.isnan(self.low) else f" ({_number(self.low)} to {_number(self.high)})"
+        return _number(self.mean) + interval
 
 
 def estimate(values: Sequence[float]) -> Estimate:
