@@ -4,7 +4,8 @@
 
 Bases, questions, rewards, budgets of generated tokens and the settings that won are those of study.py, which trains
 without a trainer; here verl, Ray, vLLM and FSDP2 do, on the CPU. A run is tested eight times on the task's held-out
-questions and ends with the first test after its budget. Each run is a file: a stopped study goes on with the same
+questions and ends with the first test after its budget, or earlier if every question is retired; its last accuracy then
+stands for the rest. Each run is a file: a stopped study goes on with the same
 command; --runs says how many to add, 0 only prints the tables.
 """
 
@@ -135,7 +136,10 @@ def train_to(task: RareTask, arguments: Sequence[str], folder: Path) -> None:
     finally:
         process.terminate()
         process.wait()
-    sys.exit(f"{folder}/train.log: {'no end in an hour' if code is None else f'exit code {code}'} before the budget")
+    if code != 0:  # with 0 every question is retired: the policy stays what it is
+        sys.exit(
+            f"{folder}/train.log: {'no end in an hour' if code is None else f'exit code {code}'} before the budget"
+        )
 
 
 def curve_of(task: RareTask, steps: Mapping[int, Figures]) -> list[Figures]:
@@ -159,7 +163,7 @@ def figures(task: RareTask, steps: Mapping[int, Figures]) -> Figures:
         "step_s": statistics.median(metrics["timing_s/step"] for metrics in trained),
         "generation_s": statistics.median(metrics["timing_s/gen"] for metrics in trained),
         "tokens_a_step": tokens / len(trained),
-        "trained_s": sum(metrics["timing_s/step"] for metrics in trained) * task.budget / tokens,
+        "trained_s": sum(metrics["timing_s/step"] for metrics in trained) * min(1.0, task.budget / tokens),
     }
 
 

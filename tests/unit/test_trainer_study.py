@@ -54,6 +54,8 @@ def test_the_curve_is_by_generated_tokens():
     found = trainer_study.figures(task, STEPS)
     assert (found["steps"], found["tokens_a_step"]) == (4, 6250)
     assert found["trained_s"] == 8.0 * 20_000 / 25_000  # what the steps to the budget took
+    ended = trainer_study.figures(task, {step: STEPS[step] for step in (0, 1, 2)})  # every question retired
+    assert ended["trained_s"] == 4.0
 
 
 def test_a_table_has_the_seeds_that_all_methods_have():
