@@ -1,7 +1,7 @@
 """verl's bootstrap of best@k, worst@k and maj@k with each subset of answers judged once.
 
 verl 0.9.1 draws 1,000 subsets of a question's answers and judges every one, for each question and metric, in Python. Of
-two answers there are four different subsets: on two cores this was half of the time of a quickstart's validation.
+two answers there are four different subsets: on two cores this was 4 of the 13.4 s of a quickstart's validation.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 Bases, questions, rewards, budgets of generated tokens and the settings that won are those of study.py, which trains
 without a trainer; here verl, Ray, vLLM and FSDP2 do, on the CPU. A run is tested eight times on the task's held-out
 questions and ends with the first test after its budget, or earlier if every question is retired; its last accuracy then
-stands for the rest. Each run is a file: a stopped study goes on with the same
-command; --runs says how many to add, 0 only prints the tables.
+stands for the rest. Each run is a file: a stopped study goes on with the same command; --runs says how many to add, 0
+only prints the tables.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from methods import METHODS, TESTS  # noqa: E402
 from rare_runs import ANSWERS, area  # noqa: E402
 from rare_tasks import BASES, RARE_TASKS, RareTask  # noqa: E402
 
-from exgrpo.experience.question_id import question_id  # noqa: E402
+from data.verl_rows import make_row, write_parquet  # noqa: E402
 from exgrpo.saved import durable  # noqa: E402
 
 TASKS = ("rare-sum", "backward")  # of study.py, those of which one rule decides all questions and tests
@@ -73,24 +74,14 @@ def verl_keys(study: Sequence[str]) -> list[str]:
 
 
 def write_questions(task: RareTask, folder: Path) -> None:
-    """train.parquet and test.parquet of a task."""
-    import pandas as pd
-
+    """train.parquet and test.parquet of a task; the ground truth is the question itself."""
     train, _, test = task.split()
-    folder.mkdir(parents=True, exist_ok=True)
     for split, questions in (("train", train), ("test", test)):
         rows = [
-            {
-                "data_source": task.name,
-                "prompt": [{"role": "user", "content": question}],
-                "ability": "none",
-                "reward_model": {"ground_truth": question, "style": "rule"},
-                "extra_info": {"index": index, "question_id": question_id(question), "split": split},
-            }
+            make_row(question, question, index, data_source=task.name, split=split, system=None)
             for index, question in enumerate(questions)
         ]
-        with durable.replaced(folder / f"{split}.parquet") as temporary:
-            pd.DataFrame(rows).to_parquet(temporary)
+        write_parquet(rows, folder / f"{split}.parquet")
 
 
 def run(task: RareTask, method: str, seed: int, study: Mapping[str, Any], folder: Path) -> Figures:
@@ -202,6 +193,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.task if name not in TASKS]:
         parser.error(f"{unknown[0]}: must be one of {', '.join(TASKS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a training ends with the study
     study, output = json.loads(STUDY.read_text()), arguments.output.resolve()
     every = [(name, method, seed) for seed in range(arguments.seeds) for name in TASKS for method in METHODS]
     file = {each: output / f"{each[0]}-{each[1].replace(' ', '-')}-{each[2]}" / "figures.json" for each in every}
