@@ -80,7 +80,12 @@ class ExperienceConfig:
     exp_is_correct: bool = _key(
         True, check.boolean, "importance ratios against the recorded log-probs; False: against this step's"
     )
-    exp_bucket_mean: float = _key(0.5, check.fraction, "centre of normal, as a share of rollout.n")
+    exp_bucket_mean: float | Literal["batch"] = _key(
+        0.5,
+        check.fraction_or_batch,
+        "centre of normal, as a share of rollout.n; batch: it follows the success rate of partly solved fresh "
+        "questions, by a tenth of the way each step",
+    )
     exp_bucket_sigma: float = _key(1.0, check.positive, "width of normal, in successes")
     exp_seed: int = _key(0, check.integer(0), "seed of all draws of replay")
     exp_difficulty: str = _key(
@@ -92,7 +97,13 @@ class ExperienceConfig:
     exp_retirement: str = _key(
         "all_solved",
         check.rule(rules.RETIREMENTS),
-        "when a question is retired for good: all_solved, never, or your own rule",
+        "when a question is retired: all_solved, never, or your own rule",
+    )
+    exp_review_share: float = _key(
+        0.0,
+        check.share_below_one,
+        "share of a step's fresh questions that are retired ones, drawn at random; one that is no longer all solved "
+        "is retired no more; 0: retired for good",
     )
     exp_eviction: str = _key(
         "highest_entropy",

@@ -19,7 +19,7 @@ class ExperienceBucketManager:
     """Puts each question into the bucket of its latest success count k out of K (section 3.1).
 
     A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change is O(1) and the
-    order inside a bucket depends only on the history of calls. Retired questions are in no bucket and never return.
+    order inside a bucket depends only on the history of calls. Retired questions are in no bucket.
 
     Args:
         rollout_n: K; buckets are 0..K.
@@ -80,7 +80,7 @@ class ExperienceBucketManager:
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement; the list only ever grows at its end."""
+        """The retired questions in order of retirement; new ones come at its end."""
         return list(self._retired)
 
     @property
@@ -111,10 +111,14 @@ class ExperienceBucketManager:
         del self._place[question]
 
     def retire(self, question: str) -> None:
-        """Remove a question for good, whether or not it is in a bucket."""
+        """Remove a question, whether or not it is in a bucket, until it is put back."""
         if question in self._place:
             self.remove(question)
         self._retired[question] = None
+
+    def put_back(self, question: str) -> None:
+        """A retired question may enter buckets again. KeyError if it is not retired."""
+        del self._retired[question]
 
     def state(self) -> BucketState:
         buckets = [bucket for bucket, _ in self._place.values()]

@@ -71,9 +71,9 @@ class ExperiencePool:
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to one question's group of one step.
 
-        A question that the retirement rule retires is dropped for good. A question with lbound < bucket <= rbound is
-        collected: its successes are stored. Any other question moves to its new bucket if the pool holds it, and
-        keeps its trajectories.
+        A question that the retirement rule retires is dropped, until it is put back. A question with lbound < bucket
+        <= rbound is collected: its successes are stored. Any other question moves to its new bucket if the pool holds
+        it, and keeps its trajectories.
 
         Raises:
             ValueError: the group has more than K rows, or the difficulty rule returns no bucket; nothing has changed.
@@ -101,6 +101,14 @@ class ExperiencePool:
             return Outcome.SKIPPED
         self._record(question, group.successes)
         return Outcome.STORED
+
+    def put_back(self, group: RolloutGroup) -> bool:
+        """Whether the group's question was retired and its rule no longer retires it: it is then retired no more."""
+        question = group.question
+        returns = self._buckets.is_retired(question) and not self._retires(group, self._config.rollout_n)
+        if returns:
+            self._buckets.put_back(question)
+        return returns
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
         """Put a question into a bucket that the caller has determined, with a trajectory from any policy or author.
@@ -170,7 +178,7 @@ class ExperiencePool:
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement, also after a load; the list only ever grows at its end."""
+        """The retired questions in order of retirement, also after a load; new ones come at its end."""
         return self._buckets.retired
 
     def keep_only(self, questions: Container[str], longest: int) -> int:
@@ -193,6 +201,10 @@ class ExperiencePool:
             ValueError: count is negative.
         """
         return self._draw.choose(self._buckets, count, rng, exclude)
+
+    def centre(self, mean: float) -> None:
+        """Draw around this success rate from here on (`exp_bucket_mean=batch`); not saved with the pool."""
+        self._draw.centre(mean)
 
     def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
         """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from exgrpo.experience.choice import Candidate, Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.difficulty_band import DifficultyBand
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
@@ -77,7 +78,8 @@ class ExperienceReplay:
         self.groups = GroupBuffer(config.experience_max_groups, config.experience_max_age, config.exp_age_half_life)
         self.mixing = config.experience and config.experience_start_sratio == 0
         self._questions = questions
-        self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired)
+        self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired, config.exp_review_share)
+        self._band = DifficultyBand(config)
         self._selector = TrajectorySelector(config.exp_metric, config.exp_select_mode)
         self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
@@ -119,7 +121,8 @@ class ExperienceReplay:
         left = len(self._questions) - len(drawn)
         if missing > left:
             raise RuntimeError(f"step {step} needs {missing} more questions, {left} are not in it yet")
-        fresh = self._fresh.take(missing, drawn, next_question)
+        fresh = self._fresh.review(missing, drawn, self.rng)
+        fresh += self._fresh.take(missing - len(fresh), drawn.union(fresh), next_question)
         self._drawn += past + fresh
         return Draw(replayed, fresh, self._mixed, stored)
 
@@ -198,13 +201,15 @@ class ExperienceReplay:
             effects: replayed question -> what its trajectory or group weighs in the step; kept in `pool.replays`.
 
         Returns:
-            fresh_score, mixing (whether this step's draw was mixed), refused and the pool's metrics.
+            fresh_score, mixing (whether this step's draw was mixed), refused and the pool's metrics; with their keys
+            reviewed, returned and bucket_mean.
         """
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
         if not self.mixing and self.config.experience and score > self.config.experience_start_sratio:
             logger.warning("step %d: %.3f of the rollouts are correct, mixing begins", step, score)
             self.mixing = True
+        figures = self._fresh.reviewed(groups) | self._band.observe(groups, self.pool)
         if self.mixing:
             for group in groups:
                 self.pool.observe(group)
@@ -215,6 +220,7 @@ class ExperienceReplay:
             "fresh_score": score,
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
+            **figures,
         }
         known, rows, self._replayed = effects or {}, self._replayed, []
         self.pool.replays.add([replace(row, step=step, effect=known.get(row.question, row.effect)) for row in rows])
@@ -232,6 +238,7 @@ class ExperienceReplay:
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
+            **self._band.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -240,3 +247,4 @@ class ExperienceReplay:
         self.rng.bit_generator.state = state["rng"]
         self._fresh.deferred = list(state["deferred"])
         self._fresh.skip(int(state.get("skipped", 0)))
+        self._band.restore(state, self.pool)

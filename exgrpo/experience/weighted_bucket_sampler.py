@@ -48,7 +48,7 @@ class WeightedBucketSampler:
 
     Args:
         method: as in bucket_weights; False draws uniformly over all questions, regardless of bucket.
-        rollout_n, mean, sigma: as in bucket_weights.
+        rollout_n, mean, sigma: as in bucket_weights; `mean` may be set between draws.
     """
 
     def __init__(self, method: str | Literal[False], rollout_n: int, mean: float = 0.5, sigma: float = 1.0) -> None:
@@ -56,7 +56,7 @@ class WeightedBucketSampler:
             bucket_weights(method, [rollout_n], rollout_n, mean, sigma)  # refuses an unknown method before any draw
         self._method = method
         self._rollout_n = rollout_n
-        self._mean = mean
+        self.mean = mean
         self._sigma = sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
@@ -65,7 +65,7 @@ class WeightedBucketSampler:
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
             return {bucket: room[bucket] / total for bucket in open_buckets}
-        weights = bucket_weights(self._method, open_buckets, self._rollout_n, self._mean, self._sigma)
+        weights = bucket_weights(self._method, open_buckets, self._rollout_n, self.mean, self._sigma)
         return dict(zip(open_buckets, weights.tolist(), strict=True))
 
     def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
@@ -83,7 +83,7 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            weights = bucket_weights(self._method, unfilled, self._rollout_n, self._mean, self._sigma)
+            weights = bucket_weights(self._method, unfilled, self._rollout_n, self.mean, self._sigma)
             for bucket, extra in zip(unfilled, rng.multinomial(missing, weights).tolist(), strict=True):
                 accepted = min(extra, room[bucket] - taken[bucket])
                 taken[bucket] += accepted
