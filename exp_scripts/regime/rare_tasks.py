@@ -4,6 +4,7 @@
 ``countdown``: reach a target with three numbers, each used once; the base writes search traces, most of which fail.
 ``shift``: the sums again, three or four digits in the first third of a run, then seven or eight; both are tested.
 ``backward``: reasoning-gym's spell_backward; the base gets each letter right, or does not, by itself.
+``rare-mod``: the remainder by 7 of three to eight digits; guesses are from 0 to 40, one answer of fifty careful.
 
 Every question is held back from the base that it is asked of. There are few training questions, so that each is visited
 five times and more in a run. `bases.py` made the bases and the words.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import countdown
 from fast_policy import FastPolicy
-from skills import SKILLS, Phase, box
+from skills import SKILLS, Phase, Skill, box
 from study_loop import StudyTask
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -29,7 +30,7 @@ BASES = HERE / "bases"
 TRAIN, TEST = 40, 128
 STAGE = 20  # training questions of each half of ``shift``
 KEPT_BACK = 192  # from the bases: more than are asked, and as many of the halves of ``shift`` together
-_SUM = SKILLS["sum"]
+_SUM, _MOD = SKILLS["sum"], SKILLS["mod"]
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,13 @@ def _far_guess(question: str, rng: random.Random) -> str:
     return box(str(max(0, int(_SUM.answer(question)) + rng.randint(-20, 20))))
 
 
-def _sum_split() -> tuple[list[str], list[str], list[str]]:
-    held = _SUM.held_back()
+def _wild_guess(question: str, rng: random.Random) -> str:
+    return box(str(rng.randint(0, 40)))
+
+
+def _held_back(skill: Skill) -> tuple[list[str], list[str], list[str]]:
+    """Of the first questions that the base never saw."""
+    held = skill.held_back()
     return held[TEST : TEST + TRAIN], [], held[:TEST]
 
 
@@ -142,7 +148,7 @@ RARE_TASKS = {
             max_tokens=64,
             budget=40_000,
             kept_back=_sums_kept_back,
-            split=_sum_split,
+            split=lambda: _held_back(_SUM),
         ),
         RareTask(
             name="countdown",
@@ -189,6 +195,20 @@ RARE_TASKS = {
             budget=20_000,
             kept_back=lambda: words()[:KEPT_BACK],
             split=_backward_split,
+        ),
+        RareTask(
+            name="rare-mod",
+            base="rare-mod",
+            question=_MOD.question,
+            careful=_MOD.careful,
+            careless=_wild_guess,
+            reward=_MOD.reward,
+            phases=(Phase(200, 0.02, 1e-3),),
+            start=HERE.parent / "ablation" / "bases" / "mod",
+            max_tokens=56,
+            budget=40_000,
+            kept_back=lambda: _MOD.held_back()[:KEPT_BACK],
+            split=lambda: _held_back(_MOD),
         ),
     )
 }
