@@ -70,6 +70,7 @@ ROUND_TWO: dict[str, Settings] = {
     "rescue": {"trainer.exp_rescue": "True"},
     "a tenth review": {"trainer.exp_review_share": "0.1"},
     "a quarter review": {"trainer.exp_review_share": "0.25"},
+    "two epochs of reuse": {"loop.reuse": "2", **_PPO_CLIP},
     "drift at most 0.05": {"trainer.exp_max_drift": "0.05"},
     "at most 10 steps old": {"trainer.experience_max_age": "10"},
     "half-life of 5 steps": {"trainer.exp_age_half_life": "5"},
