@@ -54,8 +54,8 @@ def batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: lis
     return pad(rows, True, tokenizer.pad_token_id), pad(labels, True, -100)
 
 
-def make(folder: Path) -> None:
-    """Write the model and tool.py into the folder."""
+def make(folder: Path, steps: int = STEPS) -> None:
+    """Write the model, fitted in so many steps, and tool.py into the folder."""
     torch.manual_seed(0)
     tokenizer = make_base.build_tokenizer(folder)
     tokenizer.add_tokens([BEGIN, END])
@@ -63,7 +63,7 @@ def make(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     model = make_base.build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, layers=2)
     rng, questions = random.Random(0), split_questions()["supervised"]
-    make_base.fit(model, lambda: batch(tokenizer, rng, questions), STEPS, lr=3e-3)
+    make_base.fit(model, lambda: batch(tokenizer, rng, questions), steps, lr=3e-3)
     model.save_pretrained(folder)
     (folder / "tool.py").write_text(TOOL)
 

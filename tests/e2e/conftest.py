@@ -14,6 +14,8 @@ from watched import Watch
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
+K = 4  # rollouts of a question
+KL_AND_ENTROPY = ["actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.actor.entropy_coeff=0.001"]
 
 
 @dataclass
@@ -77,6 +79,14 @@ class Run:
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
         return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
 
+    def sessions(self, step):
+        """uid -> sessions of its rows, in what a step trained on."""
+        sessions = {}
+        for key in self.drawn(step)[1]:
+            uid, session, _ = key.rsplit("_", 2)
+            sessions.setdefault(uid, []).append(int(session))
+        return sessions
+
     def scores(self, step):
         """key -> reward of a step's rollouts."""
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
@@ -103,7 +113,7 @@ def make_settings(questions):
             f"data.train_files={questions}/train.parquet",
             f"data.val_files={questions}/test.parquet",
             "data.train_batch_size=8",
-            "actor_rollout_ref.rollout.n=4",
+            f"actor_rollout_ref.rollout.n={K}",
             "actor_rollout_ref.actor.ppo_mini_batch_size=4",
             "data.val_max_samples=16",
             "actor_rollout_ref.rollout.val_kwargs.n=1",

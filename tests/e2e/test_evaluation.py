@@ -15,6 +15,7 @@ from watched import Watch
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
 QUESTIONS, SAMPLES = 24, 8
+LIMIT = 16  # questions of each file that the checkpoint is asked
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_a_run_is_what_was_asked_for(whole):
     assert {row["finish_reason"] for row in rows} <= {"stop", "length"} and len(cut) < len(rows)
 
 
-def test_killed_twice_and_continued_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
+def test_killed_twice_and_continued_by_two_copies_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
     output, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     for reached in (30, 90):
         process = start(output, "--max_num_seqs", "1")
@@ -97,7 +98,8 @@ def test_killed_twice_and_continued_it_is_the_file_of_an_uninterrupted_run(start
         file.write(b'{"row": {"benchmark": "su')  # a line that the kill cut
     kept = partial.read_bytes()[: -len(b'{"row": {"benchmark": "su')]
     held = os.open(partial, os.O_RDONLY)  # outlives the file's removal
-    finish(start(output, "--max_num_seqs", "1"), output)
+    finish(start(output, "--max_num_seqs", "1", "--data_parallel_size", "2"), output)
+    assert "loading the model: 2 x CPU" in output.with_suffix(".log").read_text()
     assert output.read_bytes() == whole
     journal = os.pread(held, 1 << 24, 0)
     os.close(held)
@@ -108,40 +110,32 @@ def test_killed_twice_and_continued_it_is_the_file_of_an_uninterrupted_run(start
     assert not partial.exists() and json.loads((tmp_path / "out.run.json").read_text())["generated_tokens"] > 0
 
 
-def test_two_copies_of_the_model_share_the_work(start, whole, tmp_path):
-    output = tmp_path / "out.jsonl"
-    finish(start(output, "--max_num_seqs", "1", "--data_parallel_size", "2"), output)
-    assert output.read_bytes() == whole
-
-
-def test_prompts_of_more_tokens_than_a_step_takes(environment, tmp_path):
+@pytest.fixture(scope="module")
+def long_file(tmp_path_factory):
+    """Questions of 360 tokens: those of one evaluation together are more than the engine takes in a step."""
     import pandas as pd
 
-    long = "+".join("12345" for _ in range(60))  # 360 tokens
+    long = "+".join("12345" for _ in range(60))
     rows = [
         {
             "data_source": "long",
             "prompt": [{"role": "user", "content": long + str(n)}],
             "reward_model": {"ground_truth": "1"},
         }
-        for n in range(16)
+        for n in range(LIMIT + 1)
     ]
-    pd.DataFrame(rows).to_parquet(tmp_path / "long.parquet")
-    output = tmp_path / "out.jsonl"
-    command = [sys.executable, str(ROOT / "eval" / "generate_vllm.py"), "--model_path", str(MODEL), "--skip_scoring"]
-    command += ["--input_file", str(tmp_path / "*.parquet"), "--output_file", str(output), "--max_tokens", "4"]
-    with output.with_suffix(".log").open("a") as log:
-        finish(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment), output)
-    assert lines_in(output) == 16
+    path = tmp_path_factory.mktemp("long") / "long.parquet"
+    pd.DataFrame(rows).to_parquet(path)
+    return path
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
     """The model as verl's FSDP workers save it, one of them."""
     import torch
     from safetensors.torch import load_file
 
-    actor = tmp_path / "global_step_7" / "actor"
+    actor = tmp_path_factory.mktemp("trained") / "global_step_7" / "actor"
     kept = shutil.ignore_patterns("*.safetensors", "README.md")
     shutil.copytree(MODEL, actor / "huggingface", ignore=kept)
     torch.save(load_file(MODEL / "model.safetensors"), actor / "model_world_size_1_rank_0.pt")
@@ -149,22 +143,41 @@ def checkpoint(tmp_path):
     return actor.parent
 
 
-def test_a_checkpoint_of_verl_is_merged_once(checkpoint, test_file, environment, tmp_path):
-    from safetensors.torch import load_file
+@pytest.fixture(scope="module")
+def evaluate(checkpoint, test_file, long_file, environment, tmp_path_factory):
+    """Evaluates the checkpoint with further flags; what the command said, and its folder, always the same."""
+    folder = tmp_path_factory.mktemp("evaluated")
 
     def evaluate(*flags):
-        command = ["bash", str(ROOT / "eval" / "eval.sh"), str(checkpoint), str(tmp_path / "out")]
-        command += ["--input_file", str(test_file), "--limit", "4", "--max_tokens", "8", "--skip_scoring", *flags]
-        done = watched.run(command, env=environment)
+        command = ["bash", str(ROOT / "eval" / "eval.sh"), str(checkpoint), str(folder), "--input_file"]
+        command += [str(test_file), f"{long_file.parent}/*.parquet", "--limit", str(LIMIT), "--max_tokens", "8"]
+        done = watched.run([*command, "--skip_scoring", *flags], env=environment)
         assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
+        return done.stdout, folder
 
-    assert "merging" in evaluate()
-    merged, original = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out" / "merged", MODEL))
+    return evaluate
+
+
+@pytest.fixture(scope="module")
+def evaluated(evaluate):
+    return evaluate()
+
+
+def test_prompts_of_more_tokens_than_a_step_takes(evaluated):
+    lines = (evaluated[1] / "responses.jsonl").read_text().splitlines()
+    assert [json.loads(line)["benchmark"] for line in lines].count("long") == LIMIT == 16
+
+
+def test_a_checkpoint_of_verl_is_merged_once(evaluate, evaluated):
+    from safetensors.torch import load_file
+
+    said, folder = evaluated
+    assert "merging" in said
+    merged, original = (load_file(path / "model.safetensors") for path in (folder / "merged", MODEL))
     assert {name: tensor.shape for name, tensor in merged.items()} == {n: t.shape for n, t in original.items()}
     assert all((merged[name] == original[name].bfloat16()).all() for name in original)
-    responses = (tmp_path / "out" / "responses.jsonl").read_bytes()
-    assert responses.count(b"\n") == 8
-    again = evaluate("--force_generate", "False")
+    responses = (folder / "responses.jsonl").read_bytes()
+    assert responses.count(b"\n") == 2 * LIMIT + LIMIT  # the test questions twice, as their file has them
+    again, _ = evaluate("--force_generate", "False")
     assert "merging" not in again and "loading the model" not in again
-    assert (tmp_path / "out" / "responses.jsonl").read_bytes() == responses
+    assert (folder / "responses.jsonl").read_bytes() == responses
