@@ -8,7 +8,7 @@ import pytest
 import tool_base
 import torch
 from conftest import KL_AND_ENTROPY, ROOT, K, Run
-from test_exact_resume import EXACT, check_untouched, pool_of, timeless
+from test_exact_resume import EXACT, check_untouched, is_stored, pool_of, timeless
 from transformers import AutoTokenizer
 
 from exgrpo.experience.config import ExperienceConfig
@@ -126,8 +126,12 @@ def test_turns_with_a_tool_are_replayed_with_their_masks(with_a_tool):
 
 
 def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit(make_settings, tmp_path):
-    """The past groups of the first step after the checkpoint are those that it holds: prompt, responses, rewards."""
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, "data.train_max_samples=20"]
+    """What joins the first step after the checkpoint is what that holds: whole groups, and successes that rescue one.
+
+    At this temperature and with so few questions, groups fail of which the pool has a success.
+    """
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, "data.train_max_samples=14"]
+    arguments += ["actor_rollout_ref.rollout.temperature=1.3"]
     arguments += ["trainer.exp_unit=group", "trainer.exp_rescue=True", "trainer.exp_max_drift=9"]
     arguments += ["trainer.experience_start_sratio=0", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
     arguments += ["trainer.total_training_steps=8", "trainer.save_freq=4", "trainer.max_actor_ckpt_to_keep=null"]
@@ -150,6 +154,11 @@ def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit
         keys = [f"{uid}_{session}_0" for session in range(K)]
         assert held[prompts[uid], *(responses[key] for key in keys)] == [scores[key] for key in keys]
     assert len(past) == resumed[5]["experience/stored_groups"] == 4 and len(responses) == 8 * K
+    last = [f"{uid}_{K - 1}_0" for uid in prompts if uid not in past]
+    rescued = [key for key in last if is_stored(pool_of(tmp_path, 4), prompts, key, responses[key])]
+    alone = [key for key in rescued if sum(scores[f"{key.split('_')[0]}_{session}_0"] for session in range(K)) == 1]
+    assert len(alone) >= resumed[5]["experience/replayed_groups"]
+    assert sum(metrics["experience/replayed_groups"] for metrics in resumed.values()) > 0
     for metrics in resumed.values():
         assert metrics["experience/stored_groups"] == 4 and metrics["actor/replayed_tokens_share"] > 0.3
         assert metrics["experience/generated_tokens"] < 0.7 * 8 * K * metrics["response_length/mean"]

@@ -112,7 +112,6 @@ def test_a_run_is_not_done_twice(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no study"),
         (("9",), "9: must be one of 1-replay"),
         (("1-replay", "--task", "x"), "--task x: must be one of sum, mod"),
         (("1-replay", "--seeds", "0"), "--seeds 0: must be at least 1"),
@@ -121,9 +120,16 @@ def test_a_run_is_not_done_twice(tmp_path):
         (("--grid", "study.difficulty=colour"), "study.difficulty=colour: must be"),
     ],
 )
-def test_a_wrong_study_is_one_line(arguments, message):
-    done = run(*arguments)
-    assert done.returncode == 2 and message in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+def test_a_wrong_study_is_one_line(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ablate.py", *arguments])
+    with pytest.raises(SystemExit) as refused:
+        ablate.main()
+    assert refused.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_command_without_a_study_says_so_and_no_more():
+    done = run()
+    assert done.returncode == 2 and "no study" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
 def test_no_such_part():
