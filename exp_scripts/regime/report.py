@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
 from comparison import Estimate, estimate, marked  # noqa: E402
-from methods import ROUND_TWO, SHAPING  # noqa: E402
+from methods import ROUND_THREE, ROUND_TWO, SHAPING  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 from report_pictures import draw_curves, draw_differences  # noqa: E402
 from results import CONFIRMED, REPORTED, Rows, area_of, by_method, collect, tasks  # noqa: E402
@@ -178,6 +178,8 @@ def main() -> None:
     data = json.loads(file.read_text())
     print(tables(data))
     print(compared(data, ("ExGRPO", *SHAPING)))
+    print(compared(data, ("group replay", *ROUND_THREE)))
+    print(compared(data, ("on-policy", *ROUND_THREE)))
     print(confirmation(data))
     print(round_two_table(data))
     draw_differences(data, arguments.output / "rare-success.png")

@@ -11,7 +11,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
 
-from methods import METHODS, SHAPING  # noqa: E402
+from methods import METHODS, ROUND_THREE, SHAPING  # noqa: E402
 from rare_runs import area  # noqa: E402
 from rare_tasks import RARE_TASKS  # noqa: E402
 
@@ -43,9 +43,11 @@ def collect(folder: Path) -> dict[str, Any]:
 
 
 def _named(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Method -> its settings in a run's order; those of the study of shaping too."""
-    published = dict(setting.split("=", 1) for setting in chosen["ExGRPO"])
-    others = {name: [f"{k}={v}" for k, v in {**published, **own}.items()] for name, own in SHAPING.items()}
+    """Method -> its settings in a run's order; those of the study of shaping and of round three too."""
+    others = {}
+    for base, changes in (("ExGRPO", SHAPING), ("group replay", ROUND_THREE)):
+        settings = dict(setting.split("=", 1) for setting in chosen[base])
+        others |= {name: [f"{k}={v}" for k, v in {**settings, **own}.items()] for name, own in changes.items()}
     return {name: sorted(settings) for name, settings in {**chosen, **others}.items()}
 
 

@@ -1,7 +1,7 @@
 """Where success is rare: tuned on-policy GRPO, tuned ExGRPO and tuned replay of groups, on four tasks.
 
-    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--jobs 2]
-        [--output outputs/rare-success]
+    python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--round_three]
+        [--jobs 2] [--output outputs/rare-success]
 
 By docs/experiments/rare-success-protocol.md: each method is searched on seeds of its own, then run on the seeds that
 are reported. Each run is a file: a stopped study goes on with the same command. `report.py` makes the tables.
@@ -26,9 +26,11 @@ from ablate import Run, perform_all, workers  # noqa: E402
 from methods import (  # noqa: E402
     FINALISTS,
     METHODS,
+    ROUND_THREE,
     ROUND_TWO,
     SHAPING,
     SHAPING_SEEDS,
+    THIRD_SEEDS,
     Method,
     Settings,
     overrides,
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="reported: 0..N-1 (default 10)")
     parser.add_argument("--shaping", action="store_true", help="then ExGRPO without shaping, and other ways, 5 seeds")
     parser.add_argument("--round_two", action="store_true", help="then group replay with one change each, search seeds")
+    parser.add_argument("--round_three", action="store_true", help="then the best of these changes, 10 seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--output", type=Path, default=Path("outputs/rare-success"))
     arguments = parser.parse_args()
@@ -107,8 +110,11 @@ def main() -> None:
             if arguments.shaping:
                 others = changed(name, chosen["ExGRPO"], SHAPING, range(min(arguments.seeds, SHAPING_SEEDS)))
                 perform_all(others, folder / "reported", executor, perform)
+            if arguments.round_three:
+                third = changed(name, chosen["group replay"], ROUND_THREE, range(min(arguments.seeds, THIRD_SEEDS)))
+                perform_all(third, folder / "reported", executor, perform)
             if arguments.round_two:
-                do(changed(name, chosen["group replay"], ROUND_TWO, task.search_seeds))
+                do(changed(name, chosen["group replay"], {"none": {}, **ROUND_TWO}, task.search_seeds))
 
 
 if __name__ == "__main__":
