@@ -115,8 +115,8 @@ def confirmation(data: Mapping[str, Any]) -> str:
             gap[len(REPORTED) :],
             areas["ExGRPO"] - areas["on-policy"],
             areas["group replay"] - areas["ExGRPO"],
+            ends["group replay"] - ends["on-policy"],
         ]
-        gaps.append(ends["group replay"] - ends["on-policy"])
         cells = [str(estimate(areas["on-policy"].tolist())), *(marked(estimate(each.tolist())) for each in gaps)]
         lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])

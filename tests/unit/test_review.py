@@ -1,6 +1,7 @@
 """Retired questions that are asked again, and a difficulty band that follows the policy."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.inspect import quarantine
 from exgrpo.saved.pool_folder import PoolFolder
 
 K = 4
@@ -148,3 +150,9 @@ def test_questions_of_the_bands_difficulty_are_drawn(solved, nearer):
     replay.observe(60, [group("q0", 1, 60), group("q1", 3, 60)], {})
     drawn = [replay.pool.choose(1, np.random.default_rng(seed), exclude={"q9"})[0] for seed in range(100)]
     assert drawn.count(nearer) > 95
+
+
+def test_a_quarantine_does_not_guess_which_questions_were_retired_when_some_have_returned():
+    saved = SimpleNamespace(history=[{"retired_questions": 2.0, "returned": 1.0}], state=SimpleNamespace(retired=["q0"]))
+    (line,) = quarantine._retired(saved, None)
+    assert "is not known" in line and "trainer.exp_review_share" in line
