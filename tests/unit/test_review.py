@@ -153,6 +153,8 @@ def test_questions_of_the_bands_difficulty_are_drawn(solved, nearer):
 
 
 def test_a_quarantine_does_not_guess_which_questions_were_retired_when_some_have_returned():
-    saved = SimpleNamespace(history=[{"retired_questions": 2.0, "returned": 1.0}], state=SimpleNamespace(retired=["q0"]))
+    saved = SimpleNamespace(
+        history=[{"retired_questions": 2.0, "returned": 1.0}], state=SimpleNamespace(retired=["q0"])
+    )
     (line,) = quarantine._retired(saved, None)
     assert "is not known" in line and "trainer.exp_review_share" in line
