@@ -66,6 +66,7 @@ def with_a_tool(make_settings, tmp_path_factory):
     arguments = ["exgrpo.main_mix_ppo", *make_settings(folder), f"actor_rollout_ref.model.path={folder}/base"]
     arguments += [f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"]
     arguments += [f"{rollout}.multi_turn.function_tool_path={folder}/base/tool.py", *rules(folder)]
+    arguments += [f"{rollout}.multi_turn.max_assistant_turns=2"]  # or some ask the tool again after its answer
     arguments += ["trainer.total_training_steps=6", "trainer.save_freq=3", "trainer.max_actor_ckpt_to_keep=null"]
     arguments += ["trainer.experience_start_sratio=0", *KL_AND_ENTROPY]
     first = Run(folder, arguments, "first")
