@@ -1,6 +1,6 @@
 """Make the base models of the tasks again, and measure them.
 
-    python exp_scripts/regime/bases.py [rare-sum countdown backward rare-mod] [--words] [--measure]
+    python exp_scripts/regime/bases.py [rare-sum countdown backward rare-mod sorting caesar] [--words] [--measure]
 
 --words draws reasoning-gym's words again first, --measure makes nothing.
 """

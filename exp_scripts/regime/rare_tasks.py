@@ -5,6 +5,8 @@
 ``shift``: the sums again, three or four digits in the first third of a run, then seven or eight; both are tested.
 ``backward``: reasoning-gym's spell_backward; the base gets each letter right, or does not, by itself.
 ``rare-mod``: the remainder by 7 of three to eight digits; guesses are from 0 to 40, one answer of fifty careful.
+``sorting``: five to eight digits in rising order (number_sorting); each place is right or not by itself.
+``caesar``: words whose letters are shifted by one to three (caesar_cipher); letters as in ``backward``.
 
 Every question is held back from the base that it is asked of. There are few training questions, so that each is visited
 five times and more in a run. `bases.py` made the bases and the words.
@@ -15,7 +17,8 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,7 @@ BASES = HERE / "bases"
 TRAIN, TEST = 40, 128
 STAGE = 20  # training questions of each half of ``shift``
 KEPT_BACK = 192  # from the bases: more than are asked, and as many of the halves of ``shift`` together
+LETTERS = string.ascii_lowercase
 _SUM, _MOD = SKILLS["sum"], SKILLS["mod"]
 
 
@@ -111,9 +115,9 @@ def is_short(question: str) -> bool:
     return question.count("+") <= 3
 
 
-# -- backward -------------------------------------------------------------------------------------------------------
+# -- many small choices, each right or wrong by itself ----------------------------------------------------------------
 
-_NOISE = 0.35  # share of the letters that the base is taught wrong
+_NOISE = 0.35  # share of the letters or numbers that the base is taught wrong
 
 
 @functools.cache
@@ -123,14 +127,61 @@ def words() -> list[str]:
     return found
 
 
+def _noisy(right: Sequence[str], others: Sequence[str], rng: random.Random) -> list[str]:
+    return [rng.choice(others) if rng.random() < _NOISE else each for each in right]
+
+
 def _backward_careless(question: str, rng: random.Random) -> str:
-    letters = [rng.choice(question) if rng.random() < _NOISE else letter for letter in reversed(question)]
-    return "".join(letters)
+    return "".join(_noisy(question[::-1], question, rng))
 
 
-def _backward_split() -> tuple[list[str], list[str], list[str]]:
-    held = words()[: TRAIN + TEST]
-    return held[:TRAIN], [], held[TRAIN:]
+def _digits_to_sort(rng: random.Random) -> str:
+    return "".join(rng.sample(string.digits, rng.randint(5, 8)))
+
+
+def _sorted(question: str) -> str:
+    return "".join(sorted(question))
+
+
+def _sorting_careless(question: str, rng: random.Random) -> str:
+    return "".join(_noisy(_sorted(question), question, rng))
+
+
+def _ciphered(word: str, rng: random.Random) -> str:
+    """The shift and the letters shifted by it, such as 2:ecv for cat."""
+    shift = rng.randint(1, 3)
+    return f"{shift}:" + "".join(_shifted(letter, shift) for letter in word)
+
+
+def _shifted(letter: str, by: int) -> str:
+    return LETTERS[(LETTERS.index(letter) + by) % len(LETTERS)]
+
+
+def _deciphered(question: str) -> str:
+    shift, letters = question.split(":")
+    return "".join(_shifted(letter, -int(shift)) for letter in letters)
+
+
+def _caesar_careless(question: str, rng: random.Random) -> str:
+    return "".join(_noisy(_deciphered(question), LETTERS, rng))
+
+
+@functools.cache
+def _kept_back(draw: Callable[[random.Random], str]) -> list[str]:
+    """Distinct questions, always the same."""
+    rng = random.Random(2510)
+    questions: dict[str, None] = {}
+    while len(questions) < KEPT_BACK:
+        questions[draw(rng)] = None
+    return list(questions)
+
+
+def _split(held: list[str]) -> tuple[list[str], list[str], list[str]]:
+    return held[:TRAIN], [], held[TRAIN : TRAIN + TEST]
+
+
+def _ciphered_word(rng: random.Random) -> str:
+    return _ciphered(rng.choice(words()), rng)
 
 
 RARE_TASKS = {
@@ -194,7 +245,7 @@ RARE_TASKS = {
             max_tokens=12,
             budget=20_000,
             kept_back=lambda: words()[:KEPT_BACK],
-            split=_backward_split,
+            split=lambda: _split(words()),
         ),
         RareTask(
             name="rare-mod",
@@ -209,6 +260,34 @@ RARE_TASKS = {
             budget=40_000,
             kept_back=lambda: _MOD.held_back()[:KEPT_BACK],
             split=lambda: _held_back(_MOD),
+        ),
+        RareTask(
+            name="sorting",
+            base="sorting",
+            question=_digits_to_sort,
+            careful=_sorted,
+            careless=_sorting_careless,
+            reward=lambda question, reply: float(reply == _sorted(question)),
+            phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
+            start=None,
+            max_tokens=12,
+            budget=20_000,
+            kept_back=lambda: _kept_back(_digits_to_sort),
+            split=lambda: _split(_kept_back(_digits_to_sort)),
+        ),
+        RareTask(
+            name="caesar",
+            base="caesar",
+            question=_ciphered_word,
+            careful=_deciphered,
+            careless=_caesar_careless,
+            reward=lambda question, reply: float(reply == _deciphered(question)),
+            phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
+            start=None,
+            max_tokens=12,
+            budget=20_000,
+            kept_back=lambda: _kept_back(_ciphered_word),
+            split=lambda: _split(_kept_back(_ciphered_word)),
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Where success is rare: tuned on-policy GRPO, tuned ExGRPO and tuned replay of groups, on four tasks.
+"""Where success is rare: tuned on-policy GRPO, tuned ExGRPO and tuned replay of groups, task by task.
 
     python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--round_three]
         [--jobs 2] [--output outputs/rare-success]
