@@ -162,19 +162,16 @@ def touches_disk(child):
     return call in TOUCHES_DISK or (call == OPENAT and bool(ptrace(PEEKUSER, child, RDX, None) & CHANGING))
 
 
-def resumed(root):
-    return forked(lambda: Trainer(root).digest())
-
-
-def finished(root, until):
-    """Resume, train to the step, save: what comes of a run that goes on after the kill."""
+def resumed(root, until):
+    """What a run resumes to after the kill, and what comes of it: it trains to the step and saves each."""
 
     def work():
         trainer = Trainer(root)
+        state = trainer.digest()
         while trainer.step < until:
             trainer.train()
             trainer.save()
-        return Trainer(root).digest()
+        return state, Trainer(root).digest()
 
     return forked(work)
 
@@ -188,14 +185,14 @@ def sweep(name, before, step, again, compacts):
     with tempfile.TemporaryDirectory() as parent:
         pristine, root = Path(parent) / "pristine", Path(parent) / "root"
         pristine.mkdir()
-        old = finished(pristine, before)
+        _, old = resumed(pristine, before)
         if again:
             shutil.copytree(pristine, root)
             killed_at(40, (lambda: advance(root, step), Trainer.save))
             shutil.rmtree(pristine)
             root.rename(pristine)
         shutil.copytree(pristine, root)
-        new = finished(root, step)
+        _, new = resumed(root, step)
         assert not compacts or segments(root, step) <= segments(root, before), "nothing was compacted"
         cut, counts = 0, {old: 0, new: 0}
         while True:
@@ -204,10 +201,10 @@ def sweep(name, before, step, again, compacts):
             shutil.copytree(pristine, root)
             if killed_at(cut, (lambda: advance(root, step), Trainer.save)):
                 break
-            state = resumed(root)
+            state, last = resumed(root, step)
             assert state in counts, f"{name}: after a kill at call {cut} step {state[0]} is neither neighbour"
             counts[state] += 1
-            assert finished(root, step) == new, f"{name}: after a kill at call {cut} the run does not go on alike"
+            assert last == new, f"{name}: after a kill at call {cut} the run does not go on alike"
         cuts = cut - 1
         print(f"{name}: {cuts} of {cuts} cut points resume, {counts[old]} to the old state, {counts[new]} to the new")
         return cuts

@@ -26,6 +26,7 @@ import exgrpo.on_verl.agent_loop
 import exgrpo.on_verl.mix_actor
 from exgrpo.on_verl.cpu import weight_socket
 from exgrpo.on_verl.task_runner import MixTaskRunner
+from exgrpo.prepared import seed
 
 weight_socket.install()
 importlib.import_module(MixTaskRunner.trainers)
@@ -37,6 +38,7 @@ def fits(environment: dict[str, str]) -> bool:
 
 
 def forked() -> None:
-    """Ray reads again whether it needs a token; and no two forks draw the same unseeded numbers."""
+    """Ray reads again whether it needs a token; no two forks draw the same unseeded numbers, vLLM's engine neither."""
     Config.initialize("")
     np.random.seed()
+    seed.plant(np.random.seed)
