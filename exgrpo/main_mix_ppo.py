@@ -14,12 +14,12 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from exgrpo.on_verl import released_scale
+from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
 from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
 
-released_scale.register()  # before Hydra composes
+resolvers.register()  # before Hydra composes
 NODE_TOO_SLOW = "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
 CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 

@@ -17,6 +17,10 @@ What each shows that no other test does:
 
 import signal
 
+from exgrpo.on_verl import resolvers
+
+resolvers.register()  # as the training command does, for the tests that compose its configuration
+
 # A script's background ignores SIGINT, and every process that the tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -28,12 +28,8 @@ def released_scale(response_length: int, rows: int) -> float:
     return int(scale) if scale.is_integer() else scale
 
 
-def register() -> None:
-    """Register the resolver ``${exgrpo.released_scale:}``; it reads the keys above from the configuration's root."""
-    OmegaConf.register_new_resolver("exgrpo.released_scale", _of, replace=True)
-
-
-def _of(*, _root_: DictConfig) -> float:
+def of(*, _root_: DictConfig) -> float:
+    """The resolver ``${exgrpo.released_scale:}``, of the keys above at the configuration's root."""
     actor_rollout = _root_.actor_rollout_ref
     rows = actor_rollout.actor.ppo_mini_batch_size * actor_rollout.rollout.n
     return released_scale(_root_.data.max_response_length, rows)

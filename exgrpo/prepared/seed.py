@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from multiprocessing import util
+from typing import Any
 
 SPAWNED = "--multiprocessing-fork"  # the last argument of each process that multiprocessing spawns, and of no other
 MOST_FILES = 253  # that Linux sends at once
@@ -32,14 +33,14 @@ def plant(grown: Callable[[], object]) -> None:
     its.close()
     spawn, ready = util.spawnv_passfds, [mine]
 
-    def grow_or_spawn(path: bytes, arguments: Sequence[str | bytes], passed: Sequence[int]) -> int:
+    def grow_or_spawn(path: bytes, arguments: Sequence[Any], passed: Sequence[int]) -> int:
         if not ready or os.fsdecode(arguments[-1]) != SPAWNED:
             return spawn(path, arguments, passed)
         with ready.pop() as connection:
             _grow(connection, os.fsdecode(arguments[-2]), [0, 1, 2, *passed])
         return pid
 
-    util.spawnv_passfds = grow_or_spawn
+    util.spawnv_passfds = grow_or_spawn  # type: ignore[assignment]  # its own arguments are broader
 
 
 def _grow(connection: socket.socket, code: str, files: list[int]) -> None:

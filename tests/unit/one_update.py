@@ -24,14 +24,14 @@ from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
-from exgrpo.on_verl import released_scale
+from exgrpo.on_verl import resolvers
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 
 
 def worker(folder, overrides):
     """As verl's ActorRolloutRefWorker builds its actor."""
-    released_scale.register()
+    resolvers.register()
     with initialize_config_dir(str(CONFIG), version_base=None):
         config = compose("exgrpo_trainer", ["stack=cpu", f"actor_rollout_ref.model.path={folder}/model", *overrides])
     settings = config.actor_rollout_ref.actor

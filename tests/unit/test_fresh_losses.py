@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 
-from exgrpo.on_verl import released_scale
 from exgrpo.on_verl.mix_actor import compute_policy_loss_exgrpo
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED, corrected
 from exgrpo.preflight.modes import FRESH_LOSSES
@@ -23,7 +22,6 @@ OTHERS = [name for name in FRESH_LOSSES if name != "exgrpo"]
 @pytest.fixture(scope="module")
 def make_actor():
     """The actor's configuration as verl hands it to the loss, with what ppo_loss notes there of the mini-batch."""
-    released_scale.register()
     with initialize_config_dir(str(CONFIG), version_base=None):
         config = compose(
             "exgrpo_trainer", ["data.max_response_length=5", "actor_rollout_ref.actor.ppo_mini_batch_size=2"]

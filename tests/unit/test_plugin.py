@@ -1,5 +1,6 @@
 """The entry point of verl's plug-ins: loaded where verl is, silent where nobody asks, and loud where it fails."""
 
+import json
 import os
 import sys
 
@@ -53,6 +54,12 @@ runpy.run_module("exgrpo.main_mix_ppo", run_name="__main__")
 """
 
 
+def test_a_configuration_is_printed_without_an_import_of_verl_or_torch():
+    done = fresh(COMMAND.format(["--cfg", "job"]) + "print(sorted({'hydra', 'torch', 'verl', 'ray'} & {*sys.modules}))")
+    assert last_line(done) == "['hydra']" and "experience_ratio: 0.5" in done.stdout
+    assert "ppo_max_token_len_per_gpu" in done.stdout  # verl's part
+
+
 def test_the_entry_point_loads_and_leaves_plain_verl_as_it_was():
     # loaded (verl swallows import errors at DEBUG), and nothing registered, patched or imported by it
     assert last_line(fresh(REPORT)) == "False True True False"
@@ -98,26 +105,30 @@ def test_the_command_says_why_verl_is_without_the_plugin():
     ], done.stderr
 
 
-def test_ray_is_started_again_where_a_busy_machine_was_too_slow_for_it(tmp_path):
+def test_ray_is_started_again_where_a_busy_machine_was_too_slow_for_it():
     """verl's driver is replaced: the machine cannot be made slow at will."""
     code = """
-import sys
-from types import SimpleNamespace
+import json, sys
 from exgrpo import main_mix_ppo
 import verl.trainer.main_ppo, verl.trainer.ppo.utils, verl.utils.config
-errors = [Exception(text) for text in sys.argv[1:]]
+errors = []
 def run_ppo(config, task_runner_class):
     if errors:
         raise errors.pop(0)
 verl.trainer.main_ppo.run_ppo = run_ppo
 verl.utils.config.validate_config = lambda *values, **options: None
 verl.trainer.ppo.utils.need_critic = verl.trainer.ppo.utils.need_reference_policy = lambda config: False
-try:
-    main_mix_ppo.train(None)
-    print("trained")
-except Exception as error:
-    print("raised", error)
+for texts in json.loads(sys.argv[1]):
+    errors[:] = map(Exception, texts)
+    try:
+        main_mix_ppo.train(None)
+        print("trained")
+    except Exception as error:
+        print("raised", error)
 """
     slow, other = "The current node timed out during startup. This could happen", "no such thing"
-    for errors, end in [([slow], "trained"), ([slow] * 3, f"raised {slow}"), ([other], f"raised {other}")]:
-        assert last_line(watched.run([sys.executable, "-c", code, *errors])) == end
+    done = watched.run([sys.executable, "-c", code, json.dumps([[slow], [slow] * 3, [other]])])
+    assert done.returncode == 0, done.stderr
+    again, *said = [line for line in done.stdout.splitlines() if line.startswith(("exgrpo:", "trained", "raised"))]
+    assert "it is started again" in again
+    assert said == ["trained", again, again, f"raised {slow}", f"raised {other}"]

@@ -18,7 +18,6 @@ SCALE = f"{ACTOR}.loss_scale_factor=${{exgrpo.released_scale:}}"
 
 
 def configuration(*overrides):
-    released_scale.register()
     with initialize_config_dir(str(ROOT / "exgrpo" / "config"), version_base=None):
         return compose("exgrpo_trainer", [*overrides])
 
