@@ -21,7 +21,7 @@ class FreshQuestions:
     If a new epoch would be too small for the step, it skips only what the previous epoch skipped, or else nothing.
 
     Args:
-        pool: its retired questions are left out; changed by `reviewed` only.
+        pool: its retired questions are left out; changed by `end_retirements` only.
         questions: ids of the data set's questions.
         skip_retired: False: retired questions are dealt out like any other.
         review_share: of each deal, retired questions that are asked again (`exp_review_share`).
@@ -44,7 +44,7 @@ class FreshQuestions:
         self.skipped = number
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
 
-    def review(self, count: int, drawn: Collection[str], rng: np.random.Generator) -> list[str]:
+    def draw_retired(self, count: int, drawn: Collection[str], rng: np.random.Generator) -> list[str]:
         """Retired questions of the data set for the review share of ``count``, at random, distinct and not in the step.
 
         Without a share the generator is not used.
@@ -57,7 +57,7 @@ class FreshQuestions:
         chosen = rng.choice(len(retired), min(wanted, len(retired)), replace=False)
         return [retired[index] for index in chosen]
 
-    def reviewed(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
+    def end_retirements(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
         """Ends the retirement of questions whose groups no longer call for it; how many were asked, and how many ended.
 
         Nothing, and no figures, without a review share.
@@ -117,5 +117,5 @@ class FreshQuestions:
             self._skip_retired
             and not self._review_share
             and len(retired) >= len(self._questions)  # cheap, and false in almost every step
-            and set(self._questions) <= set(retired)
+            and self._questions <= set(retired)
         )

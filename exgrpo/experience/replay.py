@@ -121,7 +121,7 @@ class ExperienceReplay:
         left = len(self._questions) - len(drawn)
         if missing > left:
             raise RuntimeError(f"step {step} needs {missing} more questions, {left} are not in it yet")
-        fresh = self._fresh.review(missing, drawn, self.rng)
+        fresh = self._fresh.draw_retired(missing, drawn, self.rng)
         fresh += self._fresh.take(missing - len(fresh), drawn.union(fresh), next_question)
         self._drawn += past + fresh
         return Draw(replayed, fresh, self._mixed, stored)
@@ -209,7 +209,7 @@ class ExperienceReplay:
         if not self.mixing and self.config.experience and score > self.config.experience_start_sratio:
             logger.warning("step %d: %.3f of the rollouts are correct, mixing begins", step, score)
             self.mixing = True
-        figures = self._fresh.reviewed(groups) | self._band.observe(groups, self.pool)
+        figures = self._fresh.end_retirements(groups) | self._band.observe(groups, self.pool)
         if self.mixing:
             for group in groups:
                 self.pool.observe(group)

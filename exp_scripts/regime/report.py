@@ -122,6 +122,21 @@ def confirmation(data: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def over_time(data: Mapping[str, Any]) -> str:
+    """Group replay to on-policy training in the mean over the first parts of a run's tokens, all seeds."""
+    parts = {"first eighth": 1 / 8, "first quarter": 1 / 4, "first half": 1 / 2, "the run": 1.0}
+    lines = [f"| task | {' | '.join(parts)} |", f"| --- |{' --- |' * len(parts)}"]
+    for task in tasks(data):
+        runs = by_method(data, task, seeds={*REPORTED, *CONFIRMED})
+        areas = [
+            [[area_of(run, part) for run in runs[name]] for name in ("group replay", "on-policy")]
+            for part in parts.values()
+        ]
+        cells = [marked(estimate(np.subtract(*each).tolist())) for each in areas]
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
 def round_two_table(data: Mapping[str, Any]) -> str:
     """Group replay with one change each, on the seeds of the search; what it is compared with was chosen on them."""
     found = {task: len(_found(data, task, chosen, ROUND_TWO)) for task, chosen in data["chosen"].items()}
@@ -181,6 +196,7 @@ def main() -> None:
     print(compared(data, ("group replay", *ROUND_THREE)))
     print(compared(data, ("on-policy", *ROUND_THREE)))
     print(confirmation(data))
+    print(over_time(data))
     print(round_two_table(data))
     draw_differences(data, arguments.output / "rare-success.png")
     draw_curves(data, arguments.output / "rare-success-curves.png")

@@ -14,6 +14,7 @@ from rare_tasks import RARE_TASKS
 from results import CONFIRMED, REPORTED, area_of, by_method, tasks
 
 matplotlib.use("Agg")
+ACROSS = 4  # pictures beside each other
 COLORS = {"on-policy": "0.45", "ExGRPO": "tab:orange", "group replay": "tab:blue"}
 
 
@@ -24,13 +25,13 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
     for row, task in enumerate(shown):
         runs = by_method(data, task, seeds={*REPORTED, *CONFIRMED})
         base = [area_of(run) for run in runs["on-policy"]]
-        for offset, name in ((-0.14, "group replay"), (0.14, "ExGRPO")):
+        for offset, name, above in ((-0.14, "group replay", 6), (0.14, "ExGRPO", -13)):
             gap = estimate(np.subtract([area_of(run) for run in runs[name]], base).tolist())
             label = name if row == 0 else None
             axis.plot([gap.low, gap.high], [row + offset] * 2, color=COLORS[name], linewidth=2)
             axis.plot(gap.mean, row + offset, "o", color=COLORS[name], markersize=8, label=label)
             place = {"textcoords": "offset points", "fontsize": 8, "ha": "center"}
-            axis.annotate(f"{gap.mean:+.3f}", (gap.mean, row + offset), (0, 6), **place)
+            axis.annotate(f"{gap.mean:+.3f}", (gap.mean, row + offset), (0, above), **place)
     axis.axvline(0, color="0.3", linewidth=1)
     axis.set(
         yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to tuned on-policy GRPO"
@@ -48,8 +49,11 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
 def draw_curves(data: Mapping[str, Any], path: Path) -> None:
     """Accuracy by generated tokens; bands are 95 % intervals over seeds."""
     shown = tasks(data)
-    figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown), 3.2), squeeze=False)
-    for axis, task in zip(axes[0], shown, strict=True):
+    rows = -(-len(shown) // ACROSS)
+    figure, axes = plt.subplots(rows, ACROSS, figsize=(3.4 * ACROSS, 3.2 * rows), squeeze=False)
+    for axis in axes.flat[len(shown) :]:
+        axis.set_visible(False)
+    for axis, task in zip(axes.flat, shown, strict=False):
         tokens = np.linspace(0, RARE_TASKS[task].budget, 41)
         measure = RARE_TASKS[task].measure
         for name, runs in by_method(data, task).items():

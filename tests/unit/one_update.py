@@ -1,4 +1,4 @@
-"""One rank of verl's real actor on a CPU: python one_update.py FOLDER, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+"""verl's real actor on a CPU: python one_update.py PORT FOLDER..., one rank and one more in each next folder.
 
 FOLDER holds model/, rows.pt and cases.json (name -> Hydra overrides, update's settings). For each case a fresh
 TrainingWorker (FSDP2 engine, verl's loss and reductions) trains on this rank's share of the rows; rank 0 writes
@@ -112,5 +112,18 @@ def main(folder):
     dist.destroy_process_group()
 
 
+def fork_ranks(folder, port, size):
+    """Each rank in a fork, so that verl is imported once; the number of those that failed."""
+    ranks = []
+    for rank in range(size):
+        if (pid := os.fork()) == 0:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            main(Path(folder))
+            sys.exit()
+        ranks.append(pid)
+    return sum(os.waitpid(pid, 0)[1] != 0 for pid in ranks)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    port, *folders = sys.argv[1:]
+    sys.exit(sum(fork_ranks(folder, port, size) for size, folder in enumerate(folders, start=1)))

@@ -1,13 +1,12 @@
 """Cases, a tiny model and rows for updates by verl's actor, the processes that run them, and the released formula."""
 
 import copy
-import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import torch
+import watched
 
 from exgrpo.on_verl.phase import FRESH, REPLAYED
 
@@ -115,29 +114,14 @@ def with_replayed(rows, model, old, noise=0.0):
     return rows
 
 
-def run(folder, size):
-    """The ranks, side by side in processes of their own; name -> what rank 0 wrote."""
+def run(*folders):
+    """One rank in the first folder, two in the second; of each folder name -> what its rank 0 wrote."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = os.environ | {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    logs = [open(folder / f"rank-{rank}.log", "w") for rank in range(size)]  # noqa: SIM115
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, folder],
-            env=environment | {"RANK": str(rank)},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        for rank, log in enumerate(logs)
-    ]
-    try:
-        codes = [process.wait(timeout=400) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    assert codes == [0] * size, (folder / "rank-0.log").read_text()[-3000:]
-    return {name: torch.load(folder / f"{name}.pt", weights_only=False) for name in CASES}
+    done = watched.run([sys.executable, SCRIPT, str(port), *folders])
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [{name: torch.load(folder / f"{name}.pt", weights_only=False) for name in CASES} for folder in folders]
 
 
 def token_losses(row, rows, log_prob, vanilla):

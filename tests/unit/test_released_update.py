@@ -36,15 +36,13 @@ def made(tmp_path_factory):
         "sixteen": {name: values[:16] for name, values in one.items()},
         "two_replayed": with_replayed(mixed, model, {5: 0.0, 30: -1.0}),
     }
-    results = {}
-    for size in (1, 2):
-        here = folder / str(size)
+    of_sizes = [folder / "1", folder / "2"]
+    for here in of_sizes:
         here.mkdir()
         (here / "model").symlink_to(folder / "model")
         torch.save(rows, here / "rows.pt")
         (here / "cases.json").write_text(json.dumps(CASES))
-        results[size] = run(here, size)
-    return model, rows, results
+    return model, rows, dict(enumerate(run(*of_sizes), start=1))
 
 
 def norm(gradient):
