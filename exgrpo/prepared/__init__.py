@@ -38,6 +38,7 @@ class PreparedProcess:
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
+                process_group=0,  # a Ctrl-C is the driver's
                 preexec_fn=partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL),
             )
         ask = Path(__file__).with_name("ask.py")

@@ -43,6 +43,7 @@ def _serve(listening: socket.socket, fits: Callable[[dict[str, str]], bool]) -> 
             streams, wanted = _receive(connection)
             forked = fits(wanted["environment"])
             if forked and os.fork() == 0:
+                os.setpgid(0, 0)  # as Ray's own workers have: it kills a worker's group when the worker ends
                 for stream, number in zip(streams, (0, 1, 2), strict=True):
                     os.dup2(stream, number)
                     os.close(stream)

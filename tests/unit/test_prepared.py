@@ -27,7 +27,7 @@ print(json.dumps({
     "name": __name__, "asked": sys.stdin.read(),
     "forked_from": prepared and prepared.imported_by, "at_import": prepared and prepared.read_at_import,
     "of_the_worker": os.environ["OF_THE_WORKER"], "seen": os.environ.get("SEEN_BY_FORKED"),
-    "others": os.environ.get("AT_IMPORT"),
+    "others": os.environ.get("AT_IMPORT"), "leads_its_group": os.getpgrp() == os.getpid(),
 }))
 print("to stderr", file=sys.stderr)
 """
@@ -65,6 +65,8 @@ def test_a_worker_is_a_fork_with_arguments_environment_folder_and_streams_of_its
         assert told["forked_from"] and told["at_import"] == "early"  # imported once, before it was asked for
         assert told["arguments"] == ["--flag", "a value"] and told["name"] == "__main__" and told["asked"] == "words"
         assert told["folder"] == str(tmp_path / "elsewhere") and told["beside"] == str(tmp_path)
+        # a signal to the driver's group reaches neither; Ray kills a worker's group, with all that is in it
+        assert told["leads_its_group"] and os.getpgid(prepared._process.pid) == prepared._process.pid
         assert told["of_the_worker"] == told["seen"] == "late" and told["others"] is None
         assert errors == "to stderr\n"
 
