@@ -1,4 +1,4 @@
-"""Scripts of eval/ and data/: started by path from any folder, and by name from the repository's root."""
+"""Scripts of eval/ and data/: started by path from any folder, and by name from the root; trainers of benchmarks/."""
 
 import os
 import subprocess
@@ -38,3 +38,9 @@ def test_by_path_and_by_name_it_is_the_same_script(name, tmp_path):
 def test_the_second_grader_starts_by_its_path(tmp_path):
     grader = ROOT / "eval" / "second_grader.py"
     assert start([sys.executable, str(grader)], tmp_path) == "ready\n"  # and ends, where nobody asks
+
+
+@pytest.mark.parametrize("name", ["paired_trainer", "growth_trainer", "overlap_trainer"])
+def test_a_benchmarks_trainer_composes_its_configuration(name, tmp_path):
+    printed = start([sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--cfg", "job"], tmp_path)
+    assert "experience_ratio: 0.5\n" in printed and "fsdp_config:\n" in printed  # ours and verl's
