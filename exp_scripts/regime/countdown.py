@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable
 from itertools import permutations, product
 
-TEST = 128
 _CHAIN = re.compile(r"\d+[-+*]\d+=\d+(?:;\d+[-+*]\d+=\d+)*")
-_ATTEMPTS, TRAIN = 2, 32  # attempts of a trace that is taught; training questions
+_ATTEMPTS = 2  # of a trace that is taught
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -75,17 +74,3 @@ def reward(question: str, reply: str) -> float:
         used.append(int(re.search(r"[-+*](\d+)=", step)[1]))  # type: ignore[index]
     operations = tuple(re.search(r"\d([-+*])", step)[1] for step in steps)  # type: ignore[index]
     return float(sorted(used) == sorted(numbers) and chain(tuple(used), operations) == (last, target))
-
-
-def held_back(count: int) -> list[str]:
-    """Distinct questions, always the same; fewer of them are the first of more."""
-    rng = random.Random(2510)
-    questions: dict[str, None] = {}
-    while len(questions) < count:
-        questions[draw_question(rng)] = None
-    return list(questions)
-
-
-def split() -> tuple[list[str], list[str], list[str]]:
-    held = held_back(TRAIN + TEST)
-    return held[:TRAIN], [], held[TRAIN:]

@@ -176,14 +176,21 @@ def _kept_back(draw: Callable[[random.Random], str]) -> list[str]:
     return list(questions)
 
 
-def _split(held: list[str]) -> tuple[list[str], list[str], list[str]]:
-    return held[:TRAIN], [], held[TRAIN : TRAIN + TEST]
+def _split(held: list[str], train: int = TRAIN) -> tuple[list[str], list[str], list[str]]:
+    return held[:train], [], held[train : train + TEST]
 
 
 def _ciphered_word(rng: random.Random) -> str:
     return _ciphered(rng.choice(words()), rng)
 
 
+_small_choices = functools.partial(
+    RareTask,
+    phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
+    start=None,
+    max_tokens=12,
+    budget=20_000,
+)
 RARE_TASKS = {
     task.name: task
     for task in (
@@ -212,8 +219,8 @@ RARE_TASKS = {
             start=None,
             max_tokens=40,
             budget=160_000,
-            kept_back=lambda: countdown.held_back(KEPT_BACK),
-            split=countdown.split,
+            kept_back=lambda: _kept_back(countdown.draw_question),
+            split=lambda: _split(_kept_back(countdown.draw_question), 32),
             measure="trained",
             rates=("5e-5", "1e-4", "2e-4", "3.5e-4"),
             search_seeds=(1000,),
@@ -233,17 +240,13 @@ RARE_TASKS = {
             split=_shift_split,
             searched_on="rare-sum",
         ),
-        RareTask(
+        _small_choices(
             name="backward",
             base="backward",
             question=lambda rng: rng.choice(words()[KEPT_BACK:]),
             careful=lambda question: question[::-1],
             careless=_backward_careless,
             reward=lambda question, reply: float(reply == question[::-1]),
-            phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
-            start=None,
-            max_tokens=12,
-            budget=20_000,
             kept_back=lambda: words()[:KEPT_BACK],
             split=lambda: _split(words()),
         ),
@@ -261,31 +264,23 @@ RARE_TASKS = {
             kept_back=lambda: _MOD.held_back()[:KEPT_BACK],
             split=lambda: _held_back(_MOD),
         ),
-        RareTask(
+        _small_choices(
             name="sorting",
             base="sorting",
             question=_digits_to_sort,
             careful=_sorted,
             careless=_sorting_careless,
             reward=lambda question, reply: float(reply == _sorted(question)),
-            phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
-            start=None,
-            max_tokens=12,
-            budget=20_000,
             kept_back=lambda: _kept_back(_digits_to_sort),
             split=lambda: _split(_kept_back(_digits_to_sort)),
         ),
-        RareTask(
+        _small_choices(
             name="caesar",
             base="caesar",
             question=_ciphered_word,
             careful=_deciphered,
             careless=_caesar_careless,
             reward=lambda question, reply: float(reply == _deciphered(question)),
-            phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
-            start=None,
-            max_tokens=12,
-            budget=20_000,
             kept_back=lambda: _kept_back(_ciphered_word),
             split=lambda: _split(_kept_back(_ciphered_word)),
         ),
