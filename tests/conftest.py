@@ -12,6 +12,10 @@ What each shows that no other test does:
 - test_eval_hostile.py: answers that are made to hang or crash a grader cost themselves alone.
 - test_grading.py: the grader's agreement with given verdicts, and a sample of the adversary.
 - test_served.py: evaluation against a real server of vLLM's protocol, with faults.
+- test_eval_grading.py, test_math_verify_reward.py: both graders' agreement with given verdicts; their processes' ends.
+- test_prepare_eval.py, test_grade_only.py, test_script_starts.py: commands, each a process that imports the stack.
+- test_rare_success.py: a study's run, to the bit; test_weight_socket.py: two trainings' weights at once.
+- test_watched.py: what waits for processes that hang is itself a matter of seconds.
 - tests/e2e/: see each file's first lines.
 """
 
@@ -26,10 +30,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = [
-    *("test_settings.py", "test_exact_resume.py", "test_training.py", "test_modes.py", "test_evaluation.py"),
-    *("test_two_nodes.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
+    *("test_settings.py", "test_exact_resume.py", "test_two_nodes.py", "test_modes.py", "test_training.py"),
+    *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
     *("test_recipe.py", "test_released_scale.py", "test_eval_hostile.py", "test_plugin.py", "test_buffer_model.py"),
-    *("test_packaging.py", "test_grading.py", "test_served.py"),
+    *("test_packaging.py", "test_grading.py", "test_served.py", "test_eval_grading.py", "test_math_verify_reward.py"),
+    *("test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py", "test_rare_success.py"),
+    *("test_weight_socket.py", "test_watched.py"),
 ]
 
 

@@ -6,11 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from watched import Watch
+
+from exgrpo.on_verl.cpu import weight_socket
+from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
@@ -35,6 +40,8 @@ class Run:
             "VERL_FILE_LOGGER_PATH": str(self.metrics_file),
             "RAY_worker_niceness": "0",
         }
+        if any("py_executable" in argument for argument in self.arguments):  # see the fixture `forks`
+            environment[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
         self.log = self.folder / f"{self.name}.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
@@ -121,6 +128,22 @@ def make_settings(questions):
         ]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """The override by which Ray's workers are forks of one prepared process for many runs, which imports but once.
+
+    Without it a run of ours has a prepared process of its own, which gives the training its own name too.
+    """
+    stack = OmegaConf.load(ROOT / "exgrpo" / "config" / "stack" / "cpu.yaml")
+    with contextlib.ExitStack() as prepared:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("VERL_PLATFORM", "cpu")
+            patch.setenv("HF_HUB_OFFLINE", "1")
+            prepared.enter_context(prepared_workers(stack))
+        executable = stack.ray_kwargs.ray_init.runtime_env.py_executable
+        yield f"++ray_kwargs.ray_init.runtime_env.py_executable='{executable}'"
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def unbroken(arguments, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def killed_twice(arguments, tmp_path_factory):
+def killed_twice(arguments, forks, tmp_path_factory):
     """A run that is killed after step 5, goes on from step 4, is killed after step 8, goes on from step 4 again, ends.
 
     It saves steps 2 and 4 before the first kill, none before the second, and 6 to 12; ``copy`` in its folder is the
@@ -61,9 +61,9 @@ def killed_twice(arguments, tmp_path_factory):
     first = Run(folder, arguments(folder), "first")
     first.kill_after(5)
     shutil.copytree(pool_of(folder, 4), folder / "copy")
-    second = Run(folder, [*arguments(folder), "trainer.save_freq=10"], "second")
+    second = Run(folder, [*arguments(folder), forks, "trainer.save_freq=10"], "second")
     second.kill_after(8)
-    third = Run(folder, arguments(folder), "third")
+    third = Run(folder, [*arguments(folder), forks], "third")
     third.wait()
     return first, second, third
 
@@ -146,10 +146,10 @@ def test_what_was_saved_is_what_the_metrics_say_and_was_sampled(killed_twice):
     assert all(text.endswith("<|im_end|>") for text in texts)  # the end of the answer is a sampled token like any other
 
 
-def test_two_ranks_draw_and_learn_as_one(arguments, tmp_path):
+def test_two_ranks_draw_and_learn_as_one(arguments, forks, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    steps = [*ONE_UPDATE, "trainer.total_training_steps=4"]
+    steps = [*ONE_UPDATE, forks, "trainer.total_training_steps=4"]
     one_rank = Run(tmp_path / "one", [*arguments(tmp_path / "one"), *steps], "run")
     one = one_rank.wait()
     two_ranks = Run(tmp_path / "two", [*arguments(tmp_path / "two"), *steps, *RANKS], "run")

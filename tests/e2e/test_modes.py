@@ -16,14 +16,14 @@ MODES = {
 
 
 @pytest.fixture(scope="module", params=MODES)
-def killed_and_resumed(request, make_settings, tmp_path_factory):
+def killed_and_resumed(request, make_settings, forks, tmp_path_factory):
     """The run until the kill, the checkpoint's state, and the run that goes on from it."""
     folder = tmp_path_factory.mktemp(request.param)
     stack = {"stack=cpu": "stack=cpu_separate"} if request.param == "separate_async" else {}
     settings = [stack.get(setting, setting) for setting in make_settings(folder)]
     arguments = ["exgrpo.main_mix_ppo", *settings, f"trainer.v1.trainer_mode={request.param}", *MODES[request.param]]
     arguments += [f"trainer.total_training_steps={STEPS}", f"trainer.save_freq={SAVED}"]
-    arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0", *KL_AND_ENTROPY]
+    arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0", *KL_AND_ENTROPY, forks]
     first = Run(folder, arguments, "first")
     first.kill_after(KILLED_AFTER)
     manifest = folder / "checkpoints" / f"global_step_{SAVED}" / "experience" / "manifest.json"

@@ -26,10 +26,10 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **se
 """
 
 
-def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_resumed(make_settings, tmp_path):
+def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_resumed(make_settings, forks, tmp_path):
     (tmp_path / "reward.py").write_text(REWARD)
     algorithm = "algorithm"
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), "trainer.experience_start_sratio=0"]
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), forks, "trainer.experience_start_sratio=0"]
     arguments += ["trainer.total_training_steps=5", "trainer.save_freq=2", "trainer.max_actor_ckpt_to_keep=null"]
     arguments += ["actor_rollout_ref.model.lora_rank=8", f"{ACTOR}.optim.lr=1e-3", *KL_AND_ENTROPY]
     arguments += [f"{ACTOR}.policy_loss.loss_mode=gspo", "trainer.exp_difficulty=mean_reward"]
@@ -55,7 +55,7 @@ def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_res
 
 
 @pytest.fixture(scope="module")
-def with_a_tool(make_settings, tmp_path_factory):
+def with_a_tool(make_settings, forks, tmp_path_factory):
     """A run with a tool, by rules of a file, that was killed after step 5, and the one that goes on from step 3."""
     folder = tmp_path_factory.mktemp("tool")
     threads = torch.get_num_threads()
@@ -68,7 +68,7 @@ def with_a_tool(make_settings, tmp_path_factory):
     arguments += [f"{rollout}.multi_turn.function_tool_path={folder}/base/tool.py", *rules(folder)]
     arguments += [f"{rollout}.multi_turn.max_assistant_turns=2"]  # or some ask the tool again after its answer
     arguments += ["trainer.total_training_steps=6", "trainer.save_freq=3", "trainer.max_actor_ckpt_to_keep=null"]
-    arguments += ["trainer.experience_start_sratio=0", *KL_AND_ENTROPY]
+    arguments += ["trainer.experience_start_sratio=0", *KL_AND_ENTROPY, forks]
     first = Run(folder, arguments, "first")
     first.kill_after(5)
     shutil.copytree(pool_of(folder, 3), folder / "copy")
@@ -129,12 +129,12 @@ def test_turns_with_a_tool_are_replayed_with_their_masks(with_a_tool):
         assert mask[0] and mask[-1] and np.count_nonzero(np.diff(mask)) == 2
 
 
-def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit(make_settings, tmp_path):
+def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit(make_settings, forks, tmp_path):
     """What joins the first step after the checkpoint is what that holds: whole groups, and successes that rescue one.
 
     At this temperature and with so few questions, groups fail of which the pool has a success.
     """
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, "data.train_max_samples=14"]
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, forks, "data.train_max_samples=14"]
     arguments += ["actor_rollout_ref.rollout.temperature=1.3"]
     arguments += ["trainer.exp_unit=group", "trainer.exp_rescue=True", "trainer.exp_max_drift=9"]
     arguments += ["trainer.experience_start_sratio=0", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]

@@ -13,8 +13,8 @@ from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved.pool_folder import PoolFolder
 
 
-def test_without_replay_it_is_grpo_through_the_same_program(settings, tmp_path):
-    arguments = ["exgrpo.main_mix_ppo", *settings, "trainer.experience=False", "trainer.total_training_steps=2"]
+def test_without_replay_it_is_grpo_through_the_same_program(settings, forks, tmp_path):
+    arguments = ["exgrpo.main_mix_ppo", *settings, forks, "trainer.experience=False", "trainer.total_training_steps=2"]
     arguments += ["actor_rollout_ref.actor.use_kl_loss=True", "trainer.val_before_train=True", "trainer.save_freq=-1"]
     steps = Run(tmp_path, arguments, "on_policy").wait()
     assert sorted(steps) == [0, 1, 2]
@@ -34,8 +34,10 @@ def teacher(questions, folder):
     return folder
 
 
-def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skipped(settings, questions, tmp_path):
-    arguments = ["exgrpo.main_mix_ppo", *settings, "trainer.total_training_steps=2", "trainer.save_freq=-1"]
+def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skipped(
+    settings, forks, questions, tmp_path
+):
+    arguments = ["exgrpo.main_mix_ppo", *settings, forks, "trainer.total_training_steps=2", "trainer.save_freq=-1"]
     arguments += ["actor_rollout_ref.actor.optim.skip_grad_bound=1e-9", "trainer.experience_start_sratio=0"]
     arguments += ["trainer.exp_metric=random", "actor_rollout_ref.actor.entropy_coeff=0.001"]
     arguments += [f"trainer.experience_import={teacher(questions, tmp_path / 'teacher')}"]
@@ -55,8 +57,11 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("mode", PLAIN)
-def test_a_plain_verl_run_is_what_it_was(settings, tmp_path, mode):
-    """verl's own program and trainers, with the plug-in installed; of it only the CPU's platform and weight channel."""
+def test_a_plain_verl_run_is_what_it_was(settings, forks, tmp_path, mode):
+    """verl's own program and trainers, with the plug-in installed; of it only the CPU's platform and weight channel.
+
+    Each process of the synchronous run imports for itself, as a user's does.
+    """
     ours = ("trainer.rollout_poll_interval", "trainer.exp_seed", "stack=cpu", "reward.custom")
     plain = [argument for argument in settings if not argument.startswith(ours)]
     reward = tmp_path / "reward.py"
@@ -70,6 +75,7 @@ def test_a_plain_verl_run_is_what_it_was(settings, tmp_path, mode):
         "trainer.save_freq=-1",
     ]
     arguments += [f"reward.custom_reward_function.path={reward}", f"{V1}.trainer_mode={mode}"]
+    arguments += [forks] if mode != "sync" else []
     steps = Run(tmp_path, arguments, "plain").wait()
     assert sorted(steps) == [1, 2]
     assert steps[1]["critic/score/mean"] == 1

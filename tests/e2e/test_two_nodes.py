@@ -88,21 +88,21 @@ def test_weights_on_another_nodes_disk(cluster, make_settings, tmp_path):
         arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), "trainer.default_local_dir=disk/checkpoints"]
         arguments += [f"{ray}.address='{address}'", f"{ray}.num_cpus=null", f"{ray}.num_gpus=null"]
         arguments += [f"+{ray}.runtime_env.env_vars.VERL_FILE_LOGGER_PATH={tmp_path}/{name}.jsonl"]
-        arguments += ["trainer.save_freq=1", "trainer.total_training_steps=7", "trainer.experience_start_sratio=0"]
+        arguments += ["trainer.save_freq=1", "trainer.total_training_steps=5", "trainer.experience_start_sratio=0"]
         return Run(tmp_path, arguments, name)
 
     first = run("first")
-    first.kill_after(3)
+    first.kill_after(2)
     saved = marked_step(here / "checkpoints")
-    assert saved in (3, 4)
+    assert saved in (2, 3)
     second = run("second")
     resumed = second.wait()
 
-    assert sorted(resumed) == list(range(saved + 1, 8))
+    assert sorted(resumed) == list(range(saved + 1, 6))
     said = second.log.read_text(errors="replace")
     assert f"global_step_{saved} has no weights on this disk; they must be on the disks of the actor's nodes" in said
     assert all(metrics["experience/replayed_groups"] > 0 for metrics in resumed.values())
     # each disk has its own part; the first process kept its two newest, the second its own
     assert steps(here, "actor") == steps(there, "experience") == steps(there, "data.pt") == []
     assert not (there / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
-    assert steps(there, "actor") == steps(here, "experience") == [saved - 1, saved, 6, 7]
+    assert steps(there, "actor") == steps(here, "experience") == [saved - 1, saved, 4, 5]

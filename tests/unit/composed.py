@@ -1,10 +1,30 @@
-"""The configuration as the command composes it, for the data and the model of the fixture `files`."""
+"""The configuration as the command composes it; also for the data and the model of the fixture `files`."""
 
+import copy
+import functools
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
+
+
+def job(*overrides):
+    """What ``--cfg job`` has with these overrides."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    groups = [override.input_line for override in parsed if (CONFIG / override.key_or_group).is_dir()]
+    config = copy.deepcopy(_composed(*groups))
+    ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if one.input_line not in groups], config)
+    return config
+
+
+@functools.cache
+def _composed(*groups):
+    """Thirty files are read for it, nine tenths of the time of a test that checks one."""
+    with initialize_config_dir(str(CONFIG), version_base=None):
+        return compose("exgrpo_trainer", list(groups))
 
 
 def overrides(files, *more):
@@ -24,5 +44,4 @@ def overrides(files, *more):
 
 
 def configuration(files, *more):
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        return compose("exgrpo_trainer", overrides(files, *more))
+    return job(*overrides(files, *more))

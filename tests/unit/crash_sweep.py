@@ -1,11 +1,11 @@
-"""Kills a training's checkpoint writer before every system call of it that changes the disk, and resumes each time.
+"""Cuts a training's checkpoint writer off before every system call of it that changes the disk, and resumes each time.
 
     python tests/unit/crash_sweep.py        one line a scenario and the total; fails at a state that is neither
 
 The writer is the real one, pool and all; verl's own part (weights, data.pt, marker in place, rotation) is played by
-`verl`. Each cut is a forked process that stops itself just before it saves; from there its system calls are followed
-with ptrace (x86-64 Linux), and it gets SIGKILL at the entry of the n-th that counts, n = 1, 2, ... until the save runs
-to its end.
+`verl`. It is a forked process that stops itself just before it saves; from there its system calls are followed with
+ptrace (x86-64 Linux). At the entry of each that counts it is held, and the disk copied, links as links: that is what a
+SIGKILL leaves there, after which a run resumes from the copy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -126,15 +127,14 @@ def forked(work):
     return value
 
 
-def killed_at(cut, work):
-    """Run `work` (prepare, then save) in a child; kill it before the cut-th call. True if there are fewer."""
-    prepare, save = work
+def cut_off(root, step, at):
+    """Save `step` in a child, held before each call for `at(its number)`; killed where that is false."""
     if (child := os.fork()) == 0:
-        trainer = prepare()
+        trainer = advance(root, step)
         if ptrace(TRACEME, 0, None, None) != 0:
             os._exit(3)
         os.kill(os.getpid(), signal.SIGSTOP)
-        save(trainer)
+        trainer.save()
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if not os.WIFSTOPPED(status):
@@ -146,14 +146,14 @@ def killed_at(cut, work):
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
             assert os.WEXITSTATUS(status) == 0, "the save failed"
-            return True
+            return
         if os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
             if entering and touches_disk(child):
                 seen += 1
-                if seen == cut:
+                if not at(seen):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
-                    return False
+                    return
             entering = not entering
 
 
@@ -176,6 +176,12 @@ def resumed(root, until):
     return forked(work)
 
 
+def copy(source, target):
+    """All of a folder in place of another, with its links."""
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["cp", "-a", source, target], check=True)
+
+
 def segments(root, step):
     return len(list((checkpoints.step_folder(root, step) / checkpoints.POOL / "trajectories").iterdir()))
 
@@ -187,25 +193,22 @@ def sweep(name, before, step, again, compacts):
         pristine.mkdir()
         _, old = resumed(pristine, before)
         if again:
-            shutil.copytree(pristine, root)
-            killed_at(40, (lambda: advance(root, step), Trainer.save))
-            shutil.rmtree(pristine)
-            root.rename(pristine)
-        shutil.copytree(pristine, root)
+            cut_off(pristine, step, lambda call: call < 40)
+        copy(pristine, root)
         _, new = resumed(root, step)
         assert not compacts or segments(root, step) <= segments(root, before), "nothing was compacted"
-        cut, counts = 0, {old: 0, new: 0}
-        while True:
-            cut += 1
-            shutil.rmtree(root)
-            shutil.copytree(pristine, root)
-            if killed_at(cut, (lambda: advance(root, step), Trainer.save)):
-                break
+        counts = {old: 0, new: 0}
+
+        def resumes(call):
+            copy(pristine, root)
             state, last = resumed(root, step)
-            assert state in counts, f"{name}: after a kill at call {cut} step {state[0]} is neither neighbour"
+            assert state in counts, f"{name}: after a kill at call {call} step {state[0]} is neither neighbour"
             counts[state] += 1
-            assert last == new, f"{name}: after a kill at call {cut} the run does not go on alike"
-        cuts = cut - 1
+            assert last == new, f"{name}: after a kill at call {call} the run does not go on alike"
+            return True
+
+        cut_off(pristine, step, resumes)
+        cuts = sum(counts.values())
         print(f"{name}: {cuts} of {cuts} cut points resume, {counts[old]} to the old state, {counts[new]} to the new")
         return cuts
 

@@ -16,7 +16,7 @@ os.environ |= {"VERL_PLATFORM": "cpu", "VERL_ENGINE_VENDOR": "exgrpo", "OMP_NUM_
 
 import torch
 import torch.distributed as dist
-from hydra import compose, initialize_config_dir
+from composed import job
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
@@ -26,14 +26,11 @@ from verl.workers.utils.losses import ppo_loss
 
 from exgrpo.on_verl import resolvers
 
-CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
-
 
 def worker(folder, overrides):
     """As verl's ActorRolloutRefWorker builds its actor."""
     resolvers.register()
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        config = compose("exgrpo_trainer", ["stack=cpu", f"actor_rollout_ref.model.path={folder}/model", *overrides])
+    config = job("stack=cpu", f"actor_rollout_ref.model.path={folder}/model", *overrides)
     settings = config.actor_rollout_ref.actor
     actor = omega_conf_to_dataclass(settings)
     model = omega_conf_to_dataclass(config.actor_rollout_ref.model)

@@ -1,10 +1,8 @@
 """The fresh tokens' loss by any policy loss of verl's, the replayed tokens' by ours, and rollout correction of both."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from composed import job
 from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
@@ -13,7 +11,6 @@ from exgrpo.on_verl.mix_actor import compute_policy_loss_exgrpo
 from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED, corrected
 from exgrpo.preflight.modes import FRESH_LOSSES
 
-CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 ROWS, LENGTH = 6, 5
 AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 OTHERS = [name for name in FRESH_LOSSES if name != "exgrpo"]
@@ -22,10 +19,7 @@ OTHERS = [name for name in FRESH_LOSSES if name != "exgrpo"]
 @pytest.fixture(scope="module")
 def make_actor():
     """The actor's configuration as verl hands it to the loss, with what ppo_loss notes there of the mini-batch."""
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        config = compose(
-            "exgrpo_trainer", ["data.max_response_length=5", "actor_rollout_ref.actor.ppo_mini_batch_size=2"]
-        )
+    config = job("data.max_response_length=5", "actor_rollout_ref.actor.ppo_mini_batch_size=2")
 
     def make(fresh_loss, aggregation="token-mean"):
         settings = config.actor_rollout_ref.actor.copy()

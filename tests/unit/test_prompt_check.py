@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import job
 
 from exgrpo.preflight.checks import verify
 from exgrpo.prompts import load_tokenizer
 
 ROOT = Path(__file__).parents[2]
-CONFIG, BASE_MODEL = ROOT / "exgrpo" / "config", ROOT / "exp_scripts" / "quickstart" / "base_model"
+BASE_MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
 CONTENTS = "{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 THINKING = CONTENTS + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
 
@@ -48,8 +48,7 @@ def configuration(files, *more):
         "actor_rollout_ref.rollout.n=8",
         f"trainer.default_local_dir={files}/checkpoints",
     ]
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        return compose("exgrpo_trainer", [*overrides, *more])
+    return job(*overrides, *more)
 
 
 def refusal(files, *more):

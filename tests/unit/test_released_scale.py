@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import watched
-from hydra import compose, initialize_config_dir
+from composed import job
 from omegaconf import OmegaConf
 
 from exgrpo.on_verl import released_scale
@@ -15,11 +15,6 @@ from exgrpo.preflight.checks import resolve
 ROOT = Path(__file__).parents[2]
 ACTOR = "actor_rollout_ref.actor"
 SCALE = f"{ACTOR}.loss_scale_factor=${{exgrpo.released_scale:}}"
-
-
-def configuration(*overrides):
-    with initialize_config_dir(str(ROOT / "exgrpo" / "config"), version_base=None):
-        return compose("exgrpo_trainer", [*overrides])
 
 
 @pytest.mark.parametrize(("length", "rows", "scale"), [(8192, 512, 128), (8192, 384, 8192 / 48), (48, 64, 6)])
@@ -50,13 +45,13 @@ def test_one_override_brings_back_the_mean_over_rows():
 
 
 def test_the_default_is_verls():
-    config = configuration("data.max_response_length=48")
+    config = job("data.max_response_length=48")
     actor = config.actor_rollout_ref.actor
     assert (actor.loss_scale_factor, actor.policy_loss.entropy_agg) == (48, "verl")
 
 
 def test_what_the_workers_get_is_a_number():
-    config = configuration(SCALE, "actor_rollout_ref.rollout.n=8", "trainer.experience=False")
+    config = job(SCALE, "actor_rollout_ref.rollout.n=8", "trainer.experience=False")
     resolve(config)
     sent = OmegaConf.to_container(config, resolve=False)
     assert sent["actor_rollout_ref"]["actor"]["loss_scale_factor"] == 512 * 8 / (256 * 8)
@@ -77,5 +72,5 @@ def test_what_the_workers_get_is_a_number():
 )
 def test_what_cannot_work_is_refused_in_one_line(overrides, message):
     with pytest.raises(ValueError) as caught:
-        released_scale.check(configuration(*overrides))
+        released_scale.check(job(*overrides))
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)

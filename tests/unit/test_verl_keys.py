@@ -7,7 +7,8 @@ import re
 from dataclasses import fields
 
 import pytest
-from hydra import compose, initialize_config_dir, initialize_config_module
+from composed import job
+from hydra import compose, initialize_config_module
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 from source_code import PACKAGE, dotted, shown, tree
@@ -132,8 +133,7 @@ def test_each_key_we_read_by_parts_is_there(composed, key):
 @pytest.fixture(scope="module")
 def composed():
     """verl's configuration and ours, as a training has it."""
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        return compose("exgrpo_trainer")
+    return job()
 
 
 def test_the_classes_that_become_of_a_node_are_verls_or_extend_them(composed, verls):
