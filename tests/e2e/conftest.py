@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from watched import Watch
 
 from exgrpo.on_verl.cpu import weight_socket
-from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
+from exgrpo.on_verl.cpu.prepared_workers import PATIENCE, prepared_workers
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
@@ -34,12 +34,16 @@ class Run:
     def __post_init__(self):
         self.metrics_file = self.folder / f"{self.name}.jsonl"
         self.dump = self.folder / f"dump-{self.name}"
-        environment = os.environ | {
-            "VERL_PLATFORM": "cpu",
-            "HF_HUB_OFFLINE": "1",
-            "VERL_FILE_LOGGER_PATH": str(self.metrics_file),
-            "RAY_worker_niceness": "0",
-        }
+        environment = (
+            os.environ
+            | PATIENCE
+            | {
+                "VERL_PLATFORM": "cpu",
+                "HF_HUB_OFFLINE": "1",
+                "VERL_FILE_LOGGER_PATH": str(self.metrics_file),
+                "RAY_worker_niceness": "0",
+            }
+        )
         if any("py_executable" in argument for argument in self.arguments):  # see the fixture `forks`
             environment[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
         self.log = self.folder / f"{self.name}.log"
