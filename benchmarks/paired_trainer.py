@@ -111,6 +111,13 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """exgrpo's, which has a part of experience/seconds inside verl's timer of the log-prob pass."""
+        before = self.so_far.seconds
+        batch = super()._compute_old_log_prob(batch, metrics)
+        self.noted["after_s"] += self.so_far.seconds - before
+        return batch
+
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same function; what it takes is time in which the step waits for scores."""
 
@@ -130,9 +137,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update({f"paired/{name}": float(value) for name, value in self.noted.items()})
-        after = metrics["experience/seconds"] - self.replay_seconds if self.experience.experience else 0.0
         metrics["paired/cpu_s"] = self.cpu_of_step()
-        metrics["paired/after_s"] = after  # the part of experience/seconds inside verl's timer of the log-prob pass
         metrics["paired/replay"] = float(self.experience.experience)
         self.noted.clear()
 

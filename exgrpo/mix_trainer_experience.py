@@ -8,19 +8,21 @@ One step, by the methods below:
 2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
    generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row. Past
    groups join as a whole.
-3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored; then the pool observes the fresh rows,
-   replayed rows get their recorded log-probs, and each token is marked fresh or replayed for the loss. verl computes
-   the advantages over the mixed groups.
-4. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
+3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored, while each token is marked fresh or
+   replayed for the loss; then replayed rows get their recorded log-probs. verl computes the advantages over the mixed
+   groups.
+4. ``_step_once`` (exgrpo.mix_trainer_observation): beside verl's update the pool observes the fresh rows; the step ends
+   when both are done.
+5. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
@@ -32,7 +34,7 @@ from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.mix_trainer_draws import DrawnPrompts
+from exgrpo.mix_trainer_observation import ObservedRollouts
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl import rescue
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
@@ -44,12 +46,12 @@ from exgrpo.on_verl.log_prob_pass import rest_of_the_batch
 from exgrpo.on_verl.phase import codes, corrects
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.rows import refuse_several_outputs, split_key
 from exgrpo.on_verl.step_so_far import StepSoFar
 from exgrpo.on_verl.stored_groups import StoredGroups
 
 
-class ExperienceMixin(DrawnPrompts):
+class ExperienceMixin(ObservedRollouts):
     """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
 
     With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
@@ -90,7 +92,7 @@ class ExperienceMixin(DrawnPrompts):
             threshold = self.experience.exp_success_threshold
             self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
         self.scoring = Scoring(self.config, self.tokenizer, synchronous=not self.asynchronous)
-        self.replay_seconds = 0.0
+        self.beside = ThreadPoolExecutor(1, thread_name_prefix="exgrpo-beside")  # what no pass or update waits for
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
         self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
@@ -137,7 +139,7 @@ class ExperienceMixin(DrawnPrompts):
         passed = {uid_of[question]: said for question, said in scorer.passed_of(choice.trajectories).items()}
         batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session, passed))
         batch = self._with_stored_groups(batch)
-        self.replay_seconds = time.perf_counter() - started
+        self.so_far.seconds += time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
 
     def _failed(self, batch: Batch, taken: Mapping[str, Prompt]) -> dict[str, str]:
@@ -158,28 +160,22 @@ class ExperienceMixin(DrawnPrompts):
     # -- log-probs ---------------------------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's pass over the batch; then the pool observes fresh rows and replayed rows get recorded log-probs."""
+        """verl's pass over the batch, beside which its tokens are marked; then replayed rows get recorded log-probs."""
+        replays = self.experience.experience
+        marking = self.beside.submit(ops.mark, batch, codes(self.mixed)) if replays else None
         with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
             batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
-        if not self.experience.experience:
+        if marking is None:
             return batch
         started = time.perf_counter()
+        marking.result()
         past = self.replayed | self.stored.rows
-        compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
-        rows = ops.scored_rows(batch, compare, rules=self.judge.grader != "strict", prompts=self.whole_groups)
-        ours = self._observe(batch, rows) | ops.staleness(batch, self.global_steps)
-        metrics.update({f"experience/{name}": value for name, value in ours.items()})
-        if compare:
-            metrics.update(ops.fresh_debug_metrics(batch, rows))
-        missing = self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None
-        batch = ops.put_for_loss(batch, rows, past, codes(self.mixed), missing)
+        self.observing = self.beside.submit(self._observe, batch, past)
+        ops.put_recorded(batch, past, self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None)
         if corrects(self.config.algorithm.rollout_correction):
             ops.exempt_replayed_rows(batch, past)
-        self.so_far.seconds += self.replay_seconds + time.perf_counter() - started
-        if self.is_last_update:  # verl would average what each update reports
-            metrics["experience/generated_tokens"] = self.so_far.generated_tokens
-            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()
+        self.so_far.seconds += time.perf_counter() - started
         return batch
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
@@ -188,35 +184,6 @@ class ExperienceMixin(DrawnPrompts):
         if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
             batch = ops.add_correction(batch, codes(self.mixed))
         return batch
-
-    @property
-    def whole_groups(self) -> bool:
-        """Whether whole past groups are replayed, so that fresh ones are kept with their failures."""
-        return self.experience.exp_unit == "group"
-
-    @property
-    def is_last_update(self) -> bool:
-        """Whether the step has no further update; only separate_async has several."""
-        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
-
-    def _observe(self, batch: Batch, rows: TensorDict) -> dict[str, float]:
-        """Let the pool observe the step's fresh rows once they are all there; only then there are metrics of replay."""
-        threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
-        fresh, found, past = ops.fresh_rows(batch, rows), self.so_far, self.replayed | self.stored.rows
-        found.groups += rollout_groups(
-            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, self.rescued, self.whole_groups
-        )
-        found.log_ratios.append(ops.log_ratios(batch, rows, past))
-        of_groups, effects = self.stored.observed(batch, rows, self.global_steps) if self.whole_groups else ({}, {})
-        found.effects |= effects
-        by_uid = self.weighing.effects(self.replayed, ops.current_log_probs(batch, rows, self.replayed), fresh)
-        found.effects |= {question: by_uid[uid] for question, uid in self.replayed_uids.items() if uid in by_uid}
-        if not self.is_last_update:
-            return {}
-        if self.group_filter is not None:
-            found.groups += self.group_filter.take()
-        noted = found.metrics(self.global_steps) | of_groups
-        return noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""

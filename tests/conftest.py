@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = [
-    *("test_settings.py", "test_exact_resume.py", "test_two_nodes.py", "test_modes.py", "test_training.py"),
+    *("test_training.py", "test_settings.py", "test_exact_resume.py", "test_modes.py", "test_two_nodes.py"),
     *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
     *("test_recipe.py", "test_released_scale.py", "test_eval_hostile.py", "test_plugin.py", "test_buffer_model.py"),
     *("test_packaging.py", "test_grading.py", "test_served.py", "test_eval_grading.py", "test_math_verify_reward.py"),

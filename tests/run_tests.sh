@@ -15,7 +15,6 @@ run() { "$python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durati
 unit() { OMP_NUM_THREADS=1 run tests/unit "$@"; } # two processes of two threads each would hold each other up
 [ "${1:-}" = "--fast" ] && { unit --fast; exit; }
 unit
-run tests/queue
-run tests/e2e
+run tests/e2e tests/queue # these last: they fill the time until the last training has ended
 bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt # last, so that everything else is seen to work without TRL
 "$python" -m pytest tests/e2e/test_trl_replay.py

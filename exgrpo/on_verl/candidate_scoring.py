@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from omegaconf import DictConfig
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
@@ -23,6 +25,11 @@ from exgrpo.on_verl.rows import sequence_fields
 SCRATCH = "exgrpo_candidates"  # partition of the queue for rows that are scored and dropped
 
 
+def of_response(passed: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
+    """What a row [P+T] of the actor's pass says of its response of T = `length` tokens, [T]."""
+    return passed[-length - 1 : -1].float().numpy()
+
+
 class Passed(NamedTuple):
     """What the actor's pass says of a prompt of P tokens and its response of T, one ahead: the last T + 1 but the last.
 
@@ -35,7 +42,7 @@ class Passed(NamedTuple):
 
     def view(self, length: int) -> View:
         """Of the response, which has `length` tokens."""
-        return View(*(row[-length - 1 : -1].float().numpy() for row in self))
+        return View(*(of_response(row, length) for row in self))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import on_policy_ratio, token_losses_and_sums
 from exgrpo.on_verl.rows import FreshRow
 
+Current = Mapping[str, npt.NDArray[np.float32]]  # name of a replayed row -> log-probs under the current policy, [T]
 _EPSILON = 1e-6  # verl's, in compute_grpo_outcome_advantage
 
 
@@ -64,14 +65,14 @@ class Weighing:
     def effects(
         self,
         replayed: Mapping[str, Trajectory],
-        current: Mapping[str, npt.NDArray[np.float32]],
+        current: Current,
         fresh: Sequence[FreshRow],
     ) -> dict[str, Effect]:
         """uid -> effect of its replayed row.
 
         Args:
             replayed: uid -> the trajectory that joined its group.
-            current: uid -> its log-probs under the current policy, [T].
+            current: of those, and maybe of others.
             fresh: the step's fresh rows, of all groups.
         """
         if not replayed:
@@ -128,6 +129,20 @@ class Weighing:
         one, settings = torch.zeros(1), self.settings
         weights = settings.on_policy_reshape_weight, settings.on_policy_reshape_pow_exp
         return float(on_policy_ratio(one, one, settings.on_policy_reshape, *weights).abs())
+
+
+def log_ratios(replayed: Mapping[str, Trajectory], current: Current) -> dict[str, npt.NDArray[np.float32]]:
+    """log pi_current - log pi_past of the policy's own tokens in rows with recorded log-probs, before any update.
+
+    Args:
+        replayed: name of a row -> its trajectory; others may be among them.
+        current: whose rows these are, and in whose order.
+    """
+    return {
+        name: replayed[name].of_actions(values - replayed[name].log_probs)
+        for name, values in current.items()
+        if replayed[name].has_log_probs
+    }
 
 
 def _ratios(trajectory: Trajectory, current_T: npt.NDArray[np.float32]) -> tuple[float, float, float, float]:

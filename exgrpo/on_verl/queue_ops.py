@@ -19,7 +19,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.candidate_scoring import Passed
+from exgrpo.on_verl.candidate_scoring import Passed, of_response
 from exgrpo.on_verl.log_prob_pass import PASSED
 from exgrpo.on_verl.phase import Codes, corrected
 from exgrpo.on_verl.queue import Batch
@@ -97,7 +97,7 @@ def with_rows(
 
 
 def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False, prompts: bool = False) -> TensorDict:
-    """The fields of a step's rows that replay needs after the log-prob pass, in one read.
+    """The fields of a step's fresh rows that replay needs after the log-prob pass, in one read.
 
     Args:
         rules: also what the reward function says of each row besides its score.
@@ -106,32 +106,31 @@ def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False, prom
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
     more = {"rollout_log_probs": rollout_log_probs, "extra_fields": rules, "prompts": prompts}
     fields += [name for name, is_read in more.items() if is_read]
-    return queue.read(batch.keys, batch.partition_id, fields)
+    return queue.read([batch.keys[i] for i in fresh_positions(batch)], batch.partition_id, fields)
 
 
 def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
-    """The rows that this step generated, in the form from which the pool's groups are made."""
-    questions = list(rows["question_id"])
-    scores = rows["rm_scores"].unbind()
-    responses = rows["responses"].unbind()
-    log_probs = rows["old_log_probs"].unbind()
-    entropies = rows["entropy"].unbind()
-    masks = rows["response_mask"].unbind()
-    extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(batch.keys)
-    prompts = rows["prompts"].unbind() if "prompts" in rows else None
+    """What `scored_rows` has read, in the form from which the pool's groups are made."""
+    fields = ("question_id", "rm_scores", "responses", "old_log_probs", "entropy", "response_mask")
+    columns = [list(rows[name]) if name == "question_id" else rows[name].unbind() for name in fields]
+    keys = [batch.keys[i] for i in fresh_positions(batch)]
+    extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(keys)
+    prompts = rows["prompts"].unbind() if "prompts" in rows else [None] * len(keys)
     return [
         FreshRow(
-            uid=split_key(batch.keys[i])[0],
-            question=questions[i],
-            reward=float(scores[i].sum()),
-            tokens=responses[i].numpy(),
-            log_probs=log_probs[i].float().numpy(),
-            entropies=entropies[i].float().numpy(),
-            loss_mask=masks[i].numpy(),
-            rule=_rule(extras[i]),
-            prompt=None if prompts is None else prompts[i].numpy().astype(np.int32),
+            uid=split_key(key)[0],
+            question=question,
+            reward=float(scores.sum()),
+            tokens=tokens.numpy(),
+            log_probs=log_probs.float().numpy(),
+            entropies=entropies.float().numpy(),
+            loss_mask=mask.numpy(),
+            rule=_rule(extra),
+            prompt=None if prompt is None else prompt.numpy().astype(np.int32),
         )
-        for i in fresh_positions(batch)
+        for key, extra, prompt, question, scores, tokens, log_probs, entropies, mask in zip(
+            keys, extras, prompts, *columns, strict=True
+        )
     ]
 
 
@@ -152,66 +151,48 @@ def staleness(batch: Batch, step: int) -> dict[str, float]:
     return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
 
 
-def fresh_debug_metrics(batch: Batch, rows: TensorDict) -> dict[str, float]:
+def debug_metrics(rows: TensorDict) -> dict[str, float]:
     """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote the replayed ones."""
     padded = rows.select("responses", "response_mask", "rollout_log_probs", "old_log_probs").to_padded_tensor()
-    metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded[fresh_positions(batch)]))
+    metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded))
     return metrics
 
 
-def log_ratios(batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]) -> npt.NDArray[np.float32]:
-    """log pi_current - log pi_past of all replayed tokens with recorded log-probs, [tokens], before any update."""
-    ratios = list(log_ratios_of_rows(batch, rows, replayed).values())
-    return np.concatenate(ratios) if ratios else np.empty(0, np.float32)
+def current_log_probs(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[str, npt.NDArray[np.float32]]:
+    """Name in `replayed` -> log-probs of its row under the current policy, [T], as the actor's pass wrote them.
+
+    In the order of the batch; those that are not in it are absent.
+    """
+    rows = _replayed_rows(batch, replayed)
+    if not rows:
+        return {}
+    passed = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["log_probs"])["log_probs"].unbind()
+    return {name: of_response(row, len(replayed[name])) for name, row in zip(rows.values(), passed, strict=True)}
 
 
-def log_ratios_of_rows(
-    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]
-) -> dict[str, npt.NDArray[np.float32]]:
-    """Key of a replayed row with recorded log-probs -> its part of `log_ratios`, in the order of the batch."""
-    current = rows["old_log_probs"].unbind()
-    return {
-        batch.keys[i]: trajectory.of_actions(current[i].float().numpy() - trajectory.log_probs)
-        for i, trajectory in _replayed_rows(batch, replayed).items()
-        if trajectory.has_log_probs
-    }
+def mark(batch: Batch, codes: Codes) -> None:
+    """Write the phase code of every token for the loss, padding included: a field that some rows lack is never read."""
+    phases = [
+        torch.full((tag["response_len"],), codes.replayed if tag.get("is_replayed") else codes.fresh)
+        for tag in batch.tags
+    ]
+    _put(batch, range(len(batch)), {PHASE: phases})
 
 
-def current_log_probs(
-    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory]
-) -> dict[str, npt.NDArray[np.float32]]:
-    """uid -> log-probs of its replayed row under the current policy, [T], before any update."""
-    current = rows["old_log_probs"].unbind()
-    positions = _replayed_rows(batch, replayed)
-    return {split_key(batch.keys[i])[0]: current[i].float().numpy() for i in positions}
-
-
-def put_for_loss(
-    batch: Batch, rows: TensorDict, replayed: Mapping[str, Trajectory], codes: Codes, missing: str | None
-) -> Batch:
-    """Write what the loss needs besides verl's own fields: the phase code of every token, and pi_past (equation 4).
-
-    Every row gets its code, padding included: a field that some rows lack is never read. The ``old_log_probs`` of a
-    replayed row become those of the policy that generated it.
+def put_recorded(batch: Batch, replayed: Mapping[str, Trajectory], missing: str | None) -> None:
+    """Make the ``old_log_probs`` of replayed rows those of the policy that generated them: pi_past of equation 4.
 
     Args:
-        rows: of `scored_rows`.
         missing: what a trajectory without recorded log-probs gets: with ``current`` this step's, with ``one`` zeros.
             None: all rows keep this step's.
     """
-    chosen = _replayed_rows(batch, replayed)
-    phases = [
-        torch.full((len(mask),), codes.replayed if tag.get("is_replayed") else codes.fresh)
-        for mask, tag in zip(rows["response_mask"].unbind(), batch.tags, strict=True)
-    ]
-    fields = {PHASE: phases}
-    if missing is not None and chosen:
-        old = [row.float() for row in rows["old_log_probs"].unbind()]
-        for i, trajectory in chosen.items():
-            if trajectory.has_log_probs or missing == "one":
-                old[i] = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
-        fields["old_log_probs"] = old
-    return _put(batch, range(len(batch)), fields)
+    rows = {
+        i: torch.from_numpy(np.nan_to_num(replayed[name].log_probs))
+        for i, name in _replayed_rows(batch, replayed).items()
+        if replayed[name].has_log_probs or missing == "one"
+    }
+    if rows and missing is not None:
+        _put(batch, rows, {"old_log_probs": list(rows.values())})
 
 
 def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> None:
@@ -238,12 +219,12 @@ def _put(batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[t
     return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
 
 
-def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, Trajectory]:
-    """Position in the batch -> the replayed trajectory of that row.
+def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, str]:
+    """Position in the batch of a replayed row -> its name in `replayed`.
 
     Args:
         replayed: by the uid of a group that has one replayed row, or by the key of a row; others are left out.
     """
     marked = [i for i, tag in enumerate(batch.tags) if tag.get("is_replayed") and not tag.get("is_padding")]
     names = {i: batch.keys[i] if batch.keys[i] in replayed else split_key(batch.keys[i])[0] for i in marked}
-    return {i: replayed[name] for i, name in names.items() if name in replayed}
+    return {i: name for i, name in names.items() if name in replayed}

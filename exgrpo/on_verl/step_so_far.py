@@ -20,9 +20,9 @@ class StepSoFar:
         groups: the fresh rollouts, by question.
         effects: replayed question -> what its trajectory weighs.
         choices: what was replayed, one entry an update.
-        log_ratios: [replayed tokens], one entry an update; before that update.
+        log_ratios: [tokens] of each replayed row, before its update; natural log.
         generated_tokens: response tokens of the fresh rollouts.
-        seconds: driver and scoring time of replay.
+        seconds: that the step has waited for replay.
     """
 
     groups: list[RolloutGroup] = field(default_factory=list)
@@ -34,4 +34,6 @@ class StepSoFar:
 
     def metrics(self, step: int) -> dict[str, float]:
         """Of choices and importance ratios, over all updates."""
-        return step_metrics(self.choices, step) | ratio_metrics(np.concatenate(self.log_ratios))
+        return step_metrics(self.choices, step) | ratio_metrics(
+            np.concatenate([np.empty(0, np.float32), *self.log_ratios])
+        )

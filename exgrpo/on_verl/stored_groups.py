@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from tensordict import TensorDict
 
 from exgrpo.experience.choice import mean_square
 from exgrpo.experience.group_buffer import StoredGroup
@@ -16,7 +16,7 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
-from exgrpo.on_verl.effects import ratios_of
+from exgrpo.on_verl.effects import Current, log_ratios, ratios_of
 from exgrpo.on_verl.log_prob_pass import PASSED
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import replayed_tag, split_key, stored_row
@@ -81,30 +81,37 @@ class StoredGroups:
                 tags.append(tag | ({PASSED: True} if said is not None else {}))
         return ops.in_order(ops.with_rows(batch, list(self.rows), fields, tags))
 
-    def observed(self, batch: Batch, rows: TensorDict, step: int) -> tuple[dict[str, float], dict[str, Effect]]:
-        """Metrics of the batch's past groups, and question -> what its group weighs; before the first update.
+    def metrics(self, current: Current, step: int) -> dict[str, float]:
+        """Of the batch's past groups, before the first update.
 
         Args:
-            rows: with the log-probs under the current policy.
+            current: by the keys of `rows`.
         """
-        ratios = ops.log_ratios_of_rows(batch, rows, self.rows)
-        of_group = {
-            uid: np.concatenate([ratios[_key(uid, session)] for session in range(len(group.rollouts))])
-            for uid, group in self.joined.items()
-        }
-        effects = {
-            group.question: Effect(
-                *ratios_of(of_group[uid]), float(np.mean([rollout.reward for rollout in group.rollouts]))
-            )
-            for uid, group in self.joined.items()
-        }
         ages = [step - group.step for group in self.joined.values()] or [0]
+        drifts = [mean_square(ratios) for ratios in self._log_ratios(current).values()]
         return {
             "stored_groups": float(len(self.joined)),
             "stored_group_age": float(np.mean(ages)),
-            "stored_group_drift": float(np.mean([mean_square(each) for each in of_group.values()] or [0.0])),
+            "stored_group_drift": float(np.mean(drifts or [0.0])),
             "stored_group_tokens": float(sum(map(len, self.rows.values()))),
-        }, effects
+        }
+
+    def effects(self, current: Current) -> dict[str, Effect]:
+        """Question -> what its past group weighs, before the first update; arguments as above."""
+        ratios = self._log_ratios(current)
+        rewards = {uid: [rollout.reward for rollout in group.rollouts] for uid, group in self.joined.items()}
+        return {
+            group.question: Effect(*ratios_of(ratios[uid]), float(np.mean(rewards[uid])))
+            for uid, group in self.joined.items()
+        }
+
+    def _log_ratios(self, current: Current) -> dict[str, npt.NDArray[np.float32]]:
+        """uid of a past group -> of all its tokens, [tokens]."""
+        of_row = log_ratios(self.rows, {key: values for key, values in current.items() if key in self.rows})
+        return {
+            uid: np.concatenate([of_row[_key(uid, session)] for session in range(len(group.rollouts))])
+            for uid, group in self.joined.items()
+        }
 
 
 def _key(uid: str, session: int) -> str:

@@ -61,7 +61,7 @@ def progress(entry: dict[str, Any], steps: int) -> str:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """A run's figures, name -> value."""
+    """A run's figures, name -> value; accuracies are None without a test (``trainer.test_freq=-1``)."""
     steps = load(folder)
     tests = [(step, value) for step, metrics in steps.items() if (value := test_accuracy(metrics)) is not None]
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
@@ -71,8 +71,8 @@ def summary(folder: Path) -> dict[str, Any]:
     return {
         "run": folder.name,
         "kind": next((kind for name, kind in KINDS.items() if name in last), "on-policy"),
-        "accuracy before": tests[0][1],
-        "accuracy after": tests[-1][1],
+        "accuracy before": tests[0][1] if tests else None,
+        "accuracy after": tests[-1][1] if tests else None,
         "steps": max(trained),
         "steps that replay": len(replaying),
         "questions in pool": int(last.get("experience/pool_questions", 0)),
@@ -117,7 +117,9 @@ def picture(folder: Path) -> Path:
         list(trained), [fresh_accuracy(m) for m in trained.values()], color="C7", lw=1, label="training, fresh rollouts"
     )
     tests = [(step, value) for step, m in steps.items() if (value := test_accuracy(m)) is not None]
-    left.plot(*zip(*tests, strict=True), "o-", color="C0", label="test questions, sampled")
+    left.plot(
+        [step for step, _ in tests], [value for _, value in tests], "o-", color="C0", label="test questions, sampled"
+    )
     left.set(title="Accuracy", xlabel="step", ylim=(0, 1))
     left.legend(loc="lower right")
     for key, name in (("pool_questions", "in the pool"), ("retired_questions", "retired: solved by every rollout")):
@@ -151,12 +153,13 @@ def show(folders: list[Path]) -> None:
         (folder / "summary.json").write_text(json.dumps(figures, indent=1))
         print(f"\n{folder}")
         for key, value in figures.items():
-            print(f"  {key:26} {value:.3f}" if isinstance(value, float) else f"  {key:26} {value}")
+            shown = "not tested" if value is None else value
+            print(f"  {key:26} {value:.3f}" if isinstance(value, float) else f"  {key:26} {shown}")
         print(f"  picture                    {picture(folder)}")
     if len(folders) > 1:
         print("\n| | runs | before | after | generated tokens |\n| --- | --- | --- | --- | --- |")
         for kind in (*KINDS.values(), "on-policy"):
-            runs = [figures for figures in summaries if figures["kind"] == kind]
+            runs = [run for run in summaries if run["kind"] == kind and run["accuracy after"] is not None]
             if runs:
                 before = spread([run["accuracy before"] for run in runs])
                 after = spread([run["accuracy after"] for run in runs])

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pandas as pd
 import pytest
-from conftest import KL_AND_ENTROPY, K, Run
+from training_run import KL_AND_ENTROPY, K, Run
 
 STEPS, SAVED, KILLED_AFTER = 8, 4, 6
 # mode -> its overrides

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tool_base
 import torch
-from conftest import KL_AND_ENTROPY, ROOT, K, Run
 from test_exact_resume import EXACT, check_untouched, is_stored, pool_of, timeless
+from training_run import KL_AND_ENTROPY, ROOT, K, Run
 from transformers import AutoTokenizer
 
 from exgrpo.experience.config import ExperienceConfig

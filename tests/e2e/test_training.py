@@ -1,14 +1,20 @@
 """The real trainer on the CPU, end to end: with an imported pool, without replay, and what the plug-in leaves alone."""
 
+import json
+import os
+import shlex
+import subprocess
+
 import pandas as pd
 import pytest
-from conftest import ROOT, K, Run
 from test_exact_resume import load_tokenizer
+from training_run import ROOT, K, Run
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.on_verl.cpu.prepared_workers import FIRST_JOB
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -20,6 +26,20 @@ def test_without_replay_it_is_grpo_through_the_same_program(settings, forks, tmp
     assert sorted(steps) == [0, 1, 2]
     assert not [key for key in steps[2] if key.startswith("experience/")]
     assert "actor/pg_clipfrac" in steps[2] and "actor/kl_loss" in steps[2]  # verl's own loss, with its reference model
+
+
+DRAW = """import json, os, ray
+print(json.dumps([os.getppid(), ray.ObjectID.from_random().hex(), ray.ActorClassID.from_random().hex()]))
+"""
+
+
+def test_no_two_workers_draw_the_same_ids_of_ray(prepared, tmp_path):
+    """Two that start in the same moment would make the same object, on which one ends and the training waits for it."""
+    (tmp_path / "draw.py").write_text(DRAW)
+    command, environment = [*shlex.split(prepared), "draw.py"], os.environ | {"RAY_JOB_ID": FIRST_JOB}
+    said = [subprocess.check_output(command, env=environment, cwd=tmp_path) for _ in range(2)]
+    (parent, *ids), (same_parent, *others) = map(json.loads, said)
+    assert parent == same_parent != os.getpid() and not {*ids} & {*others}
 
 
 def teacher(questions, folder):

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from training_run import Run
 from watched import Watch
 
 from exgrpo.on_verl.checkpoints import marked_step

@@ -1,5 +1,6 @@
 """A step of our trainer with past groups and a rescued one, by verl's own functions but for rollouts and actor."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,7 @@ def stepped(training_queue, request):
     trainer.weighing = Weighing.of_config(trainer.config, True, "current")
     trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
     trainer.so_far, trainer.group_filter, trainer.response_shown = StepSoFar(), None, True
+    trainer.beside = ThreadPoolExecutor(1)
     trainer.local_trigger_step, trainer.use_critic = 0, False
     trainer.agent_loop_manager = WholeRollouts(set())
     trainer.agent_loop_manager.rewards = {"q1": 0.0}
@@ -77,6 +79,7 @@ def stepped(training_queue, request):
     metrics = {}
     for stage in (trainer._balance_batch, trainer._compute_old_log_prob, trainer._compute_advantage):
         batch = stage(batch, metrics)
+    trainer._end_observation(metrics)
     return trainer, batch, metrics
 
 

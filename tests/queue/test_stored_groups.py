@@ -18,6 +18,7 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue, rescue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl.effects import log_ratios
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.log_prob_pass import PASSED, RestOfTheBatch
 from exgrpo.on_verl.phase import FRESH, REPLAYED, codes
@@ -84,8 +85,9 @@ def test_more_past_groups_than_fresh_ones_are_spread_among_them(partition):
 @pytest.mark.parametrize("std", [False, True])
 def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partition, std):
     stored, batch = joined(partition, past("x", *REWARDS))
-    rows = put_log_probs(batch, 0.25)
-    ops.put_for_loss(batch, rows, stored.rows, codes(True), "current")
+    put_log_probs(batch, 0.25)
+    ops.mark(batch, codes(True))
+    ops.put_recorded(batch, stored.rows, "current")
     trainer = object.__new__(ExperienceMixPPOTrainer)
     with initialize_config_dir(str(CONFIG), version_base=None):
         keys = [f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}"]
@@ -106,27 +108,35 @@ def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partit
 
 
 def put_log_probs(batch, shift):
-    """As verl's pass writes them: the recorded ones plus `shift` for past rows."""
+    """As the actor's pass and verl write them: the recorded ones plus `shift` for past rows."""
     data = queue.read(batch.keys, batch.partition_id, ["rollout_log_probs"])["rollout_log_probs"].unbind()
-    now = torch.nested.as_nested_tensor([row + shift for row in data], layout=torch.jagged)
-    entropy = torch.nested.as_nested_tensor([torch.ones_like(row) for row in data], layout=torch.jagged)
-    fields = {"old_log_probs": now, "entropy": entropy}
+    now = [row + shift for row in data]
+    ahead = [torch.cat([torch.zeros(2), row, torch.zeros(1)]) for row in now]  # after a prompt of three tokens
+    rows = {"old_log_probs": now, "log_probs": ahead, "entropy": [torch.ones_like(row) for row in data]}
+    fields = {name: torch.nested.as_nested_tensor(values, layout=torch.jagged) for name, values in rows.items()}
     queue.write(batch.keys, batch.partition_id, TensorDict(fields, len(batch)))
     return ops.scored_rows(batch, False, prompts=True)
 
 
+def observed(stored, batch, step):
+    current = ops.current_log_probs(batch, stored.rows)
+    return stored.metrics(current, step), stored.effects(current)
+
+
 def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far_they_are(partition):
     stored, batch = joined(partition, past("x", *REWARDS), past("y", 1.0, 0.0, step=4))
-    rows = put_log_probs(batch, 0.5)
-    metrics, effects = stored.observed(batch, rows, step=6)
+    put_log_probs(batch, 0.5)
+    metrics, effects = observed(stored, batch, step=6)
     assert metrics == pytest.approx(
         {"stored_groups": 2, "stored_group_age": 3, "stored_group_drift": 0.25, "stored_group_tokens": 13}
     )
     padded = upsample_batch_to_divisible_size(batch, 16, eos_token_id=0)  # as verl does where a group was dropped
-    assert len(padded) == 16 and stored.observed(padded, put_log_probs(padded, 0.5), step=6) == (metrics, effects)
+    put_log_probs(padded, 0.5)
+    assert len(padded) == 16 and observed(stored, padded, step=6) == (metrics, effects)
     assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
-    assert ops.log_ratios(batch, rows, stored.rows).tolist() == pytest.approx([0.5] * 13)
-    ops.put_for_loss(batch, rows, stored.rows, codes(True), "current")
+    ratios = log_ratios(stored.rows, ops.current_log_probs(batch, stored.rows))
+    assert np.concatenate([*ratios.values()]) == pytest.approx([0.5] * 13)
+    ops.put_recorded(batch, stored.rows, "current")
     old = read(batch, "old_log_probs")
     assert all(old[key] == rollout.log_probs.tolist() for key, rollout in stored.rows.items())
     assert old["a_1_0"] == [0.0] * 3  # a fresh row keeps its own

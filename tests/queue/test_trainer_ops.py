@@ -10,6 +10,7 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl.effects import log_ratios
 from exgrpo.on_verl.first_look import first_response
 from exgrpo.on_verl.phase import Codes
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups
@@ -74,10 +75,8 @@ def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
         2,
         4,
     ]  # the question, a call, what the tool said, the answer
-    rows = ops.scored_rows(batch, False)
-    replace_log_probs(batch, "a_2_0", torch.tensor([-1.0, -9.0, -3.0]))
-    assert ops.log_ratios(batch, ops.scored_rows(batch, False), {"a": used}).tolist() == [1.0, -1.0]
-    assert ops.put_for_loss(batch, rows, {"a": used}, CODES, None).keys == batch.keys
+    put_current(batch, {"a_2_0": [-1.0, -9.0, -3.0]})
+    assert ratios(batch, {"a": used}) == {"a": [1.0, -1.0]}
 
 
 def queue_turns(batch):
@@ -136,7 +135,9 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
-    ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, "current")
+    ops.put_recorded(batch, replayed, None)
+    assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-0.25] * 2]  # of the row it is a copy of
+    ops.put_recorded(batch, replayed, "current")
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
 
@@ -146,9 +147,9 @@ def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, exp
     replayed = {"a": Trajectory.without_log_probs([5, 6], step=0)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
-    replace_log_probs(batch, "a_2_0", torch.full((2,), -0.25))
-    assert ops.log_ratios(batch, ops.scored_rows(batch, False), replayed).size == 0
-    ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, missing)
+    put_current(batch, {"a_2_0": [-0.25, -0.25]})
+    assert ratios(batch, replayed) == {}
+    ops.put_recorded(batch, replayed, missing)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
@@ -156,15 +157,25 @@ def test_importance_ratios_are_of_replayed_tokens_alone(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0, 1))
     replayed = {"a": trajectory(5, 6, 7), "b": Trajectory([1], [-1.0], step=1)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a", "b"]), replayed, session=2)
-    now = torch.nested.as_nested_tensor([torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([-3.0])], layout=torch.jagged)
-    tq.kv_batch_put(keys=["a_2_0", "b_2_0"], partition_id=partition, fields=TensorDict({"old_log_probs": now}, 2))
-    assert sorted(ops.log_ratios(batch, ops.scored_rows(batch, False), replayed).tolist()) == [-2.0, -2.0, 0.0, 1.0]
+    put_current(batch, {"a_2_0": [-1.0, -2.0, -4.0], "b_2_0": [-3.0]})
+    assert ratios(batch, replayed) == {"a": [1.0, 0.0, -2.0], "b": [-2.0]}
+    assert ratios(batch, {"gone": trajectory(1)}) == {}
 
 
-def replace_log_probs(batch, key, values):
-    """As verl writes the actor's log-probs of one row."""
-    fields = {"old_log_probs": torch.nested.as_nested_tensor([values], layout=torch.jagged)}
-    tq.kv_batch_put(keys=[key], partition_id=batch.partition_id, fields=TensorDict(fields, 1))
+def put_current(batch, log_probs):
+    """As the actor's pass writes what the current policy gives the responses of these rows, and verl after it."""
+    for key, values in log_probs.items():
+        passed = torch.tensor([0.0] * 2 + values + [9.0])  # after the prompt's three tokens, and one ahead
+        fields = {
+            "log_probs": torch.nested.as_nested_tensor([passed], layout=torch.jagged),
+            "old_log_probs": torch.nested.as_nested_tensor([torch.tensor(values)], layout=torch.jagged),
+        }
+        tq.kv_batch_put(keys=[key], partition_id=batch.partition_id, fields=TensorDict(fields, 1))
+
+
+def ratios(batch, replayed):
+    found = log_ratios(replayed, ops.current_log_probs(batch, replayed))
+    return {name: row.tolist() for name, row in found.items()}
 
 
 def old_log_probs(batch):
@@ -176,10 +187,10 @@ def test_rollout_and_actor_are_compared_in_fresh_rows_alone(partition):
     """They differ by 0.25 and 0 in the fresh rows' log-probs; by much more in the replayed row and in padding."""
     batch = put(partition, group("a", 1, 0))
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), {"a": trajectory(5, 6, 7)}, session=2)
-    alone = ops.fresh_debug_metrics(batch, ops.scored_rows(batch, True))
+    alone = ops.debug_metrics(ops.scored_rows(batch, True))
     assert alone["training/rollout_probs_diff_max"] == pytest.approx(np.exp(-0.25) - np.exp(-0.5))
     padded = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    assert ops.fresh_debug_metrics(padded, ops.scored_rows(padded, True)) == pytest.approx(alone, nan_ok=True)
+    assert ops.debug_metrics(ops.scored_rows(padded, True)) == pytest.approx(alone, nan_ok=True)
 
 
 def test_every_row_carries_its_phase_padding_included(partition):
@@ -187,7 +198,7 @@ def test_every_row_carries_its_phase_padding_included(partition):
     replayed = {"a": trajectory(5, 6, 7)}
     batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    batch = ops.put_for_loss(batch, ops.scored_rows(batch, False), replayed, CODES, "current")
+    ops.mark(batch, CODES)
     data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
     assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

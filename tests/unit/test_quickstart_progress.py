@@ -109,6 +109,15 @@ def test_a_run_of_group_replay_has_its_groups_ages_and_tokens(progress, tmp_path
     )
 
 
+def test_a_run_without_tests_has_its_table_and_picture(progress, tmp_path, capsys):
+    steps = [{"step": n, "data": TRAINED["data"] | {"experience/generated_tokens": 99.0}} for n in (1, 2)]
+    (tmp_path / "metrics-0000.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    progress.learning_curves.show([tmp_path, tmp_path])
+    assert capsys.readouterr().out.count("accuracy after             not tested\n") == 2
+    assert json.loads((tmp_path / "summary.json").read_text())["accuracy before"] is None
+    assert (tmp_path / "quickstart.png").stat().st_size > 5000
+
+
 def test_panel_of_an_on_policy_run(panel):
     made, shown = panel()
     made.step({"step": 1, "data": {"critic/score/mean": 0.25, "timing_s/step": 4.0}}, 60.0)

@@ -124,7 +124,9 @@ def test_the_pool_is_asked_where_verl_computes_log_probs():
     lines = source(PPOTrainer._compute_old_log_prob)
     for asked in ('"calculate_entropy": True', '"compute_loss": False', '"temperature"', '"entropy", "log_probs"'):
         assert asked in lines, f"candidate_scoring.py asks the actor for the same: {asked}"
-    assert 'select("old_log_probs", "entropy")' in lines, "queue_ops.scored_rows reads them"
+    assert 'select("old_log_probs", "entropy")' in lines, (
+        "queue_ops.scored_rows reads them, current_log_probs log_probs"
+    )
     order = re.findall(r"batch = self\.(_\w+)\(batch", source(PPOTrainer._step_once))
     assert [name for name in order if name in ("_balance_batch", "_compute_old_log_prob", "_compute_advantage")] == [
         "_balance_batch",

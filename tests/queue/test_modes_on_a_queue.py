@@ -140,7 +140,8 @@ def make_batch(partition):
         batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
         trainer.replayed = {"a": trajectory(5, 6, 7)}
         batch = ops.in_order(ops.inject(batch, ops.first_siblings(batch, ["a"]), trainer.replayed, session=K - 1))
-        batch = ops.put_for_loss(batch, ops.scored_rows(batch, False), trainer.replayed, codes(True), "current")
+        ops.mark(batch, codes(True))
+        ops.put_recorded(batch, trainer.replayed, "current")
         return trainer, batch
 
     return make
