@@ -2,9 +2,9 @@
 # All tests: bash tests/run_tests.sh (--fast: unit tests that are not slow, tests/conftest.py). Makes the environment first
 # where there is none.
 #
-# 1. tests/unit: no Ray.  2. tests/queue: a real TransferQueue.  3. tests/e2e: the real trainer on the CPU - verl, Ray,
-# vLLM, FSDP2 - killed, resumed, with and without replay, on two nodes. Two files at a time, each file's tests in one
-# process, since they share what their fixtures make; a run of the trainer takes up to 7 GB.
+# 1. tests/unit: no Ray.  2. tests/e2e: the real trainer on the CPU - verl, Ray, vLLM, FSDP2 - killed, resumed, with and
+# without replay, on two nodes. tests/queue: a real TransferQueue. Two files at a time, each file's tests in one process,
+# since they share what their fixtures make; a run of the trainer takes up to 7 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
