@@ -178,12 +178,21 @@ class ExperienceMixin(ObservedRollouts):
         self.so_far.seconds += time.perf_counter() - started
         return batch
 
+    def _compute_ref_log_prob(self, batch: Batch, metrics: dict) -> Batch:
+        """verl's; the reference's pass overwrites the actor's log-probs, which the pool reads."""
+        if self.experience.experience:
+            self._await_observation()
+        return super()._compute_ref_log_prob(batch, metrics)
+
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's; its weights of rollout correction overwrite the phase of the tokens, so both are written again."""
-        batch = super()._compute_advantage(batch, metrics)
-        if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
-            batch = ops.add_correction(batch, codes(self.mixed))
-        return batch
+        """verl's; rollout correction overwrites the masks, which the pool reads, and with its weights the phase.
+
+        Phase and weights are written again, in one.
+        """
+        if not self.experience.experience or not corrects(self.config.algorithm.rollout_correction):
+            return super()._compute_advantage(batch, metrics)
+        self._await_observation()
+        return ops.add_correction(super()._compute_advantage(batch, metrics), codes(self.mixed))
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports are converted to means and shares of the whole step."""

@@ -64,7 +64,8 @@ class ObservedRollouts(DrawnPrompts):
     def _observe(self, batch: Batch, past: Mapping[str, Trajectory]) -> dict[str, float]:
         """Read the fresh rows and let the pool observe them once they are all there; only then there are its metrics.
 
-        Neither verl's advantages nor its update use what this changes.
+        Neither verl's advantages nor its update use what this changes. Where verl overwrites what this reads, it
+        has to wait (`_await_observation`).
 
         Args:
             past: uid of a group or key of a row -> the trajectory that is replayed there.
@@ -89,11 +90,16 @@ class ObservedRollouts(DrawnPrompts):
             ours |= noted | self.replay.observe(self.global_steps, found.groups, noted, found.effects)
         return metrics | {f"experience/{name}": value for name, value in ours.items()}
 
-    def _end_observation(self, metrics: dict) -> None:
-        """Wait for what the pool has to say of the update."""
+    def _await_observation(self) -> dict[str, float]:
+        """What the pool has to say of the update, once it has."""
         started = time.perf_counter()
-        metrics.update(self.observing.result())
+        said = self.observing.result()
         self.so_far.seconds += time.perf_counter() - started
+        return said
+
+    def _end_observation(self, metrics: dict) -> None:
+        """Add its metrics; after the last update of a step, the step's."""
+        metrics.update(self._await_observation())
         if self.is_last_update:  # verl would average what each update reports
             metrics["experience/generated_tokens"] = self.so_far.generated_tokens
             metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepSoFar()

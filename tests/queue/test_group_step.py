@@ -1,5 +1,6 @@
 """A step of our trainer with past groups and a rescued one, by verl's own functions but for rollouts and actor."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from queue_rows import Model, rollout
 from queue_trainer import STEP, K, Rollouts, make_trainer
+from tensordict import TensorDict
 from transformers import AutoTokenizer
 
 from exgrpo import judged_by
@@ -52,12 +54,12 @@ def stored(question, rewards):
     return StoredGroup(question, 1, tuple(rollouts), np.array([3, 4], np.int32))
 
 
-@pytest.fixture(params=[None, 0.3], ids=["no look", "drift"])
+@pytest.fixture(params=[(None, ExperienceMixPPOTrainer), (0.3, ExperienceMixPPOTrainer)], ids=["no look", "drift"])
 def stepped(training_queue, request):
     """After a step on q0, which has a success, q1, which has none but in the pool, and two past groups."""
-    trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *KEYS)
+    drift, trainer_class = request.param
+    trainer = make_trainer(trainer_class, 9, set(), *KEYS)
     resolve(trainer.config)
-    drift = request.param
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_rescue=True, exp_max_drift=drift)
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True
@@ -81,6 +83,42 @@ def stepped(training_queue, request):
         batch = stage(batch, metrics)
     trainer._end_observation(metrics)
     return trainer, batch, metrics
+
+
+class SlowTrainer(ExperienceMixPPOTrainer):
+    """Whose observation begins after all that it does not wait for has long ended."""
+
+    def _observe(self, batch, past):
+        time.sleep(1)
+        return super()._observe(batch, past)
+
+
+class Reference:
+    """Overwrites the log-probs in the queue, as verl's pass of the reference does."""
+
+    def compute_ref_log_prob(self, batch):
+        rows = [torch.full((tag["seq_len"],), -99.0) for tag in batch.tags]
+        fields = {"log_probs": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}
+        return queue.write(batch.keys, batch.partition_id, TensorDict(fields, len(rows)))
+
+
+@pytest.mark.parametrize("stepped", [(None, SlowTrainer)], indirect=True)
+def test_the_pool_has_read_what_verl_overwrites(stepped):
+    """The fixture's rows pass again, and the observation is slow."""
+    trainer, batch, _ = stepped
+    trainer.ref_in_actor, trainer.ref_policy_wg = False, Reference()
+    batch = trainer._compute_old_log_prob(batch, {})
+    batch = trainer._compute_ref_log_prob(batch, {})
+    metrics = {}
+    trainer._end_observation(metrics)
+    assert metrics["experience/stored_group_drift"] == pytest.approx(0.25)
+    assert set(read(batch, "ref_log_prob")[batch.keys[0]]) == {-99.0}
+    trainer.config.algorithm.rollout_correction.rollout_rs = "token_k1"
+    trainer.config.algorithm.rollout_correction.rollout_rs_threshold = "0.5_2.0"
+    batch = trainer._compute_old_log_prob(batch, {})
+    assert not trainer.observing.done()
+    trainer._compute_advantage(batch, {})
+    assert trainer.observing.done()
 
 
 def read(batch, field):

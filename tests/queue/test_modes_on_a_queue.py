@@ -1,6 +1,7 @@
 """verl's modes with replay, by verl's own functions on a real queue: draws ahead, advantages, rollout correction."""
 
 import json
+from concurrent.futures import Future
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.phase import REPLAYED, codes
 from exgrpo.on_verl.prompts_out import PromptsOut
+from exgrpo.on_verl.step_so_far import StepSoFar
 from exgrpo.preflight.modes import ESTIMATORS
 
 # -- prompts that are submitted ahead ----------------------------------------------------------------------------------
@@ -137,6 +139,8 @@ def make_batch(partition):
         with initialize_config_dir(str(CONFIG), version_base=None):
             trainer.config = compose("exgrpo_trainer", [f"actor_rollout_ref.rollout.n={K}", *overrides])
         trainer.experience, trainer.mixed = type("Replay", (), {"experience": True}), True
+        trainer.so_far, trainer.observing = StepSoFar(), Future()
+        trainer.observing.set_result({})
         batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
         trainer.replayed = {"a": trajectory(5, 6, 7)}
         batch = ops.in_order(ops.inject(batch, ops.first_siblings(batch, ["a"]), trainer.replayed, session=K - 1))

@@ -91,6 +91,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "_fetch_one_gen_batch": "self",
         "_balance_batch": "self batch metrics logging_prefix keep_minibatch",
         "_compute_old_log_prob": "self batch metrics",
+        "_compute_ref_log_prob": "self batch metrics",
         "_compute_advantage": "self batch metrics",
         "_update_actor": "self batch metrics",
         "_save_checkpoint": "self",
