@@ -151,10 +151,12 @@ def main() -> None:
 
 def plan(arguments: argparse.Namespace) -> dict[str, dict[str, tuple[str, ...]]]:
     """study -> name -> settings, all of them checked before anything runs."""
-    from skills import SKILLS
-
+    if not arguments.studies and not arguments.grid:
+        raise ValueError(f"no study: give some of {', '.join(STUDIES)}, or --grid")
     if unknown := [name for name in arguments.studies if name not in STUDIES]:
         raise ValueError(f"{unknown[0]}: must be one of {', '.join(STUDIES)}")
+    from skills import SKILLS  # takes seconds to import
+
     if arguments.task not in SKILLS:
         raise ValueError(f"--task {arguments.task}: must be one of {', '.join(SKILLS)}")
     for name in ("seeds", "steps", "jobs"):
@@ -163,8 +165,6 @@ def plan(arguments: argparse.Namespace) -> dict[str, dict[str, tuple[str, ...]]]
     chosen = {name: STUDIES[name] for name in arguments.studies}
     if arguments.grid:
         chosen["grid"] = grid(arguments.grid)
-    if not chosen:
-        raise ValueError(f"no study: give some of {', '.join(STUDIES)}, or --grid")
     steps = f"loop.steps={arguments.steps}"
     complete = {
         study: {name: (steps, *COMMON, *LOOPS.get(study, ()), *settings) for name, settings in named.items()}

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from training_run import ROOT, K
 
-from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
+from exgrpo.on_verl.cpu import prepared_workers
 
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
 
@@ -42,8 +42,8 @@ def make_settings(questions):
     return of
 
 
-@pytest.fixture(scope="session")
-def prepared():
+@contextlib.contextmanager
+def shared(imports):
     """The program by which Ray's workers are forks of one prepared process for many runs, which imports but once.
 
     They have one thread each: two files' runs share two cores.
@@ -54,8 +54,22 @@ def prepared():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("VERL_PLATFORM", "cpu")
             patch.setenv("HF_HUB_OFFLINE", "1")
-            made.enter_context(prepared_workers(stack))
+            patch.setattr(prepared_workers, "IMPORTS", imports)
+            made.enter_context(prepared_workers.prepared_workers(stack))
         yield stack.ray_kwargs.ray_init.runtime_env.py_executable
+
+
+@pytest.fixture(scope="session")
+def prepared():
+    with shared(prepared_workers.IMPORTS) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def prepared_verl():
+    """The same for verl's own program: of the plug-in it has what verl itself loads."""
+    with shared("exgrpo.on_verl.cpu.verl_imports") as program:
+        yield program
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +78,16 @@ def forks(prepared):
 
     Without it a run of ours has a prepared process of its own, which gives the training its name too, and two threads.
     """
-    return f"++ray_kwargs.ray_init.runtime_env.py_executable='{prepared}'"
+    return by(prepared)
+
+
+@pytest.fixture(scope="session")
+def verl_forks(prepared_verl):
+    return by(prepared_verl)
+
+
+def by(program):
+    return f"++ray_kwargs.ray_init.runtime_env.py_executable='{program}'"
 
 
 @pytest.fixture

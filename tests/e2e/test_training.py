@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -28,6 +29,7 @@ def test_without_replay_it_is_grpo_through_the_same_program(settings, forks, tmp
     assert "actor/pg_clipfrac" in steps[2] and "actor/kl_loss" in steps[2]  # verl's own loss, with its reference model
 
 
+VERLS = ["verl.workers.engine_workers", "vllm.v1.engine.async_llm"]
 DRAW = """import json, os, ray
 print(json.dumps([os.getppid(), ray.ObjectID.from_random().hex(), ray.ActorClassID.from_random().hex()]))
 """
@@ -68,6 +70,22 @@ def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skip
     assert steps[2]["actor/replayed_ratio_max"] == pytest.approx(1, abs=1e-4)
 
 
+LOADED = """import sys
+print(*sorted(name for name in sys.modules if name.startswith("exgrpo.")))
+"""
+
+
+def test_forks_for_verls_own_program_have_of_the_plug_in_what_verl_loads(prepared_verl, tmp_path):
+    (tmp_path / "loaded.py").write_text(LOADED)
+    command, environment = [*shlex.split(prepared_verl), "loaded.py"], os.environ | {"RAY_JOB_ID": FIRST_JOB}
+    forked = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True).split()
+    (tmp_path / "loaded.py").write_text(f"import {', '.join(VERLS)}\n{LOADED}")
+    platform = os.environ | {"VERL_PLATFORM": "cpu"}
+    own = subprocess.check_output([sys.executable, "loaded.py"], env=platform, cwd=tmp_path, text=True).split("\n")[-2]
+    preparing = {name for name in forked if name.startswith("exgrpo.prepared") or name.endswith("verl_imports")}
+    assert len(preparing) == 3 and {*forked} - preparing == {*own.split()} != set()
+
+
 V1 = "trainer.v1"
 PLAIN = {
     "sync": ["+stack=cpu"],
@@ -77,10 +95,10 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("mode", PLAIN)
-def test_a_plain_verl_run_is_what_it_was(settings, tmp_path, mode):
+def test_a_plain_verl_run_is_what_it_was(settings, verl_forks, tmp_path, mode):
     """verl's own program and trainers, with the plug-in installed; of it only the CPU's platform and weight channel.
 
-    Each process imports for itself: forks would have imported more of the plug-in than verl does.
+    In the first each process imports for itself, as a user's do.
     """
     ours = ("trainer.rollout_poll_interval", "trainer.exp_seed", "stack=cpu", "reward.custom")
     plain = [argument for argument in settings if not argument.startswith(ours)]
@@ -95,6 +113,7 @@ def test_a_plain_verl_run_is_what_it_was(settings, tmp_path, mode):
         "trainer.save_freq=-1",
     ]
     arguments += [f"reward.custom_reward_function.path={reward}", f"{V1}.trainer_mode={mode}"]
+    arguments += [verl_forks] if mode != "sync" else []
     steps = Run(tmp_path, arguments, "plain").wait()
     assert sorted(steps) == [1, 2]
     assert steps[1]["critic/score/mean"] == 1

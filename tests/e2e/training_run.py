@@ -42,7 +42,8 @@ class Run:
                 "RAY_worker_niceness": "0",
             }
         )
-        if any("py_executable" in argument for argument in self.arguments):  # see the fixture `forks`
+        shared = any("py_executable" in argument for argument in self.arguments)  # see the fixture `forks`
+        if shared and self.arguments[0] == "exgrpo.main_mix_ppo":  # in verl's own, actors do not read it
             environment[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
         self.log = self.folder / f"{self.name}.log"
         with open(self.log, "w") as log:

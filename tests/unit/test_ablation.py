@@ -22,8 +22,11 @@ from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
 SCRIPTS = Path(__file__).parents[2] / "exp_scripts"
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, SCRIPTS / "ablate.py", *arguments], capture_output=True, text=True)
+def study(monkeypatch, capsys, *arguments):
+    """What the command prints, in this process, which has imported what it needs."""
+    monkeypatch.setattr(sys, "argv", ["ablate.py", *map(str, arguments)])
+    ablate.main()
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -96,17 +99,16 @@ def test_a_pool_by_question_files_the_longest_as_the_most_difficult():
     assert pool.metrics()["bucket_1"] == 1 and pool.metrics()["bucket_6"] == 1
 
 
-def test_a_run_is_not_done_twice(tmp_path):
+def test_a_run_is_not_done_twice(tmp_path, monkeypatch, capsys):
     arguments = ("--grid", "trainer.experience_ratio=0.5,0.25", "--steps", "2", "--seeds", "1", "--output", tmp_path)
-    first = run(*arguments)
-    assert first.returncode == 0, first.stderr
-    assert "0 runs are there, 2 to do" in first.stdout and "trainer.experience_ratio=0.25 | " in first.stdout
+    first = study(monkeypatch, capsys, *arguments)
+    assert "0 runs are there, 2 to do" in first and "trainer.experience_ratio=0.25 | " in first
     files = {path: path.read_bytes() for path in tmp_path.glob("sum/*.json")}
     assert len(files) == 2 and len(json.loads(files.popitem()[1])["curve"]) == 3
     next(iter(files)).unlink()
-    again = run(*arguments)
-    assert "1 runs are there, 1 to do" in again.stdout
-    assert again.stdout.partition("###")[2] == first.stdout.partition("###")[2]  # a run repeats to the bit
+    again = study(monkeypatch, capsys, *arguments)
+    assert "1 runs are there, 1 to do" in again
+    assert again.partition("###")[2] == first.partition("###")[2]  # a run repeats to the bit
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_wrong_study_is_one_line(arguments, message, monkeypatch, capsys):
 
 
 def test_a_command_without_a_study_says_so_and_no_more():
-    done = run()
+    done = subprocess.run([sys.executable, SCRIPTS / "ablate.py"], capture_output=True, text=True)
     assert done.returncode == 2 and "no study" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
