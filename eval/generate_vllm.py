@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,8 @@ def read_inputs(settings: Settings) -> Inputs:
     return Inputs(files, model, questions)
 
 
-def describe(settings: Settings, questions: Iterable[Question]) -> str:
-    """A line for each benchmark: the number of questions, and of samples per question."""
+def describe(settings: Settings, questions: Sequence[Question]) -> str:
+    """A line for each benchmark, with its questions and samples per question; one on system messages, if they go."""
     lines = []
     counts = Counter((question.benchmark, question.repeats) for question in questions)
     for (benchmark, repeats), count in counts.items():
@@ -131,6 +131,11 @@ def describe(settings: Settings, questions: Iterable[Question]) -> str:
         plural = "s" if samples > 1 else ""
         note = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
         lines.append(f"{benchmark}: {count} questions x {samples} sample{plural}{note}")
+    if settings.template == "own" and any(question.left_out for question in questions):
+        lines.append(
+            "the files' system messages are left out, as in the released evaluation; --remove_system False keeps them, "
+            "for a model that was trained with them"
+        )
     return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ class Question:
     `repeats`: the samples that a file asks for, by that many equal rows or by extra_info.samples.
     `grader`: "letter" for multiple choice, None if the benchmark's name says which grader it needs.
     `cluster`: the name of the question's cluster (eval/estimates.py), from extra_info; None if it has none.
+    `left_out`: whether its system message was.
     """
 
     benchmark: str
@@ -34,6 +35,7 @@ class Question:
     repeats: int
     grader: str | None = None
     cluster: str | None = None
+    left_out: bool = False
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -127,7 +129,8 @@ def _fault(row: dict[str, Any]) -> str | None:
 
 def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
     messages = [{"role": turn["role"], "content": turn["content"]} for turn in row["prompt"]]
-    if remove_system and messages[0]["role"] == "system":
+    left_out = remove_system and messages[0]["role"] == "system"
+    if left_out:
         messages = messages[1:]
     extra = row.get("extra_info") or {}
     stored_id, samples, cluster = extra.get("question_id"), extra.get("samples"), extra.get("cluster")
@@ -143,4 +146,5 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
         repeats=samples if isinstance(samples, int) else 1,
         grader="letter" if extra.get("grader") == "letter" else None,
         cluster=cluster if isinstance(cluster, str) and cluster else None,
+        left_out=left_out,
     )

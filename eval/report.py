@@ -69,16 +69,25 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
             "pass_at_k": pass_curves.get(name),
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
-    full = [benchmark["full"] for benchmark in benchmarks.values()]
+
+    def mean_over(names: Sequence[str], estimates: Mapping[str, Estimate]) -> dict[str, Any]:
+        full = [benchmarks[name]["full"] for name in names]
+        return {
+            "estimates": {metric: asdict(value) for metric, value in estimates.items()},
+            "bayes": asdict(bayes.mean([posteriors[name] for name in names])),
+            **_responses([row for row in rows if row["benchmark"] in names]),
+            "full": None if None in full else float(np.mean(full)),
+        }
+
+    parts = {
+        file: mean_over(names, estimate({name: scores[name] for name in names})[OVERALL])
+        for file, names in _parts(rows).items()
+    }
     differing = [row for row in rows if _disagree(row)]
     return {
         "benchmarks": benchmarks,
-        "overall": {
-            "estimates": {metric: asdict(value) for metric, value in estimates[OVERALL].items()},
-            "bayes": asdict(bayes.mean(list(posteriors.values()))),
-            **_responses(rows),
-            "full": None if None in full else float(np.mean(full)),
-        },
+        "parts": parts,
+        "overall": mean_over(list(scores), estimates[OVERALL]),
         "interval": {"level": LEVEL, "resamples": RESAMPLES, "method": "percentile bootstrap over questions"},
         "second_grader": any(row.get("oat_correct") is not None for row in rows),
         "disagreements": len(differing),
@@ -86,6 +95,15 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
         "hardware": hardware(run),
         "run": dict(run),
     }
+
+
+def _parts(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Input file -> its benchmarks, for files that have some but not all of them, such as those in distribution."""
+    first = {row["benchmark"]: row["input_file"] for row in reversed(rows) if row.get("input_file")}
+    parts: dict[str, list[str]] = {}
+    for name in dict.fromkeys(row["benchmark"] for row in rows if row["benchmark"] in first):
+        parts.setdefault(first[name], []).append(name)
+    return {file: names for file, names in parts.items() if len(parts) > 1 and len(names) > 1}
 
 
 def _responses(rows: Sequence[Row]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from exgrpo import charts
 
 RESPONSES_SHOWN = 100  # per benchmark: half of them right and half wrong, if there are enough
 MAX_TEXT = 20_000  # characters of a response or prompt
-OVERALL_NAME = "mean over benchmarks"
 ESTIMATES = {"mean": "Mean@n", "majority": "majority@n", "best": "Best@n"}  # of the plot of intervals
 Row = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
         lstrip_blocks=True,
     )
     benchmarks = list(summary["benchmarks"].items())
-    table = [*benchmarks, (OVERALL_NAME, summary["overall"])]
+    table = [*benchmarks, *report_text.means(summary)]
     shown = [row for name, _ in benchmarks for row in chosen([row for row in rows if row["benchmark"] == name])]
     curves = pass_at_k(benchmarks)
     return here.get_template("report.html.jinja").render(

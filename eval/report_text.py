@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 SHOWN_DISAGREEMENTS = 50
@@ -28,23 +29,33 @@ def with_interval(estimate: Mapping[str, float]) -> str:
     return f"{number(estimate['value'])} ({number(estimate['low'])} to {number(estimate['high'])})"
 
 
+def means(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Title and content of the means over an input file's benchmarks, if several files have some, and over all."""
+    parts = [(f"mean over {Path(file).name}", part) for file, part in summary["parts"].items()]
+    return [*parts, ("mean over benchmarks", summary["overall"])]
+
+
+def _lines(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Benchmarks and means, with their titles in Markdown."""
+    benchmarks = [(plain(name), benchmark) for name, benchmark in summary["benchmarks"].items()]
+    return benchmarks + [(f"**{plain(title)}**", mean) for title, mean in means(summary)]
+
+
 def markdown_table(summary: Mapping[str, Any]) -> str:
-    """The table with a row per benchmark and the mean over benchmarks."""
+    """The table with a row per benchmark and the means over benchmarks."""
     lines = [
         "| benchmark | questions | n | Mean@n | full grader | Best@n | majority@n | tokens | cut off | Bayes@N |",
         "| --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
     ]
     if summary["hardware"]:
         lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
-    for name, benchmark in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+    for title, benchmark in _lines(summary):
         mean, *others = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
         values = " | ".join((mean, number(benchmark.get("full")), *others))
         counts = f"{benchmark.get('questions', '')} | {benchmark.get('samples', '')}"
         responses = f"{benchmark['tokens']['mean']:.0f} | {number(benchmark['cut_off'])}"
         machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
-        lines.append(
-            f"| {plain(name)} | {counts} | {values} | {responses} | {with_interval(benchmark['bayes'])} |{machine}"
-        )
+        lines.append(f"| {title} | {counts} | {values} | {responses} | {with_interval(benchmark['bayes'])} |{machine}")
     return "\n".join(lines)
 
 
@@ -57,9 +68,9 @@ def markdown(summary: Mapping[str, Any]) -> str:
     ks = sorted(metrics, key=_k)
     if len(ks) > 1:
         lines = [f"| benchmark | {' | '.join(ks)} |", f"| --- |{' --- |' * len(ks)}"]
-        for name, benchmark in [*summary["benchmarks"].items(), ("**mean over benchmarks**", summary["overall"])]:
+        for title, benchmark in _lines(summary):
             cells = [cell(benchmark["estimates"], k) for k in ks]
-            lines.append(f"| {plain(name)} | {' | '.join(cells)} |")
+            lines.append(f"| {title} | {' | '.join(cells)} |")
         parts += ["## pass@k", "\n".join(lines)]
     parts += ["## Responses", _lengths(summary)]
     if summary["second_grader"]:
@@ -76,7 +87,8 @@ def _notes(summary: Mapping[str, Any]) -> str:
     interval = summary["interval"]
     return (
         f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
-        "last line is the unweighted mean over benchmarks, each with its own n. A response that was cut off is wrong. "
+        "last line is the unweighted mean over benchmarks, each with its own n; above it the means over the benchmarks "
+        "of each input file, if there are several such files. A response that was cut off is wrong. "
         "Full grader: Mean@n if answers that Math-Verify rejects are also judged by rules. majority@n: whether the "
         "most frequent answer is right; with ties, the probability that a random one of them is. Bayes@N: the "
         "posterior mean under a flat prior and its 95 % credible interval, for these questions only (arXiv 2510.04265)."

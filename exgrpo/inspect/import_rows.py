@@ -13,6 +13,7 @@ import numpy as np
 from exgrpo.experience.question_id import question_id, row_question_id
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.inspect.questions import Question, ids_by_text
+from exgrpo.prompts import THINK, opens_thought, render
 
 LogProbs = Literal["recorded", "none", "model"]
 _VERDICTS = ("correct", "is_correct", "acc", "score")
@@ -32,7 +33,8 @@ class RowImporter:
     """Checks rows one by one; remembers accepted rows, to detect duplicates.
 
     A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
-    without `log_probs`, or a `response`, which is tokenised and closed with the end token. Optional are `successes`,
+    without `log_probs`, or a `response`, which is tokenised and closed with the end token; a `<think>` that it begins
+    with is left out if the question's prompt ends with one. Optional are `successes`,
     `entropy`, `loss_mask`, `reward`, `note` and `grader`; a `step` is ignored: imported trajectories are of step 0. A
     row whose answer is marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is
     rejected.
@@ -65,7 +67,7 @@ class RowImporter:
             successes = _integer(row, "successes", self._successes)
             if not 0 <= successes <= self._rollout_n:
                 raise ValueError(f"successes={successes}: must be between 0 and {self._rollout_n}")
-            trajectory = self._trajectory(row)
+            trajectory = self._trajectory(row, self._questions[question])
             self._refuse_duplicate(question, trajectory)
         except ValueError as error:
             raise ValueError(" ".join(str(error).split())[:_TOO_LONG]) from error
@@ -89,14 +91,14 @@ class RowImporter:
             raise ValueError(f"{field}={str(value)[:60]!r}: not a question of the data")
         return name
 
-    def _trajectory(self, row: Mapping[str, Any]) -> Trajectory:
+    def _trajectory(self, row: Mapping[str, Any], question: Question) -> Trajectory:
         entropy = math.nan if row.get("entropy") is None else row["entropy"]
         if isinstance(entropy, bool) or not isinstance(entropy, int | float):
             raise ValueError(f"entropy={entropy!r}: must be a number")
         log_probs = row.get("log_probs") if self._log_probs == "recorded" else None
         if row.get("tokens") is None and log_probs is not None:
             raise ValueError("log_probs without tokens: must come with the tokens they belong to")
-        tokens = self._tokens(row)
+        tokens = self._tokens(row, question)
         rest = row.get("loss_mask"), _reward(row), row.get("note"), row.get("grader")
         if log_probs is None:
             trajectory = Trajectory.without_log_probs(tokens, 0, entropy, *rest)
@@ -105,7 +107,7 @@ class RowImporter:
         trajectory.check_vocabulary(self._vocab_size)
         return trajectory
 
-    def _tokens(self, row: Mapping[str, Any]) -> np.ndarray:
+    def _tokens(self, row: Mapping[str, Any], question: Question) -> np.ndarray:
         if row.get("tokens") is not None:
             if not isinstance(row["tokens"], list) or any(isinstance(token, bool) for token in row["tokens"]):
                 raise ValueError("tokens must be a list of integers")
@@ -115,13 +117,22 @@ class RowImporter:
             raise ValueError("no tokens and no response: must have one of them")
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"response={str(text)[:60]!r}: must be a text that is not empty")
-        tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens = self._tokenizer(self._after_prompt(text, question), add_special_tokens=False)["input_ids"]
         end = self._tokenizer.eos_token_id
         if end is None:
             raise ValueError("response: the tokenizer has no end token to close it with; tokens are required")
         if not tokens or tokens[-1] != end:
             tokens = [*tokens, end]
         return np.asarray(tokens, np.int64)
+
+    def _after_prompt(self, text: str, question: Question) -> str:
+        """The response without a ``<think>`` at its start if the prompt ends with that: it would stand there twice."""
+        if not text.startswith(THINK) or not getattr(self._tokenizer, "chat_template", None):
+            return text
+        prompt = render(self._tokenizer, question.messages)
+        if not opens_thought(prompt):
+            return text
+        return text.removeprefix(THINK).removeprefix(prompt.rpartition(THINK)[2])
 
     def _refuse_duplicate(self, question: str, trajectory: Trajectory) -> None:
         digest = hashlib.blake2b(question.encode() + b"\n" + trajectory.key, digest_size=16).digest()

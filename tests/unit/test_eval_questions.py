@@ -8,6 +8,7 @@ import pytest
 from eval_inputs import parquet, row, settings
 
 from eval import question_files
+from eval.generate_vllm import describe
 from exgrpo.experience.question_id import question_id
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
@@ -56,6 +57,21 @@ def test_files_without_a_system_message_work(tmp_path):
         ({"role": "user", "content": "b"},),
     ]
     assert [len(question.messages) for question in read(file, remove_system=False)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "system", "said"),
+    [
+        ((), "Think.", True),
+        (("--remove_system", "False"), "Think.", False),
+        ((), None, False),
+        (("--template", "qwen"), "Think.", False),  # has no place for one
+    ],
+)
+def test_a_line_says_that_system_messages_are_left_out(tmp_path, flags, system, said):
+    asked = settings("--n", "1", *flags)
+    lines = describe(asked, read(parquet(tmp_path, [row("a", system=system)]), remove_system=asked.remove_system))
+    assert ("--remove_system False keeps them" in lines) is said and lines.startswith("math: 1 questions x 1 sample")
 
 
 def test_only_an_id_of_our_own_is_taken_over(tmp_path):

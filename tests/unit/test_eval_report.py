@@ -64,6 +64,30 @@ def test_the_numbers_of_a_small_run(rows):
     assert json.loads(json.dumps(found)) == found
 
 
+def test_the_benchmarks_of_each_file_have_a_mean_of_their_own(rows):
+    """As the paper reports them: in distribution, and out of it."""
+    more = [row("arc_c", q, 0, q < 1) for q in range(4)] + [row("gpqa", q, 0, q < 2) for q in range(4)]
+    for each in rows:
+        each["input_file"] = "data/valid.id.parquet"
+    for each in more:
+        each["input_file"] = "data/valid.ood.parquet"
+    found = report.summarise([*rows, *more], RUN)
+    alone = {file: report.summarise(part, RUN)["overall"] for file, part in (("id", rows), ("ood", more))}
+    assert found["parts"] == {f"data/valid.{file}.parquet": part for file, part in alone.items()}
+    assert found["parts"]["data/valid.ood.parquet"]["estimates"]["mean"]["value"] == 0.375
+    lines = markdown_table(found).splitlines()[-3:]
+    assert [line.split("|")[1].strip("* ") for line in lines] == [
+        "mean over valid.id.parquet",
+        "mean over valid.ood.parquet",
+        "mean over benchmarks",
+    ]
+    page = report_page.render(found, [*rows, *more])
+    assert page.count('class="overall"') == 3 * 3 and page.count("<td>mean over valid.ood.parquet</td>") == 3
+    one_file = [dict(each, input_file="data/valid.id.parquet") for each in [*rows, *more]]
+    each_its_own = [dict(each, input_file=each["benchmark"]) for each in [*rows, *more]]
+    assert report.summarise(one_file, RUN)["parts"] == report.summarise(each_its_own, RUN)["parts"] == {}
+
+
 @pytest.mark.parametrize(
     ("machine", "text"),
     [

@@ -1,15 +1,20 @@
 """Rows of trajectories for a pool: every bit kept, and every refused row with its reason."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas
 import pytest
 from exchanged_rows import TOKENS, Letters, bits, random_trajectories, write_train_file
+from transformers import AutoTokenizer
 
 from exgrpo.experience.question_id import question_id
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.inspect.import_rows import RowImporter
 from exgrpo.inspect.questions import Question, ids_by_text, read_questions
 from exgrpo.saved.exchange import read_rows, to_row, write_rows
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -93,6 +98,24 @@ def test_tokens_count_where_there_are_both_and_gaps_of_pandas_are_no_answer(impo
 def test_json_writes_certainty_as_an_integer(importer):
     row = importer.read({"question": "Why?", "tokens": [1, 2], "log_probs": [0, 0]})
     assert row.trajectory.log_probs.tolist() == [0.0, 0.0] and row.trajectory.has_log_probs
+
+
+@pytest.mark.parametrize(
+    ("opening", "response", "expected"),
+    [
+        ("<think>\n", "<think>\nSo.</think>2", "So.</think>2<|im_end|>"),
+        ("<think>", "<think>\nSo.</think>2", "\nSo.</think>2<|im_end|>"),
+        ("<think>\n", "So.</think>2<|im_end|>", "So.</think>2<|im_end|>"),
+        ("", "<think>\nSo.</think>2", "<think>\nSo.</think>2<|im_end|>"),
+        (None, "<think>\nSo.</think>2", "<think>\nSo.</think>2<|im_end|>"),
+    ],
+)
+def test_a_thought_that_the_prompt_opens_is_not_opened_again(train_file, opening, response, expected):
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "exp_scripts" / "quickstart" / "base_model")
+    tokenizer.chat_template = None if opening is None else f"{{{{ messages[-1]['content'] + {opening!r} }}}}"
+    row = {"question": "Why?", "response": response}
+    read = RowImporter(read_questions([str(train_file)]), tokenizer, 8, 4, "none").read(row)
+    assert tokenizer.decode(read.trajectory.tokens) == expected
 
 
 @pytest.mark.parametrize("mode", ["none", "model"])

@@ -29,7 +29,7 @@ ARROWS = {
     "thinking_copy": "prompts saved",
     "on_verl": "prepared judged_by prompts experience saved loss_metrics loss_settings mix_core_alg",
     "preflight": "open_table prompts experience saved loss_settings math_verify_reward on_verl",
-    "inspect": "charts gold_answers judged_by experience saved math_verify_reward on_verl preflight",
+    "inspect": "charts gold_answers judged_by prompts experience saved math_verify_reward on_verl preflight",
     "mix_trainer_checkpoints": "experience saved on_verl preflight",
     "mix_trainer_draws": "experience on_verl mix_trainer_checkpoints",
     "mix_trainer_observation": "judged_by experience on_verl mix_trainer_draws",
