@@ -4,3 +4,4 @@ EXGRPO_VENV=${EXGRPO_VENV:-.venv}
 [ "${EXGRPO_VENV:0:1}" = / ] || EXGRPO_VENV=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/$EXGRPO_VENV
 export EXGRPO_VENV
 python=$EXGRPO_VENV/bin/python
+unset PYTHONDONTWRITEBYTECODE # some containers set it; every process would compile what it imports anew

