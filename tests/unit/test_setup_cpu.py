@@ -21,7 +21,9 @@ case "$1 $2" in
         [[ -z "$UV_FAILS" || "$2" != uv ]] || exit 1
         while [ $# -gt 0 ]; do [ "$1" != -r ] || cat "$2" > installed.txt; shift; done ;;
     *pip_settings.py*) echo "export UV_INDEX=of-pip" ;;
-    "-m pytest" | *run.py*) echo "${@##*/}${PYTHONDONTWRITEBYTECODE:+ without byte code}" >> ran.log; [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
+    "-m pytest" | *run.py*)
+        echo "${@##*/}${PYTHONDONTWRITEBYTECODE:+ without byte code}" >> ran.log
+        [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
 esac
 """
 SCRIPTS = {
