@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import NamedTuple
 LIMIT_S = 5.0  # within which a tree is gone
 TRACKER_S = 1.5  # of it, for Python's resource trackers to remove the semaphores of the processes that they served
 SHARED_MEMORY = Path("/dev/shm")
-MAPPED = re.compile(rb"(\d+) +/dev/shm/")  # inode and path of a line of /proc/<pid>/maps
+MAPPED = b" /dev/shm/"  # in a line of /proc/<pid>/maps, after the inode
 
 
 class Process(NamedTuple):
@@ -79,7 +78,8 @@ def shared_files(pids: Iterable[int]) -> set[str]:
     inodes: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            inodes.update(int(number) for number in MAPPED.findall(Path(f"/proc/{pid}/maps").read_bytes()))
+            before = Path(f"/proc/{pid}/maps").read_bytes().split(MAPPED)[:-1]
+            inodes.update(int(text.rsplit(None, 1)[-1]) for text in before)
     with contextlib.suppress(FileNotFoundError):
         return {entry.path for entry in os.scandir(SHARED_MEMORY) if entry.inode() in inodes}
     return set()
