@@ -46,11 +46,11 @@ def listens(port):
 
 
 def end(process):
-    """Ray ends its own processes when it is asked to; what does not end is killed."""
+    """Ray's processes end when they are asked to; its command for the first node does not, and is killed."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, number)
-            process.wait(timeout=20)
+            process.wait(timeout=5)
 
 
 @pytest.fixture

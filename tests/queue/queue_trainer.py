@@ -1,10 +1,8 @@
 """Our trainers as far as drawing goes, on a real queue, with rollouts that are written instead of generated."""
 
-from pathlib import Path
-
 import torch
 import transfer_queue as tq
-from hydra import compose, initialize_config_dir
+from composed import job
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
@@ -16,7 +14,6 @@ from exgrpo.on_verl.prompts_out import PromptsOut
 from exgrpo.on_verl.stored_groups import StoredGroups
 
 K, STEP = 4, 3
-CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
 
 
 class Rollouts:
@@ -55,8 +52,7 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     keys = ["trainer.v1.sampler.sync_refill_failed_groups=True", "data.train_batch_size=4"]
     keys += [f"actor_rollout_ref.rollout.n={K}", "trainer.rollout_poll_interval=0.05", *overrides]
     trainer = object.__new__(trainer_class)
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        trainer.config = compose("exgrpo_trainer", keys)
+    trainer.config = job(*keys)
     trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.25)
     trainer.train_dataset = [{"question_id": f"q{i}", "raw_prompt": "?"} for i in range(questions)]
     trainer.row_of_question = {f"q{i}": i for i in range(questions)}

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 import transfer_queue as tq
-from hydra import compose, initialize_config_dir
+from composed import job
 from queue_rows import Model, trajectory
-from queue_trainer import CONFIG
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay import ExperienceReplay
@@ -109,8 +108,7 @@ def begun(partition):
     """The quickstart's prompt of a question, the scorer's steps, and the actor."""
 
     def begin(candidates, device="cpu", synchronous=True):
-        with initialize_config_dir(str(CONFIG), version_base=None):
-            config = compose("exgrpo_trainer", [f"trainer.device={device}", f"{ROLLOUT}.log_prob_use_dynamic_bsz=True"])
+        config = job(f"trainer.device={device}", f"{ROLLOUT}.log_prob_use_dynamic_bsz=True")
         tokenizer, model = load_tokenizer(MODEL), Model()
         scoring = Scoring(config, tokenizer, synchronous)
         messages = [{"role": "user", "content": "1+1="}]

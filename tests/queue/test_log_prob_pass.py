@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from composed import job
 from queue_rows import Model, group, put, trajectory
-from queue_trainer import CONFIG, K
+from queue_trainer import K
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
@@ -33,10 +33,7 @@ def passed_batch(partition):
         model.calls.clear()
         trainer = object.__new__(trainer_class)
         trainer.local_trigger_step = 0
-        with initialize_config_dir(str(CONFIG), version_base=None):
-            trainer.config = compose(
-                "exgrpo_trainer", ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1"]
-            )
+        trainer.config = job("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1")
         trainer.experience, trainer.actor_rollout_wg = type("Replay", (), {"experience": False}), model
         return trainer, batch, model
 

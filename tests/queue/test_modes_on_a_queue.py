@@ -5,9 +5,9 @@ from concurrent.futures import Future
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from composed import job
 from queue_rows import group, put, trajectory
-from queue_trainer import CONFIG, STEP, K, make_trainer
+from queue_trainer import STEP, K, make_trainer
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
@@ -136,8 +136,7 @@ def make_batch(partition):
 
     def make(*overrides):
         trainer = object.__new__(ExperienceMixPPOTrainer)
-        with initialize_config_dir(str(CONFIG), version_base=None):
-            trainer.config = compose("exgrpo_trainer", [f"actor_rollout_ref.rollout.n={K}", *overrides])
+        trainer.config = job(f"actor_rollout_ref.rollout.n={K}", *overrides)
         trainer.experience, trainer.mixed = type("Replay", (), {"experience": True}), True
         trainer.so_far, trainer.observing = StepSoFar(), Future()
         trainer.observing.set_result({})

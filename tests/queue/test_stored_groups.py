@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 import transfer_queue as tq
-from hydra import compose, initialize_config_dir
+from composed import job
 from queue_rows import Model, group, put, trajectory
-from queue_trainer import CONFIG, STEP, K, make_trainer
+from queue_trainer import STEP, K, make_trainer
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
@@ -89,9 +89,7 @@ def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partit
     ops.mark(batch, codes(True))
     ops.put_recorded(batch, stored.rows, "current")
     trainer = object.__new__(ExperienceMixPPOTrainer)
-    with initialize_config_dir(str(CONFIG), version_base=None):
-        keys = [f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}"]
-        trainer.config = compose("exgrpo_trainer", keys)
+    trainer.config = job(f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}")
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group")
     trainer._compute_advantage(batch, {})
     found = read(batch, "advantages")

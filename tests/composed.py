@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-CONFIG = Path(__file__).parents[2] / "exgrpo" / "config"
+CONFIG = Path(__file__).parents[1] / "exgrpo" / "config"
 
 
 def job(*overrides):
