@@ -1,6 +1,7 @@
 """Cases, a tiny model and rows for updates by verl's actor, the processes that run them, and the released formula."""
 
 import copy
+import os
 import socket
 import sys
 from pathlib import Path
@@ -119,7 +120,10 @@ def run(*folders):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    done = watched.run([sys.executable, SCRIPT, str(port), *folders])
+    path = [SCRIPT.parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = watched.run(
+        [sys.executable, SCRIPT, str(port), *folders], env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return [{name: torch.load(folder / f"{name}.pt", weights_only=False) for name in CASES} for folder in folders]
 
