@@ -42,7 +42,8 @@ from verl.workers.engine.fsdp import transformer_impl
 calls, real = [], torch.logsumexp
 torch.logsumexp = lambda *inputs, **named: calls.append(1) or real(*inputs, **named)
 for dtype in (torch.float32, torch.bfloat16):
-    values = transformer_impl.logprobs_from_logits(torch.zeros(1000, 8, dtype=dtype), torch.zeros(1000, dtype=torch.long))
+    logits, labels = torch.zeros(1000, 8, dtype=dtype), torch.zeros(1000, dtype=torch.long)
+    values = transformer_impl.logprobs_from_logits(logits, labels)
     assert values.shape == (1000,) and values.dtype == dtype
 print(len(calls))
 """
