@@ -132,6 +132,7 @@ ATTRIBUTES = {
 
 # Replaced on a CPU, in modules that only import beside vLLM: module:function or class -> parameters, from the source
 BY_SOURCE = {
+    "verl.utils.torch_functional:logprobs_from_logits_v2": "logits labels",
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:rebuild_shared_memory": "name size dtype",
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:BucketedWeightSender": (
         "self zmq_handle bucket_size_mb use_shm"
