@@ -18,6 +18,7 @@ from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
 from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
+from exgrpo.prepared.uncollected import uncollected
 
 resolvers.register()  # before Hydra composes
 NODE_TOO_SLOW = "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
@@ -28,12 +29,14 @@ CONFIG = str(Path(__file__).parent / "config")  # a console command would not fi
 def main(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
     with prepared_workers(config):  # imports while the configuration is checked
-        try:
-            verify(config)
-            verify_plugin()
-        except (ValueError, FileNotFoundError) as error:
-            sys.exit(f"exgrpo: {error}")
-        resolve(config)
+        with uncollected():
+            try:
+                verify(config)
+                verify_plugin()
+            except (ValueError, FileNotFoundError) as error:
+                sys.exit(f"exgrpo: {error}")
+            resolve(config)
+            verify_for_verl(config)
         train(config)
 
 
@@ -56,14 +59,19 @@ def verify_plugin() -> None:
     raise ValueError(f"VERL_PLATFORM=cpu: verl has not loaded exgrpo.plugin: {reason}")
 
 
-def train(config: DictConfig) -> None:
-    """Run verl's own driver, with our task runner and trainer."""
-    import ray
-    from verl.trainer.main_ppo import run_ppo
+def verify_for_verl(config: DictConfig) -> None:
+    """verl's own check."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+
+
+def train(config: DictConfig) -> None:
+    """Run verl's own driver, with our task runner and trainer."""
+    import ray
+    from verl.trainer.main_ppo import run_ppo
+
     for last in (False, False, True):
         try:
             return run_ppo(config, task_runner_class=ray.remote(MixTaskRunner))

@@ -20,8 +20,12 @@ What each shows that no other test does:
 """
 
 import signal
+import tempfile
+
+import pytest
 
 from exgrpo.on_verl import resolvers
+from exgrpo.prepared.uncollected import uncollected
 
 resolvers.register()  # as the training command does, for the tests that compose its configuration
 
@@ -43,9 +47,24 @@ def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="without the slow tests (tests/conftest.py)")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    with uncollected():
+        return (yield)
+
+
 def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))  # stable
     if config.getoption("--fast"):
         left_out = [item for item in items if item.path.name in SLOW]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.path.name not in SLOW]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder():
+    """Where processes that tests start leave sockets, locks and caches; those of killed ones stay until the end."""
+    made = tempfile.TemporaryDirectory(prefix="xg-", ignore_cleanup_errors=True)
+    with made as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        yield

@@ -7,7 +7,6 @@ Its ``forked()`` is called in each fork, in the worker's environment.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -18,14 +17,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from exgrpo.prepared.uncollected import uncollected
+
 
 def main() -> None:
     """Serve until killed; in a fork, run what it was made for."""
     number, name = sys.argv[1:]
     listening = socket.socket(fileno=int(number))
-    module = importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # the collector of a fork would write to, and thereby copy, every page of what is shared
+    with uncollected():
+        module = importlib.import_module(name)
     wanted = _serve(listening, module.fits)
     listening.close()
     _become(wanted)

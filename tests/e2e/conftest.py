@@ -3,6 +3,7 @@
 import contextlib
 import sys
 
+import forked_driver
 import pytest
 from omegaconf import OmegaConf
 from training_run import ROOT, K
@@ -78,6 +79,9 @@ def forks(prepared):
 
     Without it a run of ours has a prepared process of its own, which gives the training its name too, and two threads.
     """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VERL_PLATFORM", "cpu")
+        forked_driver.prepare()
     return by(prepared)
 
 

@@ -3,13 +3,13 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from forked_driver import ForkedDriver
 from watched import Watch
 
 from exgrpo.guarded import process_tree
@@ -43,18 +43,14 @@ class Run:
             }
         )
         shared = any("py_executable" in argument for argument in self.arguments)  # see the fixture `forks`
-        if shared and self.arguments[0] == "exgrpo.main_mix_ppo":  # in verl's own, actors do not read it
+        ours = self.arguments[0] == "exgrpo.main_mix_ppo"
+        if shared and ours:  # in verl's own, actors do not read it
             environment[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
         self.log = self.folder / f"{self.name}.log"
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.arguments, f"trainer.rollout_data_dir={self.dump}"],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+        arguments = [*self.arguments, f"trainer.rollout_data_dir={self.dump}"]
+        start = ForkedDriver if shared and ours else _start
+        self.process = start(arguments, self.log, environment, self.folder)
+        self.started = process_tree.look(self.process.pid).started
         self.watch = Watch(self.process, self.metrics_file, self.log)
 
     def wait(self):
@@ -74,14 +70,19 @@ class Run:
             self.kill()
 
     def kill(self):
-        """SIGKILL to whatever is left of it; forks of a shared prepared process would outlive their Ray."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """SIGKILL to whatever is left of it, and what that had in shared memory is removed, as by a guard."""
+        for path in process_tree.end(self._processes):
+            Path(path).unlink(missing_ok=True)
         self.process.wait()
+
+    def _processes(self):
+        """Those of its session, and what writes into its Ray's logs: forks of a shared process would outlive Ray."""
+        found = {*process_tree.in_session(self.process.pid, self.started)}
         for each in process_tree.everything():
             with contextlib.suppress(OSError):
-                if f"_{self.process.pid}/logs/" in os.readlink(f"/proc/{each.pid}/fd/1"):  # of its Ray's session
-                    os.kill(each.pid, signal.SIGKILL)
+                if f"_{self.process.pid}/logs/" in os.readlink(f"/proc/{each.pid}/fd/1") and not each.ended:
+                    found.add(each.pid)
+        return sorted(found)
 
     def metrics(self):
         """step -> metrics, as far as they are written."""
@@ -105,3 +106,15 @@ class Run:
         """key -> reward of a step's rollouts."""
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
         return {row["uid"]: round(row["score"], 4) for row in rows}
+
+
+def _start(arguments, log, environment, folder):
+    with open(log, "w") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )

@@ -11,7 +11,8 @@ import pytest
 from exgrpo.prepared import PreparedProcess
 
 MODULE = """
-import os
+import gc, os
+collected_while_imported = gc.isenabled()
 imported_by = os.getpid()
 read_at_import = os.environ["AT_IMPORT"]
 def fits(environment):
@@ -20,13 +21,14 @@ def forked():
     os.environ["SEEN_BY_FORKED"] = os.environ["OF_THE_WORKER"]
 """
 WORKER = """
-import json, os, sys
+import gc, json, os, sys
 prepared = sys.modules.get("prepared_module")
 print(json.dumps({
     "arguments": sys.argv[1:], "folder": os.getcwd(), "beside": sys.path[0],
     "name": __name__, "asked": sys.stdin.read(),
     "forked_from": prepared and prepared.imported_by, "at_import": prepared and prepared.read_at_import,
     "of_the_worker": os.environ["OF_THE_WORKER"], "seen": os.environ.get("SEEN_BY_FORKED"),
+    "collected": [prepared and prepared.collected_while_imported, gc.isenabled()], "kept": gc.get_freeze_count(),
     "others": os.environ.get("AT_IMPORT"), "leads_its_group": os.getpgrp() == os.getpid(),
 }))
 print("to stderr", file=sys.stderr)
@@ -67,6 +69,8 @@ def test_a_worker_is_a_fork_with_arguments_environment_folder_and_streams_of_its
         assert told["folder"] == str(tmp_path / "elsewhere") and told["beside"] == str(tmp_path)
         # a signal to the driver's group reaches neither; Ray kills a worker's group, with all that is in it
         assert told["leads_its_group"] and os.getpgid(prepared._process.pid) == prepared._process.pid
+        # what is imported is not looked at by the collector, which works again in the worker
+        assert told["collected"] == [False, True] and told["kept"] > 1000
         assert told["of_the_worker"] == told["seen"] == "late" and told["others"] is None
         assert errors == "to stderr\n"
 

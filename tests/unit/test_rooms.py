@@ -35,7 +35,7 @@ ARROWS = {
     "mix_trainer_observation": "judged_by experience on_verl mix_trainer_draws",
     "mix_trainer_experience": "judged_by experience loss_metrics on_verl mix_trainer_observation",
     "plugin": "on_verl",
-    "main_mix_ppo": "on_verl preflight",
+    "main_mix_ppo": "prepared on_verl preflight",
     "commands": "main_mix_ppo",
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
