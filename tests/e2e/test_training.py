@@ -83,7 +83,7 @@ def test_forks_for_verls_own_program_have_of_the_plug_in_what_verl_loads(prepare
     platform = os.environ | {"VERL_PLATFORM": "cpu"}
     own = subprocess.check_output([sys.executable, "loaded.py"], env=platform, cwd=tmp_path, text=True).split("\n")[-2]
     preparing = {name for name in forked if name.startswith("exgrpo.prepared") or name.endswith("verl_imports")}
-    assert len(preparing) == 3 and {*forked} - preparing == {*own.split()} != set()
+    assert len(preparing) == 4 and {*forked} - preparing == {*own.split()} != set()
 
 
 V1 = "trainer.v1"
