@@ -44,6 +44,15 @@ def make_settings(questions):
 
 
 @contextlib.contextmanager
+def read_at_import():
+    """Within it a process that imports for others starts, with what verl and the hub's client read at their import."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VERL_PLATFORM", "cpu")
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield patch
+
+
+@contextlib.contextmanager
 def shared(imports):
     """The program by which Ray's workers are forks of one prepared process for many runs, which imports but once.
 
@@ -52,9 +61,7 @@ def shared(imports):
     stack = OmegaConf.load(ROOT / "exgrpo" / "config" / "stack" / "cpu.yaml")
     stack.ray_kwargs.ray_init.runtime_env.env_vars.OMP_NUM_THREADS = "1"  # read when torch is imported
     with contextlib.ExitStack() as made:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("VERL_PLATFORM", "cpu")
-            patch.setenv("HF_HUB_OFFLINE", "1")
+        with read_at_import() as patch:
             patch.setattr(prepared_workers, "IMPORTS", imports)
             made.enter_context(prepared_workers.prepared_workers(stack))
         yield stack.ray_kwargs.ray_init.runtime_env.py_executable
@@ -79,8 +86,7 @@ def forks(prepared):
 
     Without it a run of ours has a prepared process of its own, which gives the training its name too, and two threads.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VERL_PLATFORM", "cpu")
+    with read_at_import():
         forked_driver.prepare()
     return by(prepared)
 
