@@ -16,4 +16,4 @@ run() { "$python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durati
 [ "${1:-}" = "--fast" ] && { run tests/unit --fast; exit; }
 run tests/e2e tests/queue tests/unit # the short ones last: they fill the time until the last training has ended
 bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt # last, so that everything else is seen to work without TRL
-"$python" -m pytest tests/e2e/test_trl_replay.py
+"$python" -m pytest -n 2 tests/e2e/test_trl_replay.py

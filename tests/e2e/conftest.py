@@ -53,7 +53,7 @@ def read_at_import():
 
 
 @contextlib.contextmanager
-def shared(imports):
+def shared(imports, job=prepared_workers.FIRST_JOB):
     """The program by which Ray's workers are forks of one prepared process for many runs, which imports but once.
 
     They have one thread each: two files' runs share two cores.
@@ -63,6 +63,7 @@ def shared(imports):
     with contextlib.ExitStack() as made:
         with read_at_import() as patch:
             patch.setattr(prepared_workers, "IMPORTS", imports)
+            patch.setattr(prepared_workers, "FIRST_JOB", job)
             made.enter_context(prepared_workers.prepared_workers(stack))
         yield stack.ray_kwargs.ray_init.runtime_env.py_executable
 
@@ -70,6 +71,13 @@ def shared(imports):
 @pytest.fixture(scope="session")
 def prepared():
     with shared(prepared_workers.IMPORTS) as program:
+        yield program
+
+
+@pytest.fixture
+def prepared_second():
+    """The same for the second job of a Ray that is already there."""
+    with shared(prepared_workers.IMPORTS, job="02000000") as program:
         yield program
 
 

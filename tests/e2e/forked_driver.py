@@ -40,11 +40,14 @@ class ForkedDriver:
 
 
 def _become(arguments, log, environment, folder):
+    from ray._raylet import Config
+
     os.setsid()
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ.update(environment)  # what the imports have set is for the workers too
+    Config.initialize("")  # Ray's, which it reads when it is imported: whether a token is needed
     os.chdir(folder)
     sys.argv[:] = arguments
     sys.path.insert(0, str(folder))

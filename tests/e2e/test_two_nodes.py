@@ -1,10 +1,13 @@
 """Two Ray nodes with a disk each: the driver on the one without the actor; trained, saved, killed, resumed, rotated.
 
 Both nodes are on this machine. The path of the checkpoints is another folder for the processes of the second node,
-which live in a mount namespace of their own; the program is given it relative to the folder it is called from.
+which live in a mount namespace of their own; the program is given it relative to the folder it is called from. The
+first node's workers are forks of a prepared process, each disk having its own program for Ray's workers; the second's
+import for themselves.
 """
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -15,9 +18,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from training_run import Run
+from training_run import Run, of_ray
 from watched import Watch
 
+from exgrpo.guarded import process_tree
 from exgrpo.on_verl.checkpoints import marked_step
 
 RAY = Path(sys.executable).parent / "ray"
@@ -74,28 +78,40 @@ def cluster(tmp_path, monkeypatch):
     finally:
         for process in reversed(nodes):
             end(process)
+        if nodes:
+            process_tree.end(functools.partial(of_ray, nodes[0].pid))
+
+
+def write_program(disk, program):
+    """What Ray starts its workers with on this disk; its path."""
+    (disk / "worker").write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    (disk / "worker").chmod(0o755)
+    return disk / "worker"
 
 
 def steps(disk, name):
     return sorted(int(path.parent.name.removeprefix("global_step_")) for path in disk.glob(f"checkpoints/*/{name}"))
 
 
-def test_weights_on_another_nodes_disk(cluster, make_settings, tmp_path):
+@pytest.mark.usefixtures("forks")
+def test_weights_on_another_nodes_disk(cluster, make_settings, prepared, prepared_second, tmp_path):
     address, here, there = cluster
+    write_program(there, sys.executable)
 
-    def run(name):
+    def run(name, program):
         ray = "ray_kwargs.ray_init"
         arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), "trainer.default_local_dir=disk/checkpoints"]
         arguments += [f"{ray}.address='{address}'", f"{ray}.num_cpus=null", f"{ray}.num_gpus=null"]
         arguments += [f"+{ray}.runtime_env.env_vars.VERL_FILE_LOGGER_PATH={tmp_path}/{name}.jsonl"]
+        arguments += [f"+{ray}.runtime_env.py_executable={write_program(here, program)}"]
         arguments += ["trainer.save_freq=1", "trainer.total_training_steps=5", "trainer.experience_start_sratio=0"]
         return Run(tmp_path, arguments, name)
 
-    first = run("first")
+    first = run("first", prepared)
     first.kill_after(2)
     saved = marked_step(here / "checkpoints")
     assert saved in (2, 3)
-    second = run("second")
+    second = run("second", prepared_second)
     resumed = second.wait()
 
     assert sorted(resumed) == list(range(saved + 1, 6))

@@ -76,13 +76,8 @@ class Run:
         self.process.wait()
 
     def _processes(self):
-        """Those of its session, and what writes into its Ray's logs: forks of a shared process would outlive Ray."""
-        found = {*process_tree.in_session(self.process.pid, self.started)}
-        for each in process_tree.everything():
-            with contextlib.suppress(OSError):
-                if f"_{self.process.pid}/logs/" in os.readlink(f"/proc/{each.pid}/fd/1") and not each.ended:
-                    found.add(each.pid)
-        return sorted(found)
+        """Those of its session, and its Ray's: forks of a shared process would outlive Ray."""
+        return sorted({*process_tree.in_session(self.process.pid, self.started), *of_ray(self.process.pid)})
 
     def metrics(self):
         """step -> metrics, as far as they are written."""
@@ -106,6 +101,16 @@ class Run:
         """key -> reward of a step's rollouts."""
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
         return {row["uid"]: round(row["score"], 4) for row in rows}
+
+
+def of_ray(pid):
+    """Process ids of the living that write into the logs of the Ray that this process began."""
+    found = []
+    for each in process_tree.everything():
+        with contextlib.suppress(OSError):
+            if f"_{pid}/logs/" in os.readlink(f"/proc/{each.pid}/fd/1") and not each.ended:
+                found.append(each.pid)
+    return found
 
 
 def _start(arguments, log, environment, folder):
