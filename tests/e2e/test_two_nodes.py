@@ -49,6 +49,11 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def up(log):
+    """How many nodes have joined, so that their cores and GPUs are counted."""
+    return log.read_text().count("Ray runtime started.")
+
+
 def end(process):
     """Ray's processes end when they are asked to; its command for the first node does not, and is killed."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -68,12 +73,13 @@ def cluster(tmp_path, monkeypatch):
         port = free.getsockname()[1]
     monkeypatch.setenv("RAY_AUTH_MODE", "token")  # one of their own, whatever this machine's user has
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    address, nodes = f"127.0.0.1:{port}", []
+    address, nodes, log = f"127.0.0.1:{port}", [], tmp_path / "nodes.log"
     try:
         nodes.append(node(tmp_path, "--head", f"--port={port}", "--num-gpus=0", "--include-dashboard=false"))
-        Watch(nodes[0], tmp_path / "nodes.log").until(lambda: listens(port))
+        Watch(nodes[0], log).until(lambda: listens(port))
         within = ["unshare", "-m", "sh", "-c", f'mount --bind {there} {here} && exec "$@"', "sh"]
         nodes.append(node(tmp_path, f"--address={address}", "--num-gpus=1", within=within))
+        Watch(nodes[1], log).until(lambda: up(log) == 2)
         yield address, here, there
     finally:
         for process in reversed(nodes):
