@@ -1,6 +1,7 @@
 r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benchmarks in verl's parquet schema.
 
-    python data/prepare_eval.py --output_dir data --validation
+    python data/prepare_eval.py --output_dir data
+    python data/prepare_eval.py --output_dir data --validation --benchmarks aime aime25 amc math minerva olympiad_bench
     python data/prepare_eval.py --output_dir data --benchmarks math arc_c --local math=math500.jsonl
     python data/prepare_eval.py --output_dir data --benchmarks aime26 --benchmark mine.yaml
 
@@ -15,7 +16,8 @@ released ones, the rows whose data_source is NAME are copied, with prompts, answ
 
 Answers are normalised: 142.0 becomes 142, 4.5e33 becomes 4.5\times10^{33}, np.arcsin(...) an \arcsin. Each question is
 written once; eval/generate_vllm.py --n sets the number of samples. GPQA's choices are shuffled in an order that depends
-only on the question. GPQA's authors ask not to republish it, and require consent on its page.
+only on the question. GPQA's authors ask not to republish it, and require consent on its page;
+`hf auth login` then makes it readable.
 """
 
 from __future__ import annotations
@@ -145,7 +147,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--local", type=name_and_path, nargs="+", action="extend", default=[], metavar="NAME=FILE", help="files to read"
     )
     add("--validation", action="store_true", help="also write valid.parquet")
-    add("--system_prompt_file", default=str(SYSTEM_PROMPT), help="text of the system message; 'none' for no message")
+    add(
+        "--system_prompt_file",
+        default=str(SYSTEM_PROMPT),
+        help="text of the system message, or a training file (.parquet) to take it from; 'none' for no message",
+    )
     return parser.parse_args(arguments)
 
 

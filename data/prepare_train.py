@@ -105,7 +105,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--answer_key", help=f"column, or path a.b (default: the first that exists of {ANSWER_KEYS})")
     parser.add_argument(
         "--system_prompt_file",
-        help="text of each row's system message, 'none' for no message (default: the row's own, or system_prompt.txt)",
+        help="text of each row's system message, or a .parquet file to take it from, 'none' for no message "
+        "(default: the row's own, or system_prompt.txt)",
     )
     parser.add_argument("--data_source", help="value of data_source (the dataset's or first file's name)")
     parser.add_argument("--shuffle_seed", "--shuffle-seed", type=int, help="shuffle the questions with this seed")

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in FORMATS[options.format](run, options.output):
             print(path)
     except ImportError as error:
-        parser.exit(2, f"eval.export: error: --format={options.format}: {error}: pip install 'exgrpo[inspect-log]'\n")
+        parser.exit(2, f"eval.export: error: --format={options.format}: {error}: pip install '.[inspect-log]'\n")
     except (ValueError, OSError) as error:
         print(f"eval.export: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

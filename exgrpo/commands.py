@@ -8,6 +8,6 @@ def train() -> None:
     try:
         from exgrpo.main_mix_ppo import main
     except ModuleNotFoundError as error:
-        stack = "bash exp_scripts/setup_gpu.sh (setup_cpu.sh for a CPU), or pip install 'exgrpo[verl]'"
+        stack = "bash exp_scripts/setup_gpu.sh (setup_cpu.sh for a CPU), or pip install '.[verl]' in exgrpo's folder"
         sys.exit(f"exgrpo: {error.name} is not installed, which training needs: {stack}")
     main()

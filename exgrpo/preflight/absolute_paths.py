@@ -39,6 +39,7 @@ _RULES = [
     "trainer.exp_eviction",
     "actor_rollout_ref.actor.policy_loss.off_policy_reshape",
     "actor_rollout_ref.actor.policy_loss.on_policy_reshape",
+    "actor_rollout_ref.actor.policy_loss.off_policy_loss",
 ]
 
 

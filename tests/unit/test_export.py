@@ -54,7 +54,7 @@ def test_without_inspect_it_says_what_to_install(run, capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "inspect_ai.log", None)
     with pytest.raises(SystemExit):
         run("inspect")
-    assert "pip install 'exgrpo[inspect-log]'" in capsys.readouterr().err
+    assert "pip install '.[inspect-log]'" in capsys.readouterr().err
 
 
 def test_lightevals_details_are_read_as_its_documentation_says_and_graded_again(run):

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
 from exgrpo.experience import rules
 from exgrpo.experience.choice import View
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
+from exgrpo.preflight.absolute_paths import make_absolute
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
@@ -39,6 +41,17 @@ def test_each_key_has_a_heading_a_signature_and_an_example():
         "exp_eviction",
     }
     assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 7
+
+
+def test_a_file_given_to_any_of_the_keys_is_the_commands_on_every_node(tmp_path, monkeypatch):
+    keys = re.findall(r"`((?:trainer|actor_rollout_ref)\.\S*(?:exp|off_policy)_[a-z_]+)`", PAGE)
+    assert len(set(keys)) == 7
+    config = OmegaConf.create({})
+    for key in keys:
+        OmegaConf.update(config, key, "my_rules.py:rule")
+    monkeypatch.chdir(tmp_path)
+    make_absolute(config)
+    assert {OmegaConf.select(config, key) for key in keys} == {f"{tmp_path}/my_rules.py:rule"}
 
 
 def test_the_examples_rule_a_replay(mine):

@@ -108,7 +108,7 @@ def call(point: EntryPoint, *arguments: str) -> str:
     ("name", "arguments", "status", "message"),
     [
         ("exgrpo-train", ["--help"], 1, "exgrpo: hydra is not installed, which training needs: bash exp_scripts/setup"),
-        ("exgrpo-inspect", ["."], 2, "exgrpo.inspect: error: tqdm is not installed: pip install 'exgrpo[inspect]'"),
+        ("exgrpo-inspect", ["."], 2, "exgrpo.inspect: error: tqdm is not installed: pip install '.[inspect]'"),
         ("exgrpo-thinking-copy", ["nowhere", "copy"], 1, "exgrpo: nowhere: no such folder"),
     ],
 )

@@ -120,6 +120,25 @@ def test_some_benchmarks_without_a_system_message(local, tmp_path):
     assert not (tmp_path / "out" / "valid.ood.parquet").exists()
 
 
+def test_the_system_message_of_a_training_file(local, tmp_path, capsys):
+    def training(*messages):
+        system = [[{"role": "system", "content": text}] if text else [] for text in messages]
+        prompts = [[*turns, {"role": "user", "content": "q"}] for turns in system]
+        pq.write_table(pa.table({"prompt": prompts}), tmp_path / "train.parquet")
+        return ["--benchmarks", "math", "--system_prompt_file", str(tmp_path / "train.parquet"), *math]
+
+    math = [*local[:3], local[3 + 3]]
+    main(training("think", "think"))
+    [row] = read(tmp_path / "out" / "valid.id.parquet")
+    assert row["prompt"][0] == {"role": "system", "content": "think"}
+    assert "has 2 system messages; must be one in all rows" in refused(training("think", "other"), capsys)
+    assert "has 2 system messages" in refused(training("think", None), capsys)
+    assert "empty; 'none' leaves the system message out" in refused(training(None), capsys)
+    pq.write_table(pa.table({"question": ["q"]}), tmp_path / "train.parquet")
+    options = ["--benchmarks", "math", "--system_prompt_file", str(tmp_path / "train.parquet"), *math]
+    assert "train.parquet: no column 'prompt'; it has question" in refused(options, capsys)
+
+
 def test_rows_in_verls_schema_go_through_beside_built_ones(local, tmp_path):
     """The released MMLU-Pro numbers its questions under the name that is a text with us."""
     row = {
