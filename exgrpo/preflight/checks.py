@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from exgrpo.preflight.train_files import column_names, is_local, read_question_i
 from exgrpo.saved import disk_bodies
 from exgrpo.saved.pool_files import MANIFEST, DamagedPool, read_manifest
 
+_logger = logging.getLogger(__name__)
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
 
 # key, the required value, why; checked with and without replay
@@ -54,6 +56,8 @@ def verify(config: DictConfig) -> None:
         _loss(config.actor_rollout_ref.actor)
         disk_bodies.check(experience)
         _data_and_checkpoint(config)
+    else:
+        _folder_of_another_method(config)
     verify_prompts(config)
     _attention(config)
 
@@ -199,6 +203,17 @@ def _data_and_checkpoint(config: DictConfig) -> None:
                 f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
                 "trainer.default_local_dir, or trainer.resume_mode=disable"
             )
+
+
+def _folder_of_another_method(config: DictConfig) -> None:
+    """A baseline that goes on from weights that replay has trained is none; turning replay off midway is allowed."""
+    folder = _resumed_folder(config)
+    if folder is not None and (folder / POOL).is_dir():
+        _logger.warning(
+            "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a baseline needs another "
+            "trainer.default_local_dir",
+            folder,
+        )
 
 
 def _resumed_folder(config: DictConfig) -> Path | None:

@@ -44,6 +44,17 @@ def test_a_checkpoint_without_experience_is_refused(files):
     verify(configuration(files, "trainer.experience=False"))
 
 
+def test_an_on_policy_run_is_told_that_its_folder_has_one_with_replay(files, caplog):
+    verify(configuration(files, "trainer.experience=False"))
+    assert not caplog.messages
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    verify(configuration(files, "trainer.experience=False"))
+    [said] = caplog.messages
+    assert "global_step_3, which was trained with replay; a baseline needs another trainer.default_local_dir" in said
+    verify(configuration(files, "trainer.experience=False", "trainer.resume_mode=disable"))
+    assert caplog.messages == [said]
+
+
 @pytest.mark.parametrize("experience", [True, False])
 def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
     checkpoint(files, [f"q{i}" for i in range(16)])
