@@ -6,6 +6,7 @@ Rollouts of a group differ by nothing but chance, so this is a failure drawn at 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from exgrpo.on_verl import queue
@@ -14,8 +15,12 @@ from exgrpo.on_verl.rows import split_key
 
 
 def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
-    """Those of the uids with rollouts in the batch none of which has a reward above the threshold, in its order."""
-    solved = dict.fromkeys((uid for uid in map(_uid, batch.keys) if uid in uids), False)
+    """Those of the uids whose rollouts in the batch, two or more, have no reward above the threshold, in its order.
+
+    A single rollout is left alone: the success might take its place, and nothing fresh would be left of the group.
+    """
+    size = Counter(map(_uid, batch.keys))
+    solved = {uid: False for uid, rollouts in size.items() if uid in uids and rollouts > 1}
     rows = [key for key in batch.keys if _uid(key) in solved]
     if not rows:
         return []

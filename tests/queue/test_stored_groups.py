@@ -5,7 +5,7 @@ import pytest
 import torch
 import transfer_queue as tq
 from composed import job
-from queue_rows import Model, group, put, trajectory
+from queue_rows import Model, group, put, rollout, trajectory
 from queue_trainer import STEP, K, make_trainer
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
@@ -240,6 +240,12 @@ def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of
     groups = rollout_groups(ops.fresh_rows(batch, rows), replayed, 5, 100, 0.5, rescued=rescued)
     assert [(found.size, found.solved, found.replayed) for found in groups] == [(4, 0, 0), (4, 1, 0), (3, 0, 1)]
     assert [found.rewards for found in groups] == [(0, 0, 0, 0.5), (0, 1, 0, 0), (0, 0, 0)]
+
+
+def test_a_group_of_which_one_rollout_is_left_is_not_rescued(partition):
+    """It may be the last session's, whose place the success would take."""
+    batch = put(partition, [*group("a", 0, 0), rollout("d", K - 1, [11], 0)])
+    assert rescue.failed(batch, ["a", "d"], threshold=0.5) == ["a"]
 
 
 def test_the_trainer_rescues_fresh_questions_that_the_pool_knows(training_queue):
