@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         accepted = import_pool(options)
     except ModuleNotFoundError as error:
-        parser.error(f"{error.name} is not installed: pip install '.[inspect]' in exgrpo's folder, and torch for --model")
+        parser.error(
+            f"{error.name} is not installed: pip install '.[inspect]' in exgrpo's folder, and torch for --model"
+        )
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if accepted == 0:

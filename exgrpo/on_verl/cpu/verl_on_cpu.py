@@ -12,7 +12,7 @@ def install() -> None:
     """Adapt this process; called once by :mod:`exgrpo.plugin`, before verl looks for its platform."""
     from verl.plugin.platform import PlatformRegistry
 
-    from exgrpo.on_verl.cpu import log_probs
+    from exgrpo.on_verl import log_probs
     from exgrpo.on_verl.cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)

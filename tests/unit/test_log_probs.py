@@ -1,0 +1,85 @@
+"""exgrpo.on_verl.log_probs: verl's numbers to the bit, a few operations, and verl's engine calls it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from verl.utils import torch_functional
+
+from exgrpo.on_verl import log_probs
+
+OF_VERL = torch_functional.logprobs_from_logits_v2
+while hasattr(OF_VERL, "__wrapped__"):
+    OF_VERL = OF_VERL.__wrapped__
+
+
+@pytest.mark.parametrize("shape", [(300, 265), (3, 7, 50), (1, 30000)])
+@pytest.mark.parametrize("at_a_time", [1, 2000, log_probs.AT_A_TIME])
+def test_values_and_gradients_are_verls(monkeypatch, shape, at_a_time):
+    monkeypatch.setattr(log_probs, "AT_A_TIME", at_a_time)
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(shape, generator=generator) * 5
+    labels = torch.randint(shape[-1], shape[:-1], generator=generator)
+    weights = torch.randn(shape[:-1], generator=generator)
+    outcomes = []
+    for function in (OF_VERL, log_probs.log_probs_of):
+        leaf = logits.clone().requires_grad_()
+        values = function(leaf, labels)
+        (values * weights).sum().backward()
+        outcomes.append((values.detach(), leaf.grad))
+    assert all(torch.equal(*pair) for pair in zip(*outcomes, strict=True))
+
+
+def test_no_tokens():
+    assert log_probs.log_probs_of(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long)).shape == (0,)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2000, log_probs.AT_A_TIME])
+def test_16_bits_are_computed_in_32(monkeypatch, at_a_time):
+    """Values are float32's of the same logits to its rounding, gradients to that of 16 bits."""
+    monkeypatch.setattr(log_probs, "AT_A_TIME", at_a_time)
+    generator = torch.Generator().manual_seed(0)
+    logits = (torch.randn(2, 30, 400, generator=generator) * 5).bfloat16()
+    labels = torch.randint(400, (2, 30), generator=generator)
+    weights = torch.randn(2, 30, generator=generator)
+    leaf, exact = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    values, expected = log_probs.log_probs_of_16_bits(leaf, labels), log_probs.log_probs_of(exact, labels)
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.double(), expected, rtol=1e-6, atol=1e-5)
+    (values * weights).sum().backward()
+    (expected * weights).sum().backward()
+    assert leaf.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=2**-8, atol=1e-7)
+
+
+def test_an_update_keeps_no_second_copy_of_the_logits(monkeypatch):
+    monkeypatch.setattr(log_probs, "AT_A_TIME", 4000)
+    logits, kept = torch.zeros(100, 400, dtype=torch.bfloat16, requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved) or saved, lambda saved: saved):
+        log_probs.log_probs_of_16_bits(logits, torch.zeros(100, dtype=torch.long))
+    assert [each.shape for each in kept if each.numel() > 100] == [(100, 400)]
+    assert all(each.data_ptr() == logits.data_ptr() for each in kept if each.numel() > 100)
+
+
+ENGINE = """
+import torch, verl
+from verl.workers.engine.fsdp import transformer_impl
+calls, real = [], torch.logsumexp
+torch.logsumexp = lambda *inputs, **named: calls.append(1) or real(*inputs, **named)
+for dtype in (torch.float32, torch.bfloat16):
+    logits, labels = torch.zeros(1000, 8, dtype=dtype), torch.zeros(1000, dtype=torch.long)
+    values = transformer_impl.logprobs_from_logits(logits, labels)
+    assert values.shape == (1000,) and values.dtype == dtype
+print(len(calls))
+"""
+
+
+@pytest.mark.parametrize("platform, first", [("cpu", ""), ("", "import exgrpo.on_verl.mix_actor")])
+def test_verls_engine_takes_them_from_here(platform, first):
+    """On a CPU in each process, elsewhere in the actor's, which imports the loss."""
+    variables = os.environ | {"VERL_PLATFORM": platform}
+    command = [sys.executable, "-c", first + ENGINE]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["1"], done.stderr[-2000:]
