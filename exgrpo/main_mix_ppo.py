@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
-from exgrpo.on_verl.task_runner import MixTaskRunner
+from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.preflight.checks import resolve, verify
 from exgrpo.prepared.uncollected import uncollected
 
@@ -74,7 +74,7 @@ def train(config: DictConfig) -> None:
 
     for last in (False, False, True):
         try:
-            return run_ppo(config, task_runner_class=ray.remote(MixTaskRunner))
+            return run_ppo(config, task_runner_class=OnThisNode(ray.remote(MixTaskRunner)))
         except Exception as error:
             if last or NODE_TOO_SLOW not in str(error):
                 raise

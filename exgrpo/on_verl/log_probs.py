@@ -1,4 +1,4 @@
-"""Log-probs of the tokens of a micro-batch in a few operations, where verl without flash-attn has three for each token."""
+"""Log-probs of a micro-batch in a few operations, where verl without flash-attn has three for each token."""
 
 from __future__ import annotations
 

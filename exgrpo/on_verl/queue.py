@@ -5,22 +5,48 @@ Does not import verl, so that the queue can start while verl is being imported.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
+CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"  # TransferQueue's names of its actor in a Ray
 Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the queue
 
 
-def start(config: DictConfig) -> None:
-    """Start the queue with the same settings as verl's runner would; the runner then attaches to it."""
+def start(config: DictConfig, patience_s: float = 60) -> None:
+    """Start the queue with the same settings as verl's runner would; the runner then attaches to it.
+
+    Args:
+        patience_s: how long the queue of a training that has just ended may take to leave this Ray.
+
+    Raises:
+        RuntimeError: another training uses it. Both would write the same partition, under the same keys.
+    """
+    deadline = time.monotonic() + patience_s
+    while _is_there():
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"exgrpo: this Ray has a {CONTROLLER} already, that of another training; two trainings in one Ray would "
+                "mix their rollouts: end the other one, or give this one a Ray cluster of its own"
+            )
+        time.sleep(0.5)
     settings = OmegaConf.create(OmegaConf.to_container(config.transfer_queue, resolve=True))
     settings.enable = True
     tq.init(settings)
+
+
+def _is_there() -> bool:
+    with contextlib.suppress(ValueError):
+        ray.get_actor(CONTROLLER, namespace=NAMESPACE)
+        return True
+    return False
 
 
 def read(keys: Sequence[str], partition: str, fields: Sequence[str] | None = None) -> TensorDict:

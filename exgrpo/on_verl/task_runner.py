@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -33,6 +34,28 @@ class MixTaskRunner:
         validation_metrics.install()
         # TaskRunnerV1 is a Ray actor class; this is the plain class that it wraps
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
+
+
+class OnThisNode:
+    """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the command is given.
+
+    Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a run are on the runner's
+    disk: on another node, if each has its own disk, a killed run would not find them and begin anew.
+    """
+
+    def __init__(self, actor_class: Any, **options: Any) -> None:
+        self._class, self._options = actor_class, options
+
+    def options(self, **options: Any) -> OnThisNode:
+        return OnThisNode(self._class, **self._options | options)
+
+    def remote(self) -> Any:
+        """Once Ray is up: the actor's handle."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        return self._class.options(**self._options, scheduling_strategy=here).remote()
 
 
 def show_warnings() -> None:

@@ -56,15 +56,15 @@ def test_a_past_groups_rows_come_back_as_they_were_recorded(partition):
     assert [key for key in batch.keys if key.endswith("_0_0")] == ["a_0_0", "as00000_0_0", "b_0_0", "bs00001_0_0"]
     assert len(batch) == 16 and list(stored.rows) == [key for key in batch.keys if "s" in key]
     for uid, group_now in stored.joined.items():
-        for session, rollout in enumerate(group_now.rollouts):
+        for session, was in enumerate(group_now.rollouts):
             row = tq.kv_batch_get(keys=[f"{uid}_{session}_0"], partition_id=partition)[0]
-            prompt, tokens = group_now.prompt.tolist(), rollout.tokens.tolist()
+            prompt, tokens = group_now.prompt.tolist(), was.tokens.tolist()
             assert (row["prompts"].tolist(), row["responses"].tolist()) == (prompt, tokens)
             assert row["input_ids"].tolist() == prompt + tokens
             assert row["position_ids"].tolist() == list(range(len(prompt) + len(tokens)))
             assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [1] * len(tokens)
-            assert row["rm_scores"].tolist() == [0] * session + [rollout.reward]
-            assert row["rollout_log_probs"].tolist() == rollout.log_probs.tolist()
+            assert row["rm_scores"].tolist() == [0] * session + [was.reward]
+            assert row["rollout_log_probs"].tolist() == was.log_probs.tolist()
             assert (row["uid"], row["session_id"], row["question_id"]) == (uid, session, group_now.question)
             assert row["raw_prompt"][0]["content"] == f"text of {group_now.question}" and "other" not in row
             tag = batch.tags[batch.keys.index(f"{uid}_{session}_0")]
