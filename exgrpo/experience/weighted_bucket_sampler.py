@@ -16,6 +16,8 @@ def bucket_weights(
 ) -> npt.NDArray[np.float64]:
     """Probabilities [len(buckets)] of success counts, summing to 1; the sizes of the buckets have no influence.
 
+    A bucket of log-weight -inf has probability 0; if the rule forbids all of them so, all are 0.
+
     The paper writes N(k/K; 0.5, 1) (section 3.2); its released code and its Table 3 use counts, as here.
 
     Args:
@@ -27,7 +29,7 @@ def bucket_weights(
 
     Raises:
         ValueError: the method is unknown (False has no bucket probabilities), a bucket is out of range, or the rule
-            does not return finite log-weights.
+            does not return a log-weight for each bucket, finite or -inf.
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
@@ -35,8 +37,11 @@ def bucket_weights(
     rule = BUCKET_WEIGHTS.load("method", str(method))
     log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
     highest = log_weights.max() if log_weights.shape == k.shape else np.nan
-    if not np.isfinite(highest):
-        raise ValueError(f"{method}: gives {log_weights} for buckets {list(buckets)}: must be a log-weight for each")
+    if np.isnan(highest) or highest == np.inf:
+        given = f"gives {log_weights.tolist()} for buckets {list(buckets)}"  # an array's own text may have line breaks
+        raise ValueError(f"{method}: {given}: must be a log-weight for each")
+    if highest == -np.inf:
+        return np.zeros(k.size)
     # Scaling by the largest keeps buckets far from the mean from underflowing to 0 / 0 when no other is left.
     weights = np.exp(log_weights - highest)
     probabilities: npt.NDArray[np.float64] = weights / weights.sum()
@@ -49,11 +54,16 @@ class WeightedBucketSampler:
     Args:
         method: as in bucket_weights; False draws uniformly over all questions, regardless of bucket.
         rollout_n, mean, sigma: as in bucket_weights; `mean` may be set between draws.
+
+    Raises:
+        ValueError: as bucket_weights for the counts 1..K, or the rule forbids all of them.
     """
 
     def __init__(self, method: str | Literal[False], rollout_n: int, mean: float = 0.5, sigma: float = 1.0) -> None:
-        if method is not False:
-            bucket_weights(method, [rollout_n], rollout_n, mean, sigma)  # refuses an unknown method before any draw
+        counts = range(1, rollout_n + 1)
+        # Refuses an unknown method, or a rule that is wrong for some count, before any draw.
+        if method is not False and not bucket_weights(method, counts, rollout_n, mean, sigma).any():
+            raise ValueError(f"method={method}: gives -inf for all counts 1 to {rollout_n}: must allow one or more")
         self._method = method
         self._rollout_n = rollout_n
         self.mean = mean
@@ -71,6 +81,8 @@ class WeightedBucketSampler:
     def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
         """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if there is too little.
 
+        None falls on a bucket that the rule forbids (log-weight -inf): if no other has room, there are fewer draws.
+
         A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with room, in
         proportion to their probabilities. Repeating this has the same distribution as redistributing one by one: both
         read one stream of independent draws and skip those that fall on a full bucket. Every round but the last fills
@@ -84,6 +96,8 @@ class WeightedBucketSampler:
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
             weights = bucket_weights(self._method, unfilled, self._rollout_n, self.mean, self._sigma)
+            if not weights.any():
+                break
             for bucket, extra in zip(unfilled, rng.multinomial(missing, weights).tolist(), strict=True):
                 accepted = min(extra, room[bucket] - taken[bucket])
                 taken[bucket] += accepted

@@ -140,3 +140,46 @@ def test_a_large_bucket_is_indexed_not_scanned():
 
     buckets = {4: Indexed(map(str, range(100_000)))}
     assert len(WeightedBucketSampler("normal", 8).sample(buckets, 64, np.random.default_rng(0), {4: [1, 5]})) == 64
+
+
+@pytest.fixture
+def rule(tmp_path):
+    """Writes a rule that returns an expression of k, the counts; its reference."""
+
+    def write(log_weights):
+        lines = ["import numpy as np", "def rule(successes, rollout_n, mean, sigma):", "    k = successes"]
+        (tmp_path / "rules.py").write_text("\n".join([*lines, f"    return {log_weights}"]))
+        return f"{tmp_path}/rules.py:rule"
+
+    return write
+
+
+def test_a_bucket_that_the_rule_forbids_is_never_drawn(rule):
+    sampler = WeightedBucketSampler(rule("np.where(abs(k - 4) <= 1, 0, -np.inf)"), 8)  # 8 is forbidden too
+    rng = np.random.default_rng(0)
+    assert sampler.probabilities({2: 9, 4: 1, 5: 7}) == {2: 0, 4: 0.5, 5: 0.5}
+    assert sampler.probabilities({1: 9, 7: 2}) == {1: 0, 7: 0}
+    assert sampler.allot({1: 9, 7: 2}, 4, rng) == {1: 0, 7: 0}  # only forbidden buckets have room
+    assert sampler.allot({2: 9, 3: 1, 4: 2, 6: 9}, 8, rng) == {2: 0, 3: 1, 4: 2, 6: 0}  # the allowed ones are full
+    buckets = questions(b1=9, b3=4, b4=4, b5=4, b7=9)
+    for count in range(20):
+        drawn = sampler.sample(buckets, count, rng)
+        assert len(set(drawn)) == min(count, 12) and {question[:2] for question in drawn} <= {"b3", "b4", "b5"}
+
+
+@pytest.mark.parametrize(
+    ("log_weights", "message"),
+    [
+        (
+            "np.full(len(k), -np.inf)",
+            r"^method=.*rules.py:rule: gives -inf for all counts 1 to 40: must allow one or more$",
+        ),
+        ("np.where(k == 2, np.nan, 0)", "must be a log-weight for each"),
+        ("np.where(k == 2, np.inf, 0)", "must be a log-weight for each"),
+        ("k[:1]", "must be a log-weight for each"),
+    ],
+)
+def test_a_rule_that_is_wrong_for_some_count_is_refused_at_construction(rule, log_weights, message):
+    with pytest.raises(ValueError, match=message) as error:
+        WeightedBucketSampler(rule(log_weights), 40)
+    assert "\n" not in str(error.value)
