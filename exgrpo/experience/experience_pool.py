@@ -103,9 +103,11 @@ class ExperiencePool:
         return Outcome.STORED
 
     def put_back(self, group: RolloutGroup) -> bool:
-        """Whether the group's question was retired and its rule no longer retires it: it is then retired no more."""
-        question = group.question
-        returns = self._buckets.is_retired(question) and not self._retires(group, self._config.rollout_n)
+        """Whether the group's question was retired and its rule no longer retires it: it is then retired no more.
+        A group that lost rollouts, but has none that is wrong, says nothing."""
+        rollout_n, question = self._config.rollout_n, group.question
+        telling = group.size + group.replayed == rollout_n or group.solved < group.size
+        returns = telling and self._buckets.is_retired(question) and not self._retires(group, rollout_n)
         if returns:
             self._buckets.put_back(question)
         return returns

@@ -81,6 +81,16 @@ def test_a_question_that_is_no_longer_all_solved_returns_is_filed_and_may_retire
     replay.pool.check_invariants()
 
 
+def test_a_group_that_lost_rollouts_and_has_no_wrong_one_ends_no_retirement():
+    replay = new_replay(exp_review_share=0.5)
+    replay.observe(1, [group(question, K) for question in ("q0", "q1", "q2")], {})
+    lost = [group("q0", K - 1, 2, K - 1), group("q1", K - 2, 2, K - 2, 1), group("q2", K - 2, 2, K - 1)]
+    metrics = replay.observe(2, lost, {})
+    assert (metrics["reviewed"], metrics["returned"]) == (3, 1)
+    assert replay.pool.retired == ["q0", "q1"] and replay.pool.bucket("q2") == 3  # one of q2's was wrong
+    replay.pool.check_invariants()
+
+
 def test_without_the_key_questions_are_retired_for_good_and_no_figure_is_added():
     replay = new_replay()
     replay.observe(1, [group("q0", K)], {})
