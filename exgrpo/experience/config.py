@@ -83,8 +83,8 @@ class ExperienceConfig:
     exp_bucket_mean: float | Literal["batch"] = _key(
         0.5,
         check.fraction_or_batch,
-        "centre of normal, as a share of rollout.n; batch: it follows the success rate of partly solved fresh "
-        "questions, by a tenth of the way each step",
+        "centre of normal, as a share of rollout.n; batch: it follows the success rate of the step's partly "
+        "solved questions, by a tenth of the way each step",
     )
     exp_bucket_sigma: float = _key(1.0, check.positive, "width of normal, in successes")
     exp_seed: int = _key(0, check.integer(0), "seed of all draws of replay")

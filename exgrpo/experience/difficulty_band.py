@@ -16,8 +16,9 @@ STEP = 0.1  # how far towards a step's success rate the centre moves
 class DifficultyBand:
     """The centre of the draw's normal density, by `exp_bucket_mean`.
 
-    With `batch` it moves a tenth of the way to the mean success rate of each step's partly solved fresh questions, as
-    the pool's questions are of that kind: groups of equal rewards say nothing about what can be learnt from.
+    With `batch` it moves a tenth of the way to the mean success rate of each step's partly solved questions, as the
+    pool's questions are of that kind: groups of equal rewards say nothing about what can be learnt from. Replayed
+    questions count as well, by their fresh rollouts.
 
     Attributes:
         mean: the centre, as a share of K.

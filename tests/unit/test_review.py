@@ -152,6 +152,14 @@ def test_the_centre_moves_a_tenth_of_the_way_to_the_partly_solved_questions():
     assert replay.observe(3, [group("q4", 0, 3)], {})["bucket_mean"] == pytest.approx(0.475)
 
 
+def test_groups_of_replayed_questions_move_the_centre_by_their_fresh_rollouts():
+    replay = new_replay(exp_bucket_mean="batch")
+    metrics = replay.observe(1, [group("q0", 1, size=K - 1, replayed=1), group("q1", 3)], {})
+    assert metrics["bucket_mean"] == pytest.approx(0.5 + 0.1 * ((1 / 3 + 3 / 4) / 2 - 0.5))
+    metrics = replay.observe(2, [group("q0", K - 1, 2, size=K - 1, replayed=1)], {})  # nothing but right answers
+    assert metrics["bucket_mean"] == pytest.approx(0.5 + 0.1 * ((1 / 3 + 3 / 4) / 2 - 0.5))
+
+
 @pytest.mark.parametrize(("solved", "nearer"), [(1, "q0"), (3, "q1")])
 def test_questions_of_the_bands_difficulty_are_drawn(solved, nearer):
     replay = new_replay(exp_bucket_mean="batch", exp_bucket_sigma=0.5)
