@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Callable, Iterable, Iterator, KeysView
 from operator import itemgetter
 
 import numpy as np
@@ -145,23 +145,19 @@ class TrajectoryStore:
         return emptied
 
     def expire(self, before: int) -> list[str]:
-        """Drop from the oldest recording on, up to the first not generated before a step; returns as `shrink`."""
-        emptied = []
+        """Drop trajectories that were generated before a step; returns as `shrink`."""
+        emptied, count = [], self._count
         while self._count and packing.step(self._oldest_record()[1]) < before:
             emptied += self._drop_oldest()
-            self.counters.evicted_by_age += 1
+        # A trainer's steps ascend, so that none is left here; other loops may record an older one after a newer one.
+        if min(self._steps, default=before) < before:
+            emptied += self._drop_where(lambda entry: packing.step(entry) < before)
+        self.counters.evicted_by_age += count - self._count
         return emptied
 
     def drop_longer(self, longest: int) -> list[str]:
         """Drop trajectories of more than `longest` tokens; returns as `shrink`."""
-        emptied = []
-        for question, held in list(self._held.items()):
-            too_long = [entry for entry in held if packing.length(entry) > longest]
-            for entry in too_long:
-                self._drop(question, entry)
-            if question not in self._held:
-                emptied.append(question)
-        return emptied
+        return self._drop_where(lambda entry: packing.length(entry) > longest)
 
     def discard(self, question: str) -> int:
         """Drop all trajectories of a question. Returns how many there were, which may be 0."""
@@ -232,6 +228,15 @@ class TrajectoryStore:
         self._steps[step] -= 1
         if not self._steps[step]:
             del self._steps[step]
+
+    def _drop_where(self, unwanted: Callable[[bytes], bool]) -> list[str]:
+        emptied = []
+        for question, held in list(self._held.items()):
+            for entry in list(filter(unwanted, held)):
+                self._drop(question, entry)
+            if question not in self._held:
+                emptied.append(question)
+        return emptied
 
     def _oldest_record(self) -> tuple[str, bytes]:
         question = self._order.oldest()

@@ -141,6 +141,16 @@ def test_ages_count_from_the_policy_that_wrote():
             buffer.policy_snapshot = back
 
 
+def test_the_too_old_leave_in_whatever_order_they_were_recorded():
+    buffer = TrajectoryBuffer(max_age=5)
+    for question, step in (("new", 10), ("new", 6), ("late", 6), ("late", 7), ("later", 9)):
+        buffer.add(right(question, f"text of step {step}", step=step))
+    buffer.policy_snapshot = 14
+    assert sorted(buffer.sample(size=9, **ALL).ages.tolist()) == [4, 5]
+    assert "late" not in buffer.pool and len(buffer) == 2 and buffer.pool.metrics()["evicted_by_age"] == 3
+    buffer.pool.check_invariants()
+
+
 def test_clear_forgets_all_but_the_generator():
     buffer = leveled([0.5] * 9)
     buffer.policy_snapshot = 3
