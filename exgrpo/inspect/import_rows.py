@@ -111,7 +111,9 @@ class RowImporter:
         if row.get("tokens") is not None:
             if not isinstance(row["tokens"], list) or any(isinstance(token, bool) for token in row["tokens"]):
                 raise ValueError("tokens must be a list of integers")
-            return np.asarray(row["tokens"]) if row["tokens"] else np.empty(0, np.int64)
+            if not row["tokens"]:  # a pool may hold a note without tokens, but a training cannot replay it
+                raise ValueError("tokens=[]: must have one token or more, also beside a note")
+            return np.asarray(row["tokens"])
         text = row.get("response")
         if text is None:
             raise ValueError("no tokens and no response: must have one of them")
