@@ -85,7 +85,8 @@ class GroupBuffer:
         if self._half_life is None:
             return None
         ages = step - np.array([group.step for group in groups], dtype=np.float64)
-        weights: npt.NDArray[np.float64] = 0.5 ** (ages / self._half_life)
+        # From the newest group on: weights of old groups alone would underflow to 0 / 0.
+        weights: npt.NDArray[np.float64] = 0.5 ** ((ages - ages.min()) / self._half_life)
         return weights / weights.sum()
 
     def drop(self, groups: Collection[StoredGroup]) -> None:

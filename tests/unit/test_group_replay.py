@@ -75,9 +75,9 @@ def test_a_draw_has_each_question_once_and_none_that_is_excluded():
 
 def test_draws_are_uniform_or_halve_with_age():
     rng = np.random.default_rng(0)
-    for half_life, share_of_old in ((None, 1 / 2), (5, 1 / 5)):
+    for half_life, step, share_of_old in ((None, 10, 1 / 2), (5, 10, 1 / 5), (5, 9999, 1 / 5)):  # 9999: all are old
         buffer = buffer_of(0, 10, half_life=half_life)
-        drawn = [buffer.choose(1, 10, rng)[0].step for _ in range(2000)]
+        drawn = [buffer.choose(1, step, rng)[0].step for _ in range(2000)]
         assert np.mean(np.equal(drawn, 0)) == pytest.approx(share_of_old, abs=0.03)
 
 
