@@ -148,7 +148,10 @@ class ExperienceConfig:
         "gave each token probability 1 (LUFFY)",
     )
     experience_import: str | None = _key(
-        None, check.optional_path, "a pool made by python -m exgrpo.inspect --import, with which a new run starts"
+        None,
+        check.optional_path,
+        "a pool with which a new run starts: made by python -m exgrpo.inspect --import, or another run's (the folder "
+        "experience/ of a checkpoint), whose trajectories then count as of step 0",
     )
     experience_max_per_question: int = _key(
         8, check.integer(1), "trajectories kept for a question; exp_eviction says which is dropped first"

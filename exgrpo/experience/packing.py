@@ -108,6 +108,12 @@ def serial(packed: bytes) -> int:
     return number
 
 
+def at_step(packed: bytes, step: int) -> bytes:
+    """The same trajectory, as of another step."""
+    number, _, *rest = HEADER.unpack_from(packed)
+    return HEADER.pack(number, step, *rest) + packed[HEADER.size :]
+
+
 def step(packed: bytes) -> int:
     number: int = HEADER.unpack_from(packed)[1]
     return number

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
 from exgrpo.saved.disk_bodies import bodies_of
@@ -113,12 +114,15 @@ def open_experience(
         resumed = resume_latest(Path(trainer.default_local_dir), load)
         if resumed is not None:
             return resumed
+    groups: list[StoredGroup] = []
     if config.experience_import is None:
         pool = ExperiencePool(config, bodies_of(config))
     else:
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
-        pool = pool_folder.load(config.experience_import, config, 0, compared)
-    return OpenedExperience(0, ExperienceReplay(config, questions, pool), pool_folder, {})
+        pool, groups = pool_folder.adopt(config.experience_import, config, compared)
+    replay = ExperienceReplay(config, questions, pool)
+    replay.groups.hold(groups if config.exp_unit == "group" else [])
+    return OpenedExperience(0, replay, pool_folder, {})
 
 
 def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:

@@ -39,8 +39,8 @@ class MixTaskRunner:
 class OnThisNode:
     """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the command is given.
 
-    Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a run are on the runner's
-    disk: on another node, if each has its own disk, a killed run would not find them and begin anew.
+    Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a run are on the
+    runner's disk: on another node, if each has its own disk, a killed run would not find them and begin anew.
     """
 
     def __init__(self, actor_class: Any, **options: Any) -> None:

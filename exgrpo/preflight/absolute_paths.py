@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -50,6 +50,25 @@ def make_absolute(config: DictConfig) -> None:
             value = OmegaConf.select(config, key)
             if isinstance(value, str | list | ListConfig):  # a rule's key may be False
                 OmegaConf.update(config, key, _each(value, change))
+
+
+def name_log_folders(config: DictConfig, environment: Mapping[str, str]) -> None:
+    """Tell the runner's process where TensorBoard's and the file logger's files go, by verl's variables, in place.
+
+    verl takes them relative to the runner's folder, and a Ray that runs already does not have the command's variables.
+    """
+    trainer = config.trainer
+    run = os.path.join(trainer.project_name, trainer.experiment_name)
+    folders = {
+        "tensorboard": {"TENSORBOARD_DIR": os.path.join("tensorboard_log", run)},
+        "file": {"VERL_FILE_LOGGER_ROOT": ".", "VERL_FILE_LOGGER_PATH": ""},  # the second, a file, goes before
+    }
+    loggers = trainer.logger if isinstance(trainer.logger, list | ListConfig) else [trainer.logger]
+    for name, default in (item for logger in loggers for item in folders.get(logger, {}).items()):
+        key = f"ray_kwargs.ray_init.runtime_env.env_vars.{name}"
+        path = OmegaConf.select(config, key, default=environment.get(name, default))
+        if path:
+            OmegaConf.update(config, key, _absolute(path), force_add=True)
 
 
 def _each(value: Any, change: Callable[[str], str]) -> Any:

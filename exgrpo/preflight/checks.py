@@ -18,12 +18,12 @@ from exgrpo.math_verify_reward import GRADERS
 from exgrpo.on_verl import optimizer_states, released_scale
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.on_verl.trainer_keys import TrainerKeys
-from exgrpo.preflight import modes
-from exgrpo.preflight.absolute_paths import make_absolute
+from exgrpo.preflight import modes, ranks
+from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
-from exgrpo.saved import disk_bodies
-from exgrpo.saved.pool_files import MANIFEST, DamagedPool, read_manifest
+from exgrpo.saved import disk_bodies, durable
+from exgrpo.saved.pool_files import MANIFEST, DamagedPool, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
@@ -47,7 +47,7 @@ def verify(config: DictConfig) -> None:
     _packages(config)
     _files(config)
     released_scale.check(config)
-    _ranks(config)
+    ranks.verify(config, _resumed_folder(config))
     optimizer_states.verify(config.trainer, config.actor_rollout_ref.actor.checkpoint.load_contents)
     if experience.experience:
         modes.verify_replay(config)
@@ -71,6 +71,7 @@ def resolve(config: DictConfig) -> None:
         actor = config.actor_rollout_ref.actor
         actor.loss_scale_factor = actor.loss_scale_factor  # resolved now: other processes lack our resolver
         make_absolute(config)
+        name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent
@@ -144,20 +145,6 @@ def _files(config: DictConfig) -> None:
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
 
 
-def _ranks(config: DictConfig) -> None:
-    """The number of GPUs must be that of the checkpoint; checked if its FSDP shards, one file per rank, are here."""
-    trainer, folder = config.trainer, _resumed_folder(config)
-    if folder is None:
-        return
-    saved = {int(path.name.split("_")[3]) for path in (folder / "actor").glob("model_world_size_*_rank_*.pt")}
-    if saved and trainer.nnodes * trainer.n_gpus_per_node not in saved:
-        raise ValueError(
-            f"trainer.nnodes={trainer.nnodes} trainer.n_gpus_per_node={trainer.n_gpus_per_node}: {folder} was saved on "
-            f"{max(saved)} GPUs, and verl resumes on the same number only; for another number, start a new run with "
-            f"the weights that python -m verl.model_merger makes and trainer.experience_import={folder / POOL}"
-        )
-
-
 def _text_alone(config: DictConfig) -> None:
     """Replayed rows are text only: token ids, an attention mask of ones, positions counted from 0."""
     refused = {f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")}
@@ -196,7 +183,9 @@ def _data_and_checkpoint(config: DictConfig) -> None:
     if experience is None:
         return
     with contextlib.suppress(DamagedPool):  # the trainer then uses an older one
-        recorded = str(read_manifest(experience)["identity"]["data_fingerprint"])
+        manifest = read_manifest(experience)
+        compare(experience, manifest, {"rollout_n": config.actor_rollout_ref.rollout.n})
+        recorded = str(manifest["identity"].get("data_fingerprint"))
         if recorded != fingerprint(questions):
             raise ValueError(
                 f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "
@@ -239,6 +228,8 @@ def _experience_to_read(config: DictConfig) -> Path | None:
                 "python -m exgrpo.inspect --import makes one"
             )
         return Path(trainer.experience_import)
+    if durable.is_interrupted(folder / POOL):
+        return None  # the trainer completes it
     if not (folder / POOL).is_dir():
         raise FileNotFoundError(
             f"{folder}: a checkpoint without experience; set trainer.experience=False, "

@@ -54,7 +54,9 @@ def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     """
     folder = folder.absolute()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.parent.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            sync(folder.parent.parent)
         with exclusive(folder.parent):
             _replace(folder, fill)
     except OSError as error:
@@ -92,6 +94,11 @@ def finish_replacement(folder: Path) -> None:
             shutil.rmtree(previous)
         else:
             os.rename(previous, folder)
+
+
+def is_interrupted(folder: Path) -> bool:
+    """Whether a replacement was killed between its two renames: `finish_replacement` brings the folder back."""
+    return not folder.exists() and _sibling(folder.absolute(), "previous").exists()
 
 
 def link(source: Path, target: Path) -> None:

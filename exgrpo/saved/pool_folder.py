@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from exgrpo.experience import packing
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.saved import durable, pool_files, pool_writer
 from exgrpo.saved.disk_bodies import bodies_of
 
@@ -63,15 +66,43 @@ class PoolFolder:
         saved = pool_files.read_saved(Path(folder).absolute())
         pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n, "step": step})
         pool_files.compare(saved.folder, saved.manifest["identity"], identity)
-        pool = ExperiencePool.restore(
-            config,
-            saved.state,
-            saved.history,
-            saved.records(),
-            saved.manifest["next_serial"],
-            saved.manifest["counters"],
-            bodies_of(config),
-            saved.replays,
-        )
         self._on_disk = saved.on_disk
-        return pool
+        return _restored(saved, config, saved.records(), saved.history, saved.replays)
+
+    def adopt(
+        self, folder: str | os.PathLike[str], config: ExperienceConfig, identity: Mapping[str, object]
+    ) -> tuple[ExperiencePool, list[StoredGroup]]:
+        """The pool and the past groups that another run has saved in `folder`, with which a new run begins at step 0.
+
+        Buckets and retired questions are that run's. All trajectories and groups are of step 0 from here on, so that
+        ages count from the new run's start; its metrics and what it replayed are left behind.
+
+        Raises:
+            as `load`, whatever the step.
+        """
+        durable.finish_replacement(Path(folder))
+        saved = pool_files.read_saved(Path(folder).absolute())
+        pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
+        pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+        records = ((serial, question, packing.at_step(packed, 0)) for serial, question, packed in saved.records())
+        pool = _restored(saved, config, records, [], None)
+        return pool, [replace(group, step=0) for group in pool_files.read_groups(saved.folder)]
+
+
+def _restored(
+    saved: pool_files.SavedPool,
+    config: ExperienceConfig,
+    records: Iterable[tuple[int, str, bytes]],
+    history: Sequence[Mapping[str, float]],
+    replays: ReplayLog | None,
+) -> ExperiencePool:
+    return ExperiencePool.restore(
+        config,
+        saved.state,
+        history,
+        records,
+        saved.manifest["next_serial"],
+        saved.manifest["counters"],
+        bodies_of(config),
+        replays,
+    )

@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from exgrpo.preflight.absolute_paths import make_absolute
+from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 
 
 @pytest.fixture
@@ -37,6 +37,22 @@ def test_relative_paths_are_those_of_the_command(config, tmp_path, monkeypatch):
     assert config.trainer.experience_import == f"{tmp_path}/teacher"
     assert config.trainer.validation_data_dir == f"{tmp_path}/dump" and config.trainer.rollout_data_dir is None
     assert config.actor_rollout_ref.model.path == f"{tmp_path}/here"
+
+
+def test_logs_are_where_the_command_is_given_or_its_variables_say(tmp_path, monkeypatch):
+    """Not in the runner's folder, which on a cluster is another one, on another node maybe."""
+    monkeypatch.chdir(tmp_path)
+    names = {"project_name": "p", "experiment_name": "e"}
+    config = OmegaConf.create({"trainer": {"logger": ["console", "tensorboard", "file"], **names}, "ray_kwargs": {}})
+    name_log_folders(config, {})
+    variables = config.ray_kwargs.ray_init.runtime_env.env_vars
+    assert variables == {"TENSORBOARD_DIR": f"{tmp_path}/tensorboard_log/p/e", "VERL_FILE_LOGGER_ROOT": f"{tmp_path}"}
+    variables.TENSORBOARD_DIR = "/given"
+    name_log_folders(config, {"TENSORBOARD_DIR": "/other", "VERL_FILE_LOGGER_PATH": "run.jsonl"})
+    assert variables.TENSORBOARD_DIR == "/given" and f"{tmp_path}/run.jsonl" == variables.VERL_FILE_LOGGER_PATH
+    config = OmegaConf.create({"trainer": {"logger": "console", **names}})
+    name_log_folders(config, {"TENSORBOARD_DIR": "x"})
+    assert "ray_kwargs" not in config
 
 
 def test_names_stay_names(config):

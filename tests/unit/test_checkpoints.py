@@ -139,6 +139,33 @@ def test_a_new_run_starts_with_the_imported_pool_and_a_resumed_one_does_not(tmp_
     assert open_(tmp_path / "run", config=config) == (3, [3], ["after 3"])
 
 
+def test_a_new_run_may_start_with_the_pool_of_another_run(tmp_path):
+    """As on another number of GPUs: ages begin anew, buckets and retired questions go on."""
+    groups = ExperienceConfig(rollout_n=8, exp_unit="group")
+    old, state = ExperiencePool(groups), ExperienceReplay(groups, ["q", "r"]).state()
+    for step in (299, 300):
+        old.observe(RolloutGroup("q", 8, (Trajectory([step], [-1.0], step, 0.5),) * 3))
+    old.observe(RolloutGroup("r", 8, (Trajectory([1], [-1.0], 300),) * 8))
+    old.end_step(300, {})
+    rollouts = tuple(Trajectory([1], [-1.0], 299, reward=reward) for reward in (0.0, 1.0))
+    stored = [StoredGroup("q", 299, rollouts)]
+    PoolFolder().save(old, tmp_path / "old", 300, IDENTITY, state, stored)
+
+    trainer = OmegaConf.create({"resume_mode": "auto", "default_local_dir": str(tmp_path / "new")})
+    config = ExperienceConfig(rollout_n=8, exp_unit="group", experience_import=str(tmp_path / "old"))
+    step, replay, folder, _ = checkpoints.open_experience(trainer, config, IDENTITY, ["q", "r"])
+    found = replay.pool.candidates("q")
+    assert step == 0 and [(each.step, each.tokens.tolist(), each.entropy) for each in found] == [
+        (0, [299], 0.5),
+        (0, [300], 0.5),
+    ]
+    assert (replay.pool.bucket("q"), replay.pool.retired) == (3, ["r"])
+    assert [group.step for group in replay.groups] == [0]
+    assert replay.pool.end_step(1, {})["age_median"] == 1
+    folder.save(replay.pool, tmp_path / "saved", 1, IDENTITY)
+    assert [each.step for each in PoolFolder().load(tmp_path / "saved", config, 1, {}).candidates("q")] == [0, 0]
+
+
 def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
     make(tmp_path, 2)
     make(tmp_path, 10)

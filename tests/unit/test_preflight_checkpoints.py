@@ -55,11 +55,30 @@ def test_an_on_policy_run_is_told_that_its_folder_has_one_with_replay(files, cap
     assert caplog.messages == [said]
 
 
+def test_experience_of_other_group_sizes_or_of_no_data_set_is_refused(files):
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    with pytest.raises(ValueError, match="experience: rollout_n is 8, expected 4"):
+        verify(configuration(files, "actor_rollout_ref.rollout.n=4"))
+    PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=8)), files / "buffer", 0, {})
+    with pytest.raises(ValueError, match="buffer: experience of another data set"):
+        verify(configuration(files, f"trainer.experience_import={files}/buffer", "trainer.resume_mode=disable"))
+
+
+def test_an_interrupted_replacement_is_left_to_the_trainer(files):
+    checkpoint(files, [f"q{i}" for i in range(16)])
+    step = files / "checkpoints" / "global_step_3"
+    (step / "experience").rename(step / ".experience.previous")
+    verify(configuration(files))
+    with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
+        (step / ".experience.previous").rename(step / "elsewhere")
+        verify(configuration(files))
+
+
 @pytest.mark.parametrize("experience", [True, False])
 def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
     checkpoint(files, [f"q{i}" for i in range(16)])
     actor = files / "checkpoints" / "global_step_3" / "actor"
-    more = [f"trainer.experience={experience}"]
+    more = [f"trainer.experience={experience}", "actor_rollout_ref.rollout.tensor_model_parallel_size=1"]
     verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
     actor.mkdir()
     for rank in range(2):
