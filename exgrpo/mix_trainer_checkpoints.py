@@ -74,6 +74,7 @@ class CheckpointedReplay(PPOTrainer):
             raise RuntimeError(f"weights of step {self.global_steps} with the pool of step {self.resumed_step}")
         if self.experience.experience:
             self._find_prompts_again(self.resumed_state.get("prompts", {}))
+            self._end_if_exhausted()
 
     def _find_prompts_again(self, saved: dict[str, Any]) -> None:
         """The prompts in flight when the checkpoint was saved; verl has restored their groups in the queue."""
@@ -92,6 +93,7 @@ class CheckpointedReplay(PPOTrainer):
         folder = checkpoints.step_folder(root, self.global_steps)
         optimizer_states.expect_new(folder)
         if self.experience.experience:
+            checkpoints.expect_new(folder)
             pool, state = self.replay.pool, self.replay.state()
             if self.asynchronous:
                 self.prompts.keep_only(queue.prompts(PARTITION))
@@ -105,9 +107,15 @@ class CheckpointedReplay(PPOTrainer):
 
     def on_step_end(self) -> None:
         """verl's weight update; if all questions are retired, the run ends with this step and saves it."""
-        if self.experience.experience and self.replay.exhausted and self.global_steps < self.total_training_steps:
-            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
+        if self.experience.experience and self._end_if_exhausted():
             if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
                 self._save_checkpoint()
-            self.total_training_steps = self.global_steps
         super().on_step_end()
+
+    def _end_if_exhausted(self) -> bool:
+        """Whether all questions are retired before the last step, which this step then is."""
+        ends = self.replay.exhausted and self.global_steps < self.total_training_steps
+        if ends:
+            logger.warning("step %d: every question of the data is retired, training ends here", self.global_steps)
+            self.total_training_steps = self.global_steps
+        return ends

@@ -173,7 +173,8 @@ class ExperienceMixin(ObservedRollouts):
         past = self.replayed | self.stored.rows
         self.observing = self.beside.submit(self._observe, batch, past)
         ops.put_recorded(batch, past, self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None)
-        if corrects(self.config.algorithm.rollout_correction):
+        recorded = self.experience.exp_is_correct and all(each.has_log_probs for each in past.values())
+        if corrects(self.config.algorithm.rollout_correction) or not recorded:
             ops.exempt_replayed_rows(batch, past)
         self.so_far.seconds += time.perf_counter() - started
         return batch

@@ -55,6 +55,18 @@ def mend_marker(root: Path) -> int | None:
     return steps[0]
 
 
+def expect_new(folder: Path) -> None:
+    """Call before a step is saved, if it may have been saved before, by a run that was then resumed from an older step.
+
+    verl writes ``data.pt`` last. While the old one is there, a kill would leave a marked checkpoint that looks complete
+    and has this run's pool with the other one's weights.
+    """
+    data = folder / "data.pt"
+    if data.exists():
+        data.unlink()
+        durable.sync(folder)
+
+
 def saved_steps(root: Path) -> list[int]:
     """Steps that have a folder, complete or not, the latest first."""
     numbers = [path.name.removeprefix("global_step_") for path in root.glob("global_step_*") if path.is_dir()]

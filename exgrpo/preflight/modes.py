@@ -87,6 +87,7 @@ def verify_replay(config: DictConfig) -> None:
     _one_of(config, "actor_rollout_ref.actor.policy_loss.loss_mode", FRESH_LOSSES)
     _correction(config)
     _filter(config.algorithm.filter_groups)
+    _kl_in_reward(config)
     _groups(config)
 
 
@@ -107,6 +108,14 @@ def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
 def _filter(groups: DictConfig) -> None:
     if groups.enable and not groups.metric:
         raise ValueError("algorithm.filter_groups.metric=null: must be reward, or a name of what the reward reports")
+
+
+def _kl_in_reward(config: DictConfig) -> None:
+    if config.algorithm.use_kl_in_reward and config.trainer.exp_missing_log_probs == "one":
+        raise ValueError(
+            "algorithm.use_kl_in_reward=True: must be False with trainer.exp_missing_log_probs=one; the penalty of a "
+            "trajectory without log-probs would be its length times the surprise of the reference policy"
+        )
 
 
 def _groups(config: DictConfig) -> None:

@@ -1,5 +1,6 @@
 """A step of our trainer with past groups and a rescued one, by verl's own functions but for rollouts and actor."""
 
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -159,6 +160,17 @@ def test_a_step_trains_on_fresh_past_and_rescued_rows_and_stores_the_fresh_group
     assert dict(zip(state.questions, state.buckets, strict=True))["q1"] == 0  # of all four, the replaced one included
     replays = {row.question: row for row in trainer.replay.pool.replays}
     assert set(replays) == {"q1", "q7", "q8"} and replays["q7"].effect.ratio_mean == pytest.approx(np.exp(0.5))
+
+
+def test_without_recorded_log_probs_replayed_rows_are_no_mismatch_of_rollout_and_actor(stepped):
+    """verl's metrics of rollout correction compare the two."""
+    trainer, batch, _ = stepped
+    trainer.experience = dataclasses.replace(trainer.experience, exp_is_correct=False)
+    batch = trainer._compute_old_log_prob(batch, {})
+    old, sampled = read(batch, "old_log_probs"), read(batch, "rollout_log_probs")
+    assert all(old[key] == sampled[key] for key in trainer.stored.rows)
+    assert old[batch.keys[0]] != sampled[batch.keys[0]]  # a fresh row keeps its own
+    trainer._end_observation({})
 
 
 def test_what_a_look_has_scored_is_passed_once(stepped):

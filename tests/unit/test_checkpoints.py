@@ -82,6 +82,30 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 
+def test_a_step_that_is_saved_again_is_no_whole_checkpoint_until_it_is_saved(tmp_path, monkeypatch):
+    """A run resumed from step 2 by its path reaches the marked step 4 again and is killed while verl saves weights."""
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+
+    class Killed(BaseException):
+        pass
+
+    def killed(self):
+        raise Killed
+
+    make(tmp_path, 2)
+    make(tmp_path, 4)
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", killed)
+    trainer = object.__new__(ExperienceMixPPOTrainer)
+    trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
+    trainer.experience, trainer.replay, trainer.identity = CONFIG, ExperienceReplay(CONFIG, ["q"]), IDENTITY
+    trainer.pool_folder, trainer.rotation, trainer.global_steps = PoolFolder(), checkpoints.Rotation(tmp_path, None), 4
+    with pytest.raises(Killed):
+        trainer._save_checkpoint()
+    assert checkpoints.marked_step(tmp_path) == 4 and open_(tmp_path) == (2, [2], ["after 2"])
+
+
 def test_a_checkpoint_whose_weights_were_deleted_is_passed_over(tmp_path, caplog):
     make(tmp_path, 2)
     make(tmp_path, 4, actor=False)

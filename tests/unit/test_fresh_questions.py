@@ -13,6 +13,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.on_verl.prompts_out import PromptsOut
 from exgrpo.saved.pool_files import read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -184,6 +185,24 @@ def test_a_run_ends_with_the_step_that_retires_the_last_question(monkeypatch, ca
     trainer.on_step_end()
     assert (saved, ended, trainer.total_training_steps) == ([7], [6, 7], 7)
     assert "step 7: every question of the data is retired, training ends here" in caplog.text
+
+
+def test_a_run_that_ended_so_takes_no_further_step_when_its_command_is_given_again(monkeypatch):
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 7))
+    pool = ExperiencePool(CONFIG)
+    trainer = object.__new__(ExperienceMixPPOTrainer)
+    trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, QUESTIONS, pool)
+    trainer.total_training_steps, trainer.resumed_step, trainer.resumed_state = 100, 7, {}
+    trainer.prompts = PromptsOut()
+    trainer._load_checkpoint()
+    assert trainer.total_training_steps == 100
+    retire(pool, *QUESTIONS)
+    trainer._load_checkpoint()
+    assert trainer.total_training_steps == 7
 
 
 def test_the_order_of_retirement_survives_a_save(tmp_path):

@@ -71,6 +71,10 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True",
         ),
         (
+            ["algorithm.use_kl_in_reward=True", "trainer.exp_missing_log_probs=one"],
+            "algorithm.use_kl_in_reward=True: must be False with trainer.exp_missing_log_probs=one",
+        ),
+        (
             ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=null"],
             "algorithm.filter_groups.metric=null: must be reward, or a name",
         ),
