@@ -108,7 +108,8 @@ class CheckpointedReplay(PPOTrainer):
     def on_step_end(self) -> None:
         """verl's weight update; if all questions are retired, the run ends with this step and saves it."""
         if self.experience.experience and self._end_if_exhausted():
-            if self.config.trainer.save_freq > 0 and self.global_steps % self.config.trainer.save_freq:
+            save_freq = self.config.trainer.save_freq
+            if save_freq > 0 and self.global_steps % save_freq:
                 self._save_checkpoint()
         super().on_step_end()
 
