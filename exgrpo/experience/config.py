@@ -103,7 +103,7 @@ class ExperienceConfig:
         0.0,
         check.share_below_one,
         "share of a step's fresh questions that are retired ones, drawn at random; one that is no longer all solved "
-        "is retired no more; 0: retired for good",
+        "returns to the pool; 0: retirement is permanent",
     )
     exp_eviction: str = _key(
         "highest_entropy",
@@ -121,14 +121,14 @@ class ExperienceConfig:
     exp_max_drift: float | None = _key(
         None,
         check.optional_positive,
-        "a stored trajectory or group is passed over, and such a group dropped, if the mean squared log-ratio of its "
-        "tokens, current policy to author, is larger than this; null: never",
+        "candidates whose mean squared log-ratio, current policy to author, exceeds this are skipped; a stored group is "
+        "then also dropped; null: never",
     )
     exp_rescue: bool = _key(
         False,
         check.boolean,
         "a stored success joins a group whose fresh rollouts all failed: instead of one of them in the trainer, in its "
-        "synchronous mode; as one more row in own loops",
+        "synchronous mode; in your own loop as an extra row",
     )
     exp_age_half_life: int | None = _key(
         None,
@@ -180,7 +180,8 @@ class ExperienceConfig:
     experience_max_groups: int = _key(
         256,
         check.integer(1),
-        "of exp_unit=group: groups kept, the newest; only those whose rewards differ are; 8 bytes a token of memory",
+        "of exp_unit=group: at most this many groups are kept, the newest; groups whose rewards are all equal are not "
+        "stored; 8 bytes a token of memory",
     )
     experience_max_age: int | None = _key(
         None,

@@ -32,7 +32,7 @@ class TrainerKeys:
         default=2.0,
         metadata={
             "check": check.positive,
-            "meaning": "seconds between two looks at the queue while generation runs; small runs want 0.05",
+            "meaning": "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
         },
     )
 
