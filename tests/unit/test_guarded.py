@@ -116,6 +116,7 @@ def test_a_killed_command_takes_the_rest_with_it(start):
     os.kill(guard.pids[0], signal.SIGKILL)
     assert guard.process.wait() == 128 + signal.SIGKILL
     assert guard.left() == ([], [])
+    assert (guard.folder / "ray-logs" / "raylet.out").exists()  # nobody has stopped it: they say why
 
 
 def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
@@ -190,6 +191,7 @@ def test_a_long_path_for_temporary_files_is_not_taken(start, tmp_path):
     """Ray's sockets would not fit."""
     guard = start(env=os.environ | {"TMPDIR": str(tmp_path), "RAY_TMPDIR": str(tmp_path)})
     assert len(str(tmp_path)) > guarded.LONGEST_TEMPORARY >= len(str(guard.temporary))
+    assert not list(tmp_path.glob("xg-*"))
 
 
 def test_no_command_is_a_line():

@@ -1,8 +1,10 @@
 """Workers as forks of a prepared process: what they are given, and what happens where there is none."""
 
+import contextlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 
@@ -83,6 +85,42 @@ def test_where_nothing_can_be_forked_the_worker_is_an_ordinary_one(prepared, tmp
     told, errors = run_worker(prepared, tmp_path, job="1" if reason == "stopped" else "2")
     assert told["forked_from"] is None and told["arguments"] == ["--flag", "a value"] and told["asked"] == "words"
     assert (told["folder"], told["of_the_worker"], errors) == (str(tmp_path / "elsewhere"), "late", "to stderr\n")
+
+
+def ask(prepared, *sent, user=None):
+    """The answer to these bytes, from a process of its own: 1 if it forked, 0 if it did not."""
+    if (child := os.fork()) == 0:
+        try:
+            if user is not None:
+                os.setuid(user)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, open(os.devnull, "r+") as nothing:
+                connection.connect(f"\0{shlex.split(prepared.py_executable)[-1]}")
+                answer = b""
+                with contextlib.suppress(ConnectionError):  # closed before all was read
+                    socket.send_fds(connection, [sent[0]], [nothing.fileno()] * 3)
+                    connection.sendall(b"".join(sent[1:]))
+                    connection.shutdown(socket.SHUT_WR)
+                    answer = connection.recv(1)
+            os._exit(len(answer))
+        finally:
+            os._exit(9)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_worker_that_is_killed_while_it_asks_ends_itself_alone(prepared, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for sent in (b"", b"\0\0"), ((100).to_bytes(8, "big"), b'{"argum'):
+        assert ask(prepared, *sent) == 0
+    assert run_worker(prepared, tmp_path)[0]["forked_from"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root alone can ask as another user")
+def test_for_another_user_nothing_is_forked(prepared, tmp_path):
+    environment = {"JOB": "1", "OF_THE_WORKER": ""}
+    wanted = {"arguments": [str(tmp_path / "worker.py")], "environment": environment, "folder": str(tmp_path)}
+    told = json.dumps(wanted).encode()
+    answers = [ask(prepared, len(told).to_bytes(8, "big"), told, user=user) for user in (None, 65534)]
+    assert answers == [1, 0]
 
 
 def test_it_ends_with_the_process_that_made_it(tmp_path):
