@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from verl.utils import torch_functional
 
 from exgrpo.on_verl import log_probs
@@ -61,6 +62,31 @@ def test_an_update_keeps_no_second_copy_of_the_logits(monkeypatch):
         log_probs.log_probs_of_16_bits(logits, torch.zeros(100, dtype=torch.long))
     assert [each.shape for each in kept if each.numel() > 100] == [(100, 400)]
     assert all(each.data_ptr() == logits.data_ptr() for each in kept if each.numel() > 100)
+
+
+class Copied(TorchDispatchMode):
+    """Notes the number of values of which 32 bits are made, by a cast or within logsumexp."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten.logsumexp.default, torch.ops.aten._to_copy.default) and args[0].dim() > 1:
+            self.values.append(args[0].numel())
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("log_probs_of", "dtype"),
+    [(log_probs.log_probs_of, torch.float32), (log_probs.log_probs_of_16_bits, torch.bfloat16)],
+)
+def test_of_a_large_micro_batch_64_megabytes_are_copied_at_a_time(log_probs_of, dtype):
+    tokens, vocabulary = 8192, 152_064  # of meta, which computes nothing and takes no memory
+    logits = torch.empty(tokens, vocabulary, dtype=dtype, device="meta", requires_grad=True)
+    with Copied() as copied:
+        log_probs_of(logits, torch.zeros(tokens, dtype=torch.long, device="meta")).sum().backward()
+    assert sum(copied.values) >= logits.numel() and max(copied.values) <= 2**24
 
 
 ENGINE = """

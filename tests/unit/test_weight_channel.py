@@ -36,7 +36,8 @@ def channels(actors, rollouts):
 
 
 def test_every_rollout_worker_gets_the_first_ranks_weights(folder):
-    sent = {"a": torch.randn(3, 2), "b": torch.randn(4).to(torch.bfloat16), "tied": torch.randn(2, 2).T}
+    sent = {"a": torch.randn(3, 2), "b": torch.randn(4).to(torch.bfloat16), "transposed": torch.randn(2, 2).T}
+    sent["tied"] = sent["a"]
 
     async def update():
         actors, rollouts = channels(2, 2)

@@ -18,6 +18,7 @@ pairs, received = [], {}
 for training in ("a", "b"):
     os.environ[weight_socket.TRAINING] = training
     sender = transfer.BucketedWeightSender(of_verl, bucket_size_mb=1, use_shm=True)
+    weight_socket.install()  # as in vLLM's processes, which load plug-ins more than once
     pairs.append((sender, transfer.BucketedWeightReceiver(of_verl, torch.device("cpu"), use_shm=True)))
 
 def send(number):
