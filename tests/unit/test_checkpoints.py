@@ -157,8 +157,9 @@ def test_a_new_run_starts_with_the_imported_pool_and_a_resumed_one_does_not(tmp_
     config = ExperienceConfig(rollout_n=8, experience_import=str(tmp_path / "teacher"))
     (tmp_path / "run").mkdir()
     assert open_(tmp_path / "run", config=config) == (0, [0], [])
-    with pytest.raises(ValueError, match="data_fingerprint is 'd', expected 'other'"):
-        open_(tmp_path / "run", config=config, data_fingerprint="other")
+    for name, its in (("data_fingerprint", "d"), ("tokenizer", "t")):
+        with pytest.raises(ValueError, match=f"{name} is '{its}', expected 'other'"):
+            open_(tmp_path / "run", config=config, **{name: "other"})
     make(tmp_path / "run", 3)
     assert open_(tmp_path / "run", config=config) == (3, [3], ["after 3"])
 
@@ -209,13 +210,13 @@ def test_a_whole_marker_or_none_is_left_alone(tmp_path):
     assert open_(tmp_path) == (0, [], [])
 
 
-def pools(root):
-    return sorted(int(path.parent.name.split("_")[-1]) for path in root.glob("*/experience"))
+def with_folder(root, name):
+    return sorted(int(path.parent.name.split("_")[-1]) for path in root.glob(f"*/{name}"))
 
 
 @pytest.mark.parametrize("keep", [2, 3, None])
 @pytest.mark.parametrize("actor", [True, False])
-def test_experience_goes_when_verl_deletes_its_weights_wherever_they_are(tmp_path, keep, actor):
+def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_are(tmp_path, keep, actor):
     """verl's own manager says what it deletes; on a node-local disk without the actor nothing of it can be seen."""
     from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
@@ -229,9 +230,11 @@ def test_experience_goes_when_verl_deletes_its_weights_wherever_they_are(tmp_pat
     make(tmp_path, 1, actor=actor)  # of an earlier process: verl does not touch it
     rotation, verl = checkpoints.Rotation(tmp_path, keep), Verl()
     for step in range(2, 9):
-        make(tmp_path, step, actor=actor)
+        (make(tmp_path, step, actor=actor) / checkpoints.QUEUE).mkdir()
         rotation.make_room(step)
         verl.ensure_checkpoint_capacity(keep)
         verl.register_checkpoint(step, keep)
-        assert pools(tmp_path) == [s for s in range(1, step + 1) if s not in verl.deleted], step
+        kept = [s for s in range(1, step + 1) if s not in verl.deleted]
+        assert with_folder(tmp_path, "experience") == kept, step
+        assert with_folder(tmp_path, "transfer_queue") == [s for s in kept if s > 1], step
     assert len(verl.deleted) == (7 - keep if keep else 0)

@@ -136,6 +136,14 @@ def test_files_take_at_most_twice_their_contents_and_one_file_more(tmp_path):
     assert bodies.disk_bytes == 0
 
 
+def test_what_the_disk_takes_in_several_writes_is_read_as_one(tmp_path, monkeypatch):
+    real, rng = os.pwrite, np.random.default_rng(0)
+    monkeypatch.setattr(os, "pwrite", lambda file, content, at: real(file, content[:30], at))
+    bodies = DiskBodies(tmp_path)
+    packed = [packing.pack(serial, trajectory(rng, serial)) for serial in range(5)]
+    assert [bodies.read(entry) for entry in map(bodies.keep, packed)] == packed and min(map(len, packed)) > 60
+
+
 def test_the_folder_is_empty_while_the_pool_is_used_and_after_a_kill(tmp_path):
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[2]); import test_disk_bodies as t\n"
@@ -145,6 +153,8 @@ def test_the_folder_is_empty_while_the_pool_is_used_and_after_a_kill(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "filled\n"
         assert list(tmp_path.iterdir()) == []
+        held = [os.readlink(f"/proc/{process.pid}/fd/{name}") for name in os.listdir(f"/proc/{process.pid}/fd")]
+        assert any(path.startswith(f"{tmp_path}/") for path in held)  # on this disk, without a name
         process.send_signal(signal.SIGKILL)
     assert list(tmp_path.iterdir()) == []
 

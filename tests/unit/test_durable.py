@@ -1,6 +1,7 @@
 """Files and folders that are replaced as a whole, and the lock between writers of one host."""
 
 import os
+from pathlib import Path
 
 import pytest
 from saved_pools import draws, lived, load, save
@@ -42,3 +43,14 @@ def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_com
         save(new, tmp_path / "pool")
     assert draws(load(tmp_path / "pool")) == draws(old if half_way else new)
     assert not (tmp_path / ".pool.previous").exists()
+
+
+def test_all_that_is_saved_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    """Else a power failure could leave a checkpoint of which parts are empty."""
+    done, fsync, rename = [], os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    monkeypatch.setattr(os, "rename", lambda *paths: (done.append("rename"), rename(*paths)))
+    save(lived(), tmp_path / "pool")
+    before = {Path(path).relative_to(tmp_path / ".pool.tmp") for path in done[: done.index("rename")]}
+    saved = {path.relative_to(tmp_path / "pool") for path in (tmp_path / "pool").rglob("*")}
+    assert len(saved) > 6 and before == saved | {Path()}

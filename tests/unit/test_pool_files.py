@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -94,6 +96,16 @@ def test_without_hard_links_segments_are_copied(tmp_path, monkeypatch):
     save(live(pool, 1, steps=5), tmp_path / "two")
     assert all(path.stat().st_nlink == 1 for path in (tmp_path / "two" / "trajectories").iterdir())
     assert draws(load(tmp_path / "two")) == draws(pool)
+
+
+def test_a_pool_from_another_disk_is_saved_on_this_one(tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        if os.stat(elsewhere).st_dev == os.stat(tmp_path).st_dev:
+            pytest.skip("memory and temporary files are one file system here")
+        save(lived(), Path(elsewhere, "pool"))
+        pool = load(Path(elsewhere, "pool"))
+        save(pool, tmp_path / "pool")
+    assert draws(load(tmp_path / "pool")) == draws(pool)
 
 
 def test_a_vanished_segment_is_written_anew(tmp_path):

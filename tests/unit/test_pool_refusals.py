@@ -1,5 +1,6 @@
 """A saved pool that cannot be read or written: damage, other settings, another writer, a full disk."""
 
+import json
 import resource
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from saved_pools import DISKS, draws, live, lived, load, save
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.saved.pool_files import DamagedPool
+from exgrpo.saved.pool_files import DamagedPool, checksum_of
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,17 @@ def test_damage_is_named(tmp_path, name, damage):
     else:
         path.write_bytes(content if damage == "flip" else content[: len(content) // 2])
     with pytest.raises(DamagedPool, match=path.name):
+        load(tmp_path / "pool")
+
+
+def test_a_segment_that_the_manifest_no_longer_names_is_missed(tmp_path):
+    save(lived(), tmp_path / "pool")
+    path = tmp_path / "pool" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest.pop("checksum")
+    manifest["segments"] = []
+    path.write_text(json.dumps(manifest | {"checksum": checksum_of(manifest)}))
+    with pytest.raises(DamagedPool, match=r"its segments hold 0 of \d+ trajectories"):
         load(tmp_path / "pool")
 
 
