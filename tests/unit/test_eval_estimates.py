@@ -135,6 +135,12 @@ def test_overall_weighs_benchmarks_alike():
     assert found["small"]["mean"].low <= 0.5 <= found["small"]["mean"].high
 
 
+def test_a_draw_without_a_small_benchmarks_questions_counts_its_mean():
+    """Drawn together, since the large benchmark has its question too; a third of the draws go without."""
+    found = estimate(score(rows_of("large", ["A"] * 40) + rows_of("small", ["A"])))
+    assert found["overall"]["mean"] == Estimate(1, 1, 1)
+
+
 def test_intervals_depend_on_the_seed_and_not_on_other_benchmarks():
     values = [f"{'A' * random.Random(i).randrange(9):a<8}" for i in range(60)]
     alone, together = estimate(score(rows_of("x", values))), estimate(score(rows_of("y", ["A"]) + rows_of("x", values)))

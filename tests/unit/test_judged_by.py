@@ -1,5 +1,9 @@
 """Who judged a trajectory: from the settings of a run to the pool; what verl's rows say of the rule."""
 
+import runpy
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,6 +35,18 @@ def test_the_settings_of_a_run_name_grader_and_version(tmp_path):
     second = of_settings({"path": str(mine), "name": "score"})
     assert first.grader == f"{mine}:score" and first.version != second.version and not first.is_ours
     assert of_settings({"path": None, "name": "compute_score"}).grader == "verl's own"
+
+
+@pytest.mark.parametrize("changed", ["gold_answers.py", "math_verify_worker.py", "grading/units.py"])
+def test_the_version_changes_with_the_code_that_decides(tmp_path, changed):
+    package = shutil.copytree(Path(math_verify_reward.__file__).parent, tmp_path / "exgrpo")
+
+    def version():
+        return runpy.run_path(str(package / "judged_by.py"))["our_version"]()
+
+    assert version() == our_version()
+    (package / changed).write_text((package / changed).read_text().replace("    return ", "    return not ", 1))
+    assert version() != our_version()
 
 
 def test_the_full_reward_names_its_rule_and_the_strict_one_does_not():

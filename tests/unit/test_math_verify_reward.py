@@ -89,6 +89,18 @@ def test_hostile_answers_are_wrong_and_nothing_more(answer):
     assert whole(r"\boxed{5}", "5")["score"] == 1
 
 
+def test_a_long_response_is_judged_by_its_end():
+    response = "I try again. " * 3_000 + r"So it is \boxed{5}"
+    assert len(response) > 1.5 * reward.MAX_CHARACTERS
+    assert whole(response, "5")["score"] == 1
+
+
+def test_no_answer_may_take_more_than_4_gib():
+    assert whole(r"\boxed{5}", "5")["score"] == 1
+    most, _ = resource.prlimit(reward._VERIFIER._process.pid, resource.RLIMIT_AS)
+    assert 0 < most <= 4 * 2**30
+
+
 def test_an_answer_that_takes_too_long_is_wrong_and_the_next_one_is_not():
     started = time.monotonic()
     assert whole(r"\boxed{10^{10^{10}}}", "5", timeout_s=0.5) == {"score": 0.0, "acc": 0.0, "timed_out": 1.0}

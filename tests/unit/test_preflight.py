@@ -44,6 +44,12 @@ def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monk
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_cpus_variable_left_in_the_environment_of_a_gpu_run_is_named(files, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    with pytest.raises(ValueError, match=r"trainer\.device=cuda with VERL_PLATFORM=cpu in the environment"):
+        verify(configuration(files))
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
