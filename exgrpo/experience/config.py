@@ -121,8 +121,8 @@ class ExperienceConfig:
     exp_max_drift: float | None = _key(
         None,
         check.optional_positive,
-        "candidates whose mean squared log-ratio, current policy to author, exceeds this are skipped; a stored group is "
-        "then also dropped; null: never",
+        "candidates whose mean squared log-ratio, current policy to author, exceeds this are skipped; a stored group "
+        "is then also dropped; null: never",
     )
     exp_rescue: bool = _key(
         False,
