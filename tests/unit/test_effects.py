@@ -71,6 +71,19 @@ def test_what_is_not_known_is_nan():
     assert WEIGHING.effects({}, {}, ROWS) == {}
 
 
+def test_log_probs_nobody_recorded_weigh_as_the_key_says():
+    """As if the author had been certain of each token, or as if it had been the current policy."""
+    teacher, certain, current = (
+        Trajectory.without_log_probs([4, 5, 6], 0),
+        Trajectory([4, 5, 6], [0.0, 0.0, 0.0], 0),
+        Trajectory([4, 5, 6], CURRENT, 0),
+    )
+    for missing_as_one, same in ((True, certain), (False, current)):
+        weighing = replace(WEIGHING, missing_as_one=missing_as_one)
+        found, expected = (weighing.effects({"a": each}, {"a": CURRENT}, ROWS)["a"] for each in (teacher, same))
+        assert (found.group_share, found.step_share) == (expected.group_share, expected.step_share)
+
+
 @pytest.mark.parametrize(
     ("override", "known"),
     [

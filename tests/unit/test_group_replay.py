@@ -14,8 +14,8 @@ from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
 
-def rollout(reward, step=1, token=0):
-    return Trajectory([token, 1], [-1.0, -2.0], step, 0.5, reward=float(reward))
+def rollout(reward, step=1, token=0, length=2):
+    return Trajectory([token, *range(1, length)], -np.arange(1.0, length + 1), step, 0.5, reward=float(reward))
 
 
 def group(question, *rewards, step=1, **more):
@@ -81,8 +81,8 @@ def test_draws_are_uniform_or_halve_with_age():
         assert np.mean(np.equal(drawn, 0)) == pytest.approx(share_of_old, abs=0.03)
 
 
-def replay_of(questions="abcdefgh", **keys):
-    config = ExperienceConfig(rollout_n=2, experience_start_sratio=0, **keys)
+def replay_of(questions="abcdefgh", start=0, **keys):
+    config = ExperienceConfig(rollout_n=2, experience_start_sratio=start, **keys)
     return ExperienceReplay(config, list(questions)), iter((question, False) for question in list(questions) * 99)
 
 
@@ -143,6 +143,15 @@ def test_a_failed_group_is_rescued_by_a_success_of_its_question():
         assert replay.rescuable(["a", "b", "c"]) == expected
 
 
+def test_before_mixing_begins_no_group_is_rescued_though_the_pool_was_imported():
+    replay, questions = replay_of(exp_rescue=True, start=0.4)
+    replay.pool.observe(group("a", 1, 0))
+    for step, solved, expected in ((1, 0, []), (2, 1, []), (3, 0, ["a"])):  # it begins after a step with successes
+        replay.draw(step, 2, questions.__next__)
+        assert replay.rescuable(["a"]) == expected
+        replay.observe(step, [group("b", solved, 0)], {})
+
+
 def test_a_resumed_run_draws_the_same_groups(tmp_path):
     replay, questions = replay_of(exp_unit="group", experience_max_age=9)
     for step in (1, 2):
@@ -193,6 +202,8 @@ def test_groups_that_the_data_no_longer_has_are_dropped():
         buffer.add(RolloutGroup(question, 2, (rollout(1),), failures=(rollout(0),), prompt=tokens), 1)
     assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=2) == 3
     assert [(one.question, one.prompt.tolist()) for one in buffer] == [("a", [1, 2])]
+    buffer.add(RolloutGroup("a", 2, (rollout(1),), failures=(rollout(0, length=3),), prompt=np.array([1, 2])), 1)
+    assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=2) == 1, "one response of the two is too long"
     assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=1) == 1 and len(buffer) == 0
 
 

@@ -77,6 +77,12 @@ def test_a_fresh_token_by_hand():
     assert one_row(math.log(0.5), -2.0, False, loss_remove_clip=False) == (pytest.approx(1.6), 0.0)
 
 
+def test_the_clip_range_may_be_wider_above_than_below():
+    wide = {"loss_remove_clip": False, "cliprange_low": 0.1, "cliprange_high": 0.3}
+    assert one_row(math.log(1.5), 2.0, False, **wide) == (pytest.approx(-2.6), 0.0)
+    assert one_row(math.log(0.5), -2.0, False, **wide) == (pytest.approx(1.8), 0.0)
+
+
 def test_clip_upper_bound_raises_the_upper_end_of_the_range_only():
     inside = {"loss_remove_clip": False, "clip_upper_bound": 2.0}
     assert one_row(math.log(1.5), 2.0, False, **inside) == (pytest.approx(-3.0), pytest.approx(-3.0))

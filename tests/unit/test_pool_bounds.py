@@ -71,9 +71,9 @@ def test_what_is_too_old_for_the_next_step_leaves_at_the_end_of_this_one():
 def test_only_known_questions_and_short_trajectories_are_kept():
     pool = new_pool()
     for question in "abc":
-        pool.observe(group(question, 8, success(1), success(1, 2, 3)))
+        pool.observe(group(question, 8, success(1), success(1, 2), success(1, 2, 3)))
     pool.observe(group("long", 8, success(1, 2, 3)))
-    assert pool.keep_only({"b", "long"}, longest=2) == 6
-    assert pool.choose(9, np.random.default_rng(0)) == ["b"] and tokens_of(pool, "b") == [(1,)]
+    assert pool.keep_only({"b", "long"}, longest=2) == 8
+    assert pool.choose(9, np.random.default_rng(0)) == ["b"] and tokens_of(pool, "b") == [(1,), (1, 2)]
     assert pool.metrics()["retired_trajectories"] == 0
     pool.check_invariants()

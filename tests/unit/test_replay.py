@@ -70,6 +70,7 @@ def test_the_metrics_of_a_step_with_several_choices_are_of_all_of_them():
     (whole,) = [replay.choose(replay.candidates(["a", "b", "c"]), look)]
     assert step_metrics(choices, 8) == whole.metrics(8) and whole.metrics(8) != choices[1].metrics(8)
     assert step_metrics(choices, 8)["replayed_groups"] == 3 and step_metrics(choices, 8)["replay_age"] == 4
+    assert step_metrics(choices, 8)["replay_age_p95"] == pytest.approx(5.8)  # of 2, 4 and 6
     assert step_metrics([], 8).keys() == whole.metrics(8).keys()
 
 
@@ -184,16 +185,17 @@ def test_a_wrong_number_of_views_is_refused():
         replay_of().choose({"a": (success(1), success(2))}, lambda pairs: [View(np.ones(2), np.ones(2))])
 
 
-def test_the_next_steps_after_a_restore_are_those_of_an_unbroken_run():
-    replay, data = replay_of(experience_start_sratio=0, exp_metric="random"), Data()
+@pytest.mark.parametrize("start", [0, 0.4])
+def test_the_next_steps_after_a_restore_are_those_of_an_unbroken_run(start):
+    """Mixing that has begun has begun for good."""
+    replay, data = replay_of(experience_start_sratio=start, exp_metric="random"), Data()
     for step in range(1, 6):
         step_of(replay, data, step, solved=2)
-    other, place = replay_of(experience_start_sratio=0, exp_metric="random"), Data()
-    other.pool = replay.pool  # its own saved form has tests of its own
-    other = ExperienceReplay(other.config, QUESTIONS, replay.pool)
+    other, place = ExperienceReplay(replay.config, QUESTIONS, replay.pool), Data()  # its saved form has its own tests
     other.restore(json.loads(json.dumps(replay.state())))
     place.place = data.place
-    assert other.draw(6, 6, place) == replay.draw(6, 6, data)
+    drawn = replay.draw(6, 6, data)
+    assert other.draw(6, 6, place) == drawn and drawn.replayed and drawn.mixed
     assert other.rng.random() == replay.rng.random()
 
 
