@@ -61,7 +61,10 @@ def trajectory(*tokens, step=2):
 
 
 class Model:
-    """Fills entropy and log_probs of the rows it is given, as the actor does: the entropy of a token is its id."""
+    """Fills entropy and log_probs of the rows it is given, as the actor does.
+
+    The entropy of a token is its id, its log-prob minus the id over the temperature.
+    """
 
     def __init__(self, ranks=1):
         self.calls = []
@@ -69,11 +72,12 @@ class Model:
 
     def compute_log_prob(self, batch):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
+        temperature = batch.extra_info.get("temperature", 1.0)
         self.calls.append([row.tolist() for row in data["input_ids"].unbind()])
         entropies = [torch.roll(row.float(), -1) for row in data["input_ids"].unbind()]  # of the token that comes next
         fields = {
             "entropy": torch.nested.as_nested_tensor(entropies, layout=torch.jagged),
-            "log_probs": torch.nested.as_nested_tensor([-row for row in entropies], layout=torch.jagged),
+            "log_probs": torch.nested.as_nested_tensor([-row / temperature for row in entropies], layout=torch.jagged),
         }
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch)))
         return batch

@@ -1,19 +1,34 @@
-"""Our trainers as far as drawing goes, on a real queue, with rollouts that are written instead of generated."""
+"""Our trainers on a real queue, with rollouts that are written instead of generated, as far as a step's advantages."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 import transfer_queue as tq
 from composed import job
+from queue_rows import Model, rollout
+from transformers import AutoTokenizer
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from exgrpo import judged_by
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.on_verl.early_scoring import Scoring
+from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.prompts_out import PromptsOut
+from exgrpo.on_verl.step_so_far import StepSoFar
 from exgrpo.on_verl.stored_groups import StoredGroups
+from exgrpo.preflight.checks import resolve
 
+BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 K, STEP = 4, 3
+WHOLE_STEP = [
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+]
 
 
 class Rollouts:
@@ -47,6 +62,20 @@ class Rollouts:
         return {"question_id": question, "responses": torch.ones(2), "rm_scores": torch.tensor([0.0, reward])}
 
 
+class WholeRollouts(Rollouts):
+    """With all the columns and tags that verl's agent loop writes."""
+
+    def row(self, question, session):
+        uid = next(uid for uid, asked in self.asked.items() if asked == question)
+        reward = self.rewards.get(question, float(session == 0))
+        row = rollout(uid, session, [11 + session] * (2 + session), reward) | {"question_id": question}
+        return {name: value for name, value in row.items() if name not in ("old_log_probs", "entropy")}
+
+    def tag(self, row):
+        lengths = {"prompt_len": 3, "response_len": len(row["responses"]), "seq_len": len(row["input_ids"])}
+        return lengths | {"min_global_steps": STEP - 1, "max_global_steps": STEP - 1}
+
+
 def make_trainer(trainer_class, questions, failing, *overrides):
     """A trainer of some questions, with one success of q0 in its pool."""
     keys = ["trainer.v1.sampler.sync_refill_failed_groups=True", "data.train_batch_size=4"]
@@ -54,7 +83,8 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer = object.__new__(trainer_class)
     trainer.config = job(*keys)
     trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.25)
-    trainer.train_dataset = [{"question_id": f"q{i}", "raw_prompt": "?"} for i in range(questions)]
+    messages = [{"role": "user", "content": "?"}]
+    trainer.train_dataset = [{"question_id": f"q{i}", "raw_prompt": messages} for i in range(questions)]
     trainer.row_of_question = {f"q{i}": i for i in range(questions)}
     stream = iter([f"q{i}" for i in range(questions)] * 9)
     trainer._next_question = lambda: (next(stream), False)
@@ -66,3 +96,31 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay_buffer = trainer._build_replay_buffer()
     trainer.agent_loop_manager = Rollouts(failing)
     return trainer
+
+
+def make_ready(trainer):
+    """Give a trainer what a step needs after its draw: whole rollouts, an actor, what scores, weighs and observes."""
+    resolve(trainer.config)
+    trainer.agent_loop_manager = WholeRollouts(trainer.agent_loop_manager.failing)
+    trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
+    trainer.scoring = Scoring(trainer.config, trainer.tokenizer, synchronous=not trainer.asynchronous)
+    trainer.weighing = Weighing.of_config(trainer.config, True, "current")
+    trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
+    trainer.so_far, trainer.group_filter, trainer.response_shown = StepSoFar(), None, True
+    trainer.beside = ThreadPoolExecutor(1)
+    trainer.local_trigger_step, trainer.use_critic = 0, False
+
+
+def sample(trainer, prompts=4):
+    """The batch of so many prompts, as verl's step begins with it."""
+    waited_for = prompts - len(trainer.stored.drawn)
+    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
+    batch.extra_info["temperature"] = trainer.config.actor_rollout_ref.rollout.temperature
+    return batch
+
+
+def pass_batch(trainer, batch, metrics):
+    """From the batch that came back to its advantages."""
+    for stage in (trainer._balance_batch, trainer._compute_old_log_prob, trainer._compute_advantage):
+        batch = stage(batch, metrics)
+    return batch

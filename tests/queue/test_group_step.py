@@ -2,18 +2,15 @@
 
 import dataclasses
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from queue_rows import Model, rollout
-from queue_trainer import STEP, K, Rollouts, make_trainer
+from queue_rows import Model
+from queue_trainer import BASE_MODEL, STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
 from tensordict import TensorDict
 from transformers import AutoTokenizer
 
-from exgrpo import judged_by
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import ExperienceReplay
@@ -21,32 +18,9 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.early_scoring import Scoring
-from exgrpo.on_verl.effects import Weighing
-from exgrpo.on_verl.step_so_far import StepSoFar
-from exgrpo.preflight.checks import resolve
 
-BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 PAST = {"q7": (1.0, 0.0, 0.0, 0.0), "q8": (0.0, 1.0, 1.0, 0.0)}
-KEYS = [
-    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
-    "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr",
-    "trainer.exp_unit=group",
-]
-
-
-class WholeRollouts(Rollouts):
-    """With all the columns and tags that verl's agent loop writes."""
-
-    def row(self, question, session):
-        uid = next(uid for uid, asked in self.asked.items() if asked == question)
-        reward = self.rewards.get(question, float(session == 0))
-        row = rollout(uid, session, [11 + session] * (2 + session), reward) | {"question_id": question}
-        return {name: value for name, value in row.items() if name not in ("old_log_probs", "entropy")}
-
-    def tag(self, row):
-        lengths = {"prompt_len": 3, "response_len": len(row["responses"]), "seq_len": len(row["input_ids"])}
-        return lengths | {"min_global_steps": STEP - 1, "max_global_steps": STEP - 1}
+KEYS = [*WHOLE_STEP, "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr", "trainer.exp_unit=group"]
 
 
 def stored(question, rewards):
@@ -60,28 +34,16 @@ def stepped(training_queue, request):
     """After a step on q0, which has a success, q1, which has none but in the pool, and two past groups."""
     drift, trainer_class = request.param
     trainer = make_trainer(trainer_class, 9, set(), *KEYS)
-    resolve(trainer.config)
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_rescue=True, exp_max_drift=drift)
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True
     trainer.replay.groups.hold([stored(question, rewards) for question, rewards in PAST.items()])
     trainer.replay.pool.observe(RolloutGroup("q1", K, (Trajectory([5, 6], [-5.5, -6.5], step=1),)))
-    trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
-    trainer.scoring = Scoring(trainer.config, trainer.tokenizer, synchronous=False)
-    trainer.weighing = Weighing.of_config(trainer.config, True, "current")
-    trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
-    trainer.so_far, trainer.group_filter, trainer.response_shown = StepSoFar(), None, True
-    trainer.beside = ThreadPoolExecutor(1)
-    trainer.local_trigger_step, trainer.use_critic = 0, False
-    trainer.agent_loop_manager = WholeRollouts(set())
+    make_ready(trainer)
     trainer.agent_loop_manager.rewards = {"q1": 0.0}
     trainer._add_batch_to_generate()
-    waited_for = 4 - len(trainer.stored.drawn)
-    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
-    batch.extra_info["temperature"] = 1.0
     metrics = {}
-    for stage in (trainer._balance_batch, trainer._compute_old_log_prob, trainer._compute_advantage):
-        batch = stage(batch, metrics)
+    batch = pass_batch(trainer, sample(trainer), metrics)
     trainer._end_observation(metrics)
     return trainer, batch, metrics
 
@@ -113,6 +75,7 @@ def test_the_pool_has_read_what_verl_overwrites(stepped):
     metrics = {}
     trainer._end_observation(metrics)
     assert metrics["experience/stored_group_drift"] == pytest.approx(0.25)
+    assert metrics["experience/generated_tokens"] == metrics["experience/replayed_groups"] == 0, "of this step alone"
     assert set(read(batch, "ref_log_prob")[batch.keys[0]]) == {-99.0}
     trainer.config.algorithm.rollout_correction.rollout_rs = "token_k1"
     trainer.config.algorithm.rollout_correction.rollout_rs_threshold = "0.5_2.0"
@@ -152,6 +115,8 @@ def test_a_step_trains_on_fresh_past_and_rescued_rows_and_stores_the_fresh_group
         "generated_tokens": 28,
         "fresh_score": 1 / 8,
         "stored_group_age": 2,
+        "fresh_staleness": 0,
+        "fresh_staleness_max": 0,
     }
     assert {name: metrics[f"experience/{name}"] for name in counts} == counts
     assert [(each.question, each.step) for each in trainer.replay.groups] == [("q7", 1), ("q8", 1), ("q0", STEP)]

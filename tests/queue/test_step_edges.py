@@ -1,0 +1,110 @@
+"""Steps in which questions fail, leave or are filtered, by verl's own functions but for rollouts and actor."""
+
+import time
+
+import pytest
+import torch
+from queue_trainer import WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
+
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.group_filter import GroupFilter
+from exgrpo.on_verl.phase import FRESH, REPLAYED
+
+
+@pytest.fixture
+def make(training_queue):
+    """A trainer of twelve questions that is ready for a whole step, in which q0 is replayed."""
+
+    def of(*overrides, failing=(), trainer_class=ExperienceMixPPOTrainer):
+        trainer = make_trainer(trainer_class, 12, set(failing), *WHOLE_STEP, *overrides)
+        make_ready(trainer)
+        return trainer
+
+    return of
+
+
+def test_what_the_filter_left_out_is_observed_with_the_step(make):
+    trainer = make("algorithm.filter_groups.enable=True")
+    trainer.group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.agent_loop_manager.rewards = {"q1": 1.0}
+    trainer._add_batch_to_generate()
+    pass_batch(trainer, sample(trainer), {})
+    trainer._end_observation({})
+    assert trainer.replay.pool.retired == ["q1"]
+
+
+def test_what_replayed_rows_weigh_is_known_of_every_update_of_a_step(make):
+    """Two updates, the first with q0, the second with q9; the model's log-prob of token 1 is -1, as recorded."""
+    steps = "trainer.v1.separate_async.parameter_sync_step=2"
+    trainer = make(steps, trainer_class=ExperienceMixPPOTrainerSeparateAsync)
+    for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
+        setattr(trainer.actor_rollout_wg, name, lambda number: None)
+    trainer.replay.pool.file("q9", 0, Trajectory([1], [-1.0], step=1))
+    for update, (drawn, other) in enumerate([("q0", "q9"), ("q9", "q0")]):
+        trainer.local_trigger_step = update
+        trainer.replay.pool.file(drawn, 1)
+        trainer.replay.pool.file(other, 0)  # of which nothing is drawn
+        trainer._add_prompts_to_generate(4)
+        pass_batch(trainer, sample(trainer), {})
+        trainer._end_observation({})
+    effects = {row.question: row.effect.ratio_mean for row in trainer.replay.pool.replays}
+    assert effects == pytest.approx({"q0": 1.0, "q9": 1.0})
+
+
+def test_no_row_leaves_the_log_prob_pass_without_its_phase(make):
+    """The thread that marks them is still busy when the pass ends."""
+    trainer = make()
+    trainer._add_batch_to_generate()
+    batch = trainer._balance_batch(sample(trainer), {})
+    trainer.beside.submit(time.sleep, 0.5)
+    batch = trainer._compute_old_log_prob(batch, {})
+    rows = queue.read(batch.keys, batch.partition_id, ["rollout_is_weights"])["rollout_is_weights"].unbind()
+    assert sorted(set(torch.cat(list(rows)).tolist())) == [FRESH, REPLAYED]
+    trainer._end_observation({})  # which reads the queue
+
+
+def test_a_row_that_cannot_be_marked_ends_the_step(make):
+    trainer = make()
+    trainer._add_batch_to_generate()
+    batch = trainer._balance_batch(sample(trainer), {})
+    del batch.tags[0]["response_len"]
+    with pytest.raises(KeyError, match="response_len"):
+        trainer._compute_old_log_prob(batch, {})
+
+
+def test_an_agent_loop_with_several_outputs_a_session_is_refused_before_anything_is_trained(make):
+    trainer = make()
+    trainer._add_batch_to_generate()
+    batch = sample(trainer)
+    batch.keys[1] = batch.keys[0][:-1] + "1"
+    with pytest.raises(RuntimeError, match="_1: the agent loop returned several outputs of one session"):
+        trainer._balance_batch(batch, {})
+
+
+def test_after_a_step_no_question_of_it_is_out_though_its_rollouts_all_failed(make):
+    trainer = make(failing=["q0"])
+    trainer._add_batch_to_generate()
+    assert trainer.prompts.replayed == ["q0"]
+    batch = pass_batch(trainer, sample(trainer), {})
+    assert len(batch) == 4 * K and not trainer.prompts.questions
+
+
+def test_the_group_of_a_question_that_has_left_the_pool_stays_a_row_short(make):
+    trainer = make()
+    trainer._add_batch_to_generate()
+    solved = tuple(Trajectory([token], [-1.0], step=1) for token in range(K))
+    trainer.replay.pool.observe(RolloutGroup("q0", K, solved))  # by all rollouts of another step: it is retired
+    batch = pass_batch(trainer, sample(trainer), metrics := {})
+    trainer._end_observation(metrics)
+    (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q0"]
+    assert [key.split("_")[0] for key in batch.keys].count(uid) == K - 1 and metrics["experience/replayed_groups"] == 0
+
+
+@pytest.mark.parametrize(("device", "is_early"), [("cpu", True), ("cuda", False)])
+def test_candidates_pass_while_rollouts_are_generated_only_where_the_actor_is_idle_then(make, device, is_early):
+    trainer = make(f"trainer.device={device}")
+    trainer._add_batch_to_generate()
+    trainer.on_sample_begin()
+    assert bool(trainer.scoring.scorer(trainer.actor_rollout_wg, {}).passed) is is_early
