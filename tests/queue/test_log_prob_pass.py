@@ -19,7 +19,7 @@ PROMPT = [7, 8, 9]
 def passed_batch(partition):
     """Of groups a and b, each with a replayed row, that of a was scored; padded to 8 rows as verl does."""
 
-    def make(ranks=1, trainer_class=ExperienceMixPPOTrainer):
+    def make(ranks=1, trainer_class=ExperienceMixPPOTrainer, micro_batch=1):
         model = Model(ranks)
         rows = group("a", 1, 0) + group("b", 1, 0, 0)
         for row in rows:
@@ -33,7 +33,7 @@ def passed_batch(partition):
         model.calls.clear()
         trainer = object.__new__(trainer_class)
         trainer.local_trigger_step = 0
-        trainer.config = job("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1")
+        trainer.config = job(f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={micro_batch}")
         trainer.experience, trainer.actor_rollout_wg = type("Replay", (), {"experience": False}), model
         return trainer, batch, model
 
@@ -60,10 +60,21 @@ def test_a_scored_row_is_left_out_and_has_its_log_probs_and_entropies_all_the_sa
     assert metrics["actor/entropy"] == pytest.approx(sum(real) / 7 / length), "over all rows, the scored one included"
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_get_as_many_rows_each(passed_batch, ranks):
+@pytest.mark.parametrize("factor", [0.125, 3.0])
+def test_the_entropy_does_not_depend_on_the_scale_of_the_loss(passed_batch, factor):
+    found = []
+    for scale in (1, factor):
+        trainer, batch, _ = passed_batch()
+        trainer.config.actor_rollout_ref.actor.loss_scale_factor *= scale
+        trainer._compute_old_log_prob(batch, metrics := {})
+        found.append(metrics["actor/entropy"])
+    assert found[0] == pytest.approx(found[1]) and found[0] > 0
+
+
+@pytest.mark.parametrize(("ranks", "micro_batch"), [(2, 1), (4, 1), (1, 2), (2, 2)])
+def test_ranks_get_as_many_whole_micro_batches_each(passed_batch, ranks, micro_batch):
     """One scored row alone would leave seven to share out: it passes again."""
-    trainer, batch, model = passed_batch(ranks)
+    trainer, batch, model = passed_batch(ranks, micro_batch=micro_batch)
     trainer._compute_old_log_prob(batch, {})
     (rows,) = model.calls
     assert len(rows) == 8 and [*PROMPT, 21, 22, 23, 24] in rows
@@ -72,7 +83,7 @@ def test_ranks_get_as_many_rows_each(passed_batch, ranks):
     model.calls.clear()
     trainer._compute_old_log_prob(batch, {})
     (rows,) = model.calls
-    assert len(rows) == {2: 6, 4: 8}[ranks]
+    assert len(rows) == {2: 6, 4: 8}[ranks * micro_batch]
 
 
 @pytest.mark.parametrize(("update", "rows_passed"), [(0, 7), (1, 8)])

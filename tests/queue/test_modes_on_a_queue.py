@@ -9,6 +9,8 @@ from composed import job
 from queue_rows import group, put, trajectory
 from queue_trainer import STEP, K, make_trainer
 
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
 from exgrpo.on_verl import queue
@@ -84,6 +86,29 @@ def test_another_mode_says_how_many_prompts_it_drops(caplog):
     trainer.prompts = PromptsOut()
     trainer._find_prompts_again({"0000001q00000": ["q1", False, True]})
     assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.prompts.questions
+
+
+class Weights:
+    """An actor that loads weights from whatever folder."""
+
+    def load_checkpoint(self, local_path, del_local_after_load):
+        self.folder = local_path
+
+
+@pytest.mark.parametrize("step", [2, 6])
+def test_weights_of_another_step_than_the_pools_are_refused(tmp_path, step):
+    trainer = object.__new__(ExperienceMixPPOTrainer)
+    folder = tmp_path / f"global_step_{step}"
+    trainer.config = job("trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
+    trainer.trainer_mode, trainer.use_critic, trainer.actor_rollout_wg = "sync", False, Weights()
+    trainer.experience, trainer.prompts = ExperienceConfig(rollout_n=K), PromptsOut()
+    trainer.replay, trainer.resumed_state = ExperienceReplay(trainer.experience, ["q1"]), {}
+    trainer.resumed_step = step
+    trainer._load_checkpoint()
+    assert trainer.global_steps == step and trainer.actor_rollout_wg.folder == f"{folder}/actor"
+    trainer.resumed_step = 4
+    with pytest.raises(RuntimeError, match=f"weights of step {step} with the pool of step 4"):
+        trainer._load_checkpoint()
 
 
 # -- groups that are filtered out --------------------------------------------------------------------------------------

@@ -79,6 +79,13 @@ def test_only_the_most_promising_candidates_go_through_the_model(partition):
     assert choose(candidates, model, exp_max_candidates=1).trajectories["a"] is known[1] and len(model.calls) == 1
 
 
+def test_candidates_are_scored_at_the_temperature_of_the_rollouts(partition):
+    rollout, model = job(f"{ROLLOUT}.temperature=0.5", f"{ROLLOUT}.log_prob_use_dynamic_bsz=True"), Model()
+    scorer = CandidateScorer.of({"a": torch.tensor([7, 8, 9])}, model, rollout.actor_rollout_ref.rollout)
+    (view,) = scorer([("a", trajectory(5, 6))])
+    assert view.log_probs.tolist() == [-10, -12] and view.entropies.tolist() == [5, 6]
+
+
 def test_random_selection_asks_no_model(partition):
     candidates = {"a": tuple(trajectory(n) for n in range(1, 9))}
     model = Model()

@@ -92,7 +92,9 @@ def test_several_outputs_of_one_session_are_refused():
 def test_a_success_is_kept_with_the_mask_of_its_row(partition):
     rows = group("a", 1, 0.75, 0.5)
     rows[1]["response_mask"] = rows[1]["loss_mask"] = torch.tensor([1, 0, 1])
+    rows[1]["entropy"] = torch.tensor([0.25, 9.0, 0.5])
     (found,) = observed(put(partition, rows), {}, 100)
+    assert found.successes[1].entropy == 0.375, "of the policy's own tokens"
     assert [each.reward for each in found.successes] == [1.0, 0.75] and found.solved == 2
     assert [None if each.loss_mask is None else each.loss_mask.tolist() for each in found.successes] == [
         None,
