@@ -78,7 +78,7 @@ def generate(settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: i
             receiver, sender = context.Pipe(duplex=False)
             share = jobs[number::copies]
             visible = _visible(number, settings.tensor_parallel_size) if gpus else None
-            running[receiver] = context.Process(target=_work, args=(sender, settings, share, visible, os.getpid()))
+            running[receiver] = context.Process(target=_work, args=(sender, settings, share, visible))
             running[receiver].start()
             sender.close()
         yield from _gather(running)
@@ -114,13 +114,21 @@ def _visible(number: int, tensor: int) -> str:
     return ",".join(names[number * tensor : (number + 1) * tensor])
 
 
-def _work(results: Connection, settings: EngineSettings, jobs: Sequence[Job], visible: str | None, parent: int) -> None:
+def _work(results: Connection, settings: EngineSettings, jobs: Sequence[Job], visible: str | None) -> None:
     """The process of one copy; sends None at the end."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends together with its parent process
-    if os.getppid() != parent:
-        return
+    end_with_parent()
     if visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
     for responses in vllm_engine.generate(settings, jobs):
         results.send(responses)
     results.send(None)
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent dies, however; nothing if multiprocessing did not start it."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent.pid:  # it died before
+        os._exit(1)

@@ -13,6 +13,7 @@ server generates; with --grade_only, responses of a file are graded.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -194,4 +195,5 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, copies of the model included
     main()

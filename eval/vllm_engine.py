@@ -18,7 +18,6 @@ from eval.generation import Response
 
 CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process less to start, and none that could outlive this one
     "TORCHDYNAMO_DISABLE": "1",  # compiling two sampling kernels costs 20 s and a C++ compiler
     "OMP_WAIT_POLICY": "PASSIVE",
 }
@@ -63,6 +62,10 @@ def prepare(gpus: int, copies: int, debug: bool) -> None:
         copies: number of copies of the model on this machine.
     """
     values = {"VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    # The engine runs in the process that steps it, on GPUs too. In a process of its own it watches no parent: after a
+    # kill it would stay and keep its GPUs' memory. vLLM schedules a batch ahead either way, so that a GPU has work while
+    # the tokens before are handled.
+    values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if not debug:
         values["VLLM_LOGGING_LEVEL"] = "ERROR"
     if not gpus:
@@ -124,6 +127,7 @@ def _engine_args(settings: EngineSettings) -> Any:
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         tensor_parallel_size=settings.tensor_parallel_size,
+        worker_extension_cls="eval.vllm_worker.EndsWithParent",
         enable_prefix_caching=False,
         disable_log_stats=True,
         use_tqdm_on_load=False,

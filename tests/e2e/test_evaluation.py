@@ -12,6 +12,8 @@ import pytest
 import watched
 from watched import Watch
 
+from exgrpo.guarded import process_tree
+
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
 QUESTIONS, SAMPLES = 24, 8
@@ -43,7 +45,8 @@ def start(test_file, environment):
         command += ["--input_file", str(test_file), "--output_file", str(output), "--max_tokens", "40"]
         command += ["--n", str(SAMPLES), "--temperature", "1", "--skip_scoring", *flags]
         with output.with_suffix(".log").open("a") as log:
-            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            says = {"VLLM_LOGGING_LEVEL": "INFO"}  # which class vLLM adds to its worker
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment | says)
 
     return start
 
@@ -69,6 +72,16 @@ def watched_run(process, output):
     return Watch(process, output.with_name(f"{output.name}.partial"), output.with_suffix(".log"))
 
 
+def end(process, number):
+    """Send a signal; the exit code, once none of the processes below is left."""
+    copies = process_tree.descendants(process.pid)
+    assert len(copies) >= 2
+    process.send_signal(number)
+    code = process.wait()
+    watched.until(lambda: not any(process_tree.lives(pid) for pid in copies))
+    return code
+
+
 def lines_in(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
@@ -86,14 +99,16 @@ def test_a_run_is_what_was_asked_for(whole):
     assert {row["finish_reason"] for row in rows} <= {"stop", "length"} and len(cut) < len(rows)
 
 
-def test_killed_twice_and_continued_by_two_copies_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
+def test_killed_twice_with_no_process_left_and_continued_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
     output, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    for reached in (30, 90):
-        process = start(output, "--max_num_seqs", "1")
+    for reached, number, code in ((30, signal.SIGTERM, 1), (90, signal.SIGKILL, -signal.SIGKILL)):
+        process = start(output, "--max_num_seqs", "1", "--data_parallel_size", "2")
         watched_run(process, output).until(lambda least=reached: lines_in(partial) >= least)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert end(process, number) == code
         assert not output.exists() and lines_in(partial) < QUESTIONS * SAMPLES
+    said = output.with_suffix(".log").read_text()
+    assert said.count("stopped; the same command continues from here") == 1
+    assert said.count("Injected <class 'eval.vllm_worker.EndsWithParent'>") == 4  # by each copy of the two runs
     with partial.open("ab") as file:
         file.write(b'{"row": {"benchmark": "su')  # a line that the kill cut
     kept = partial.read_bytes()[: -len(b'{"row": {"benchmark": "su')]

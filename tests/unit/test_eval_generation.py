@@ -1,16 +1,21 @@
 """The generating half of eval/: seeds, what is kept over a kill, GPUs. The model itself is in tests/e2e."""
 
+import ctypes
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import watched
 from eval_inputs import settings
 
 from eval import copies, generate_vllm, generation, partial_file, vllm_engine
 from eval.partial_file import PartialFile
 from eval.question_files import Question
 from exgrpo.experience.question_id import question_id
+from exgrpo.guarded import process_tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -181,3 +186,42 @@ def test_what_the_caller_has_set_for_vllm_stays(monkeypatch):
     environment = vllm_engine.os.environ
     assert environment["OMP_NUM_THREADS"] == "7" and environment["TORCHDYNAMO_DISABLE"] == "1"
     assert 1 <= int(environment["VLLM_CPU_KVCACHE_SPACE"]) <= 8
+
+
+def test_the_engine_is_no_process_of_its_own_that_could_outlive_this_one(monkeypatch):
+    for gpus in (0, 1):
+        monkeypatch.setattr(vllm_engine.os, "environ", {})
+        vllm_engine.prepare(gpus=gpus, copies=1, debug=False)
+        assert vllm_engine.os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
+WORKERS_PARENT = """
+import multiprocessing, os, time
+def work(sender):
+    from eval.vllm_worker import EndsWithParent
+    sender.send(os.getpid())
+    time.sleep(600)
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe()
+    context.Process(target=work, args=(sender,), daemon=True).start()
+    sender.close()
+    print(receiver.recv(), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_worker_of_vllm_ends_with_a_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", WORKERS_PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    worker = int(parent.stdout.readline())
+    assert process_tree.lives(worker)
+    parent.kill()
+    parent.communicate()
+    watched.until(lambda: not process_tree.lives(worker))
+
+
+def test_the_command_itself_does_not_end_with_its_shell():
+    found = ctypes.c_int()
+    copies.end_with_parent()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(found))  # PR_GET_PDEATHSIG
+    assert found.value == 0
