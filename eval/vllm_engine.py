@@ -63,8 +63,8 @@ def prepare(gpus: int, copies: int, debug: bool) -> None:
     """
     values = {"VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
     # The engine runs in the process that steps it, on GPUs too. In a process of its own it watches no parent: after a
-    # kill it would stay and keep its GPUs' memory. vLLM schedules a batch ahead either way, so that a GPU has work while
-    # the tokens before are handled.
+    # kill it would stay and keep its GPUs' memory. vLLM schedules a batch ahead either way, so that a GPU has work
+    # while the tokens before are handled.
     values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if not debug:
         values["VLLM_LOGGING_LEVEL"] = "ERROR"

@@ -11,7 +11,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.on_verl import checkpoints, optimizer_states, queue
+from exgrpo.on_verl import checkpoints, nodes, optimizer_states, queue
 from exgrpo.on_verl.prompts_out import PromptsOut
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved import durable
@@ -92,6 +92,7 @@ class CheckpointedReplay(PPOTrainer):
         root = Path(self.config.trainer.default_local_dir)
         folder = checkpoints.step_folder(root, self.global_steps)
         optimizer_states.expect_new(folder)
+        gone: list[int] = []
         if self.experience.experience:
             checkpoints.expect_new(folder)
             pool, state = self.replay.pool, self.replay.state()
@@ -100,8 +101,10 @@ class CheckpointedReplay(PPOTrainer):
                 state |= {"prompts": self.prompts.state()}
             target, groups = folder / checkpoints.POOL, list(self.replay.groups)
             self.pool_folder.save(pool, target, self.global_steps, self.identity, state, groups)
-            self.rotation.make_room(self.global_steps)
+            gone = self.rotation.make_room(self.global_steps)
         super()._save_checkpoint()
+        if gone:
+            nodes.on_all_nodes(checkpoints.delete_weights, str(root), gone)
         if keep := self.config.trainer.max_optim_to_keep:
             optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 

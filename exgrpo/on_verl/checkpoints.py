@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -203,10 +203,20 @@ class Rotation:
         self._keep = keep
         self._saved: list[int] = []
 
-    def make_room(self, step: int) -> None:
-        """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be resumed from anyway."""
+    def make_room(self, step: int) -> list[int]:
+        """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be resumed from anyway.
+
+        Returns the steps that go.
+        """
         surplus = max(0, len(self._saved) + 1 - self._keep) if self._keep else 0
-        for old in self._saved[:surplus]:
+        gone, self._saved = self._saved[:surplus], [*self._saved[surplus:], step]
+        for old in gone:
             for name in (POOL, QUEUE):
                 shutil.rmtree(step_folder(self._root, old) / name, ignore_errors=True)
-        self._saved = [*self._saved[surplus:], step]
+        return gone
+
+
+def delete_weights(root: str, steps: Sequence[int]) -> None:
+    """Delete the weights of these steps on this machine's disk: verl deletes those on its first rank's alone."""
+    for step in steps:
+        shutil.rmtree(step_folder(Path(root), step) / "actor", ignore_errors=True)

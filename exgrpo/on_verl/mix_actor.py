@@ -167,12 +167,15 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         return super().optimizer_step()
 
     def _gradient_norm(self) -> torch.Tensor:
-        """The gradient norm over all ranks; the gradients are not changed."""
+        """The gradient norm over all ranks; the gradients, which in fp16 are scaled, are not changed."""
         if hasattr(self.module, "clip_grad_norm_"):  # FSDP1's own, which sums over shards
-            return self.module.clip_grad_norm_(float("inf"))
-        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+            norm = self.module.clip_grad_norm_(float("inf"))
+        else:
+            gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients)
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        scaler = getattr(self, "scaler", None)
+        return norm if scaler is None else norm / scaler.get_scale()
 
     def train_batch(self, data: Any, loss_function: Any) -> Any:
         outputs = super().train_batch(data, with_released_entropy(loss_function))

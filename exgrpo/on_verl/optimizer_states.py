@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder
+from exgrpo.on_verl.nodes import on_all_nodes
 from exgrpo.saved import durable
 
 FILES = "*/optim_world_size_*_rank_*.pt"  # in a checkpoint's folder, written by verl's FSDP checkpoint manager
@@ -54,17 +55,8 @@ def delete(root: str, steps: Sequence[int]) -> None:
 
 
 def delete_on_all_nodes(root: str, steps: list[int]) -> None:
-    """Run `delete` on every node of the Ray cluster; a failing node is logged and tried again after the next save."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    task = ray.remote(num_cpus=0)(delete)
-    for node in [node["NodeID"] for node in ray.nodes() if node["Alive"]]:
-        on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-        try:
-            ray.get(task.options(scheduling_strategy=on_node).remote(root, steps))
-        except (ray.exceptions.RayError, OSError) as error:
-            logger.warning("optimizer states of steps %s are not deleted on node %s: %s", steps, node, error)
+    """Run `delete` on every node; where it fails it is tried again after the next save."""
+    on_all_nodes(delete, root, steps)
 
 
 def are_deleted(folder: Path) -> bool:

@@ -82,30 +82,6 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 
-def test_a_step_that_is_saved_again_is_no_whole_checkpoint_until_it_is_saved(tmp_path, monkeypatch):
-    """A run resumed from step 2 by its path reaches the marked step 4 again and is killed while verl saves weights."""
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-
-    class Killed(BaseException):
-        pass
-
-    def killed(self):
-        raise Killed
-
-    make(tmp_path, 2)
-    make(tmp_path, 4)
-    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", killed)
-    trainer = object.__new__(ExperienceMixPPOTrainer)
-    trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
-    trainer.experience, trainer.replay, trainer.identity = CONFIG, ExperienceReplay(CONFIG, ["q"]), IDENTITY
-    trainer.pool_folder, trainer.rotation, trainer.global_steps = PoolFolder(), checkpoints.Rotation(tmp_path, None), 4
-    with pytest.raises(Killed):
-        trainer._save_checkpoint()
-    assert checkpoints.marked_step(tmp_path) == 4 and open_(tmp_path) == (2, [2], ["after 2"])
-
-
 def test_a_checkpoint_whose_weights_were_deleted_is_passed_over(tmp_path, caplog):
     make(tmp_path, 2)
     make(tmp_path, 4, actor=False)
@@ -229,12 +205,13 @@ def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_a
 
     make(tmp_path, 1, actor=actor)  # of an earlier process: verl does not touch it
     rotation, verl = checkpoints.Rotation(tmp_path, keep), Verl()
+    gone = []
     for step in range(2, 9):
         (make(tmp_path, step, actor=actor) / checkpoints.QUEUE).mkdir()
-        rotation.make_room(step)
+        gone += rotation.make_room(step)
         verl.ensure_checkpoint_capacity(keep)
         verl.register_checkpoint(step, keep)
         kept = [s for s in range(1, step + 1) if s not in verl.deleted]
         assert with_folder(tmp_path, "experience") == kept, step
         assert with_folder(tmp_path, "transfer_queue") == [s for s in kept if s > 1], step
-    assert len(verl.deleted) == (7 - keep if keep else 0)
+    assert gone == verl.deleted and len(gone) == (7 - keep if keep else 0)

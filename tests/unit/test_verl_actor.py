@@ -3,8 +3,10 @@
 import ast
 import inspect
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
+import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.metric import AggregationType, Metric, reduce_metrics
 from verl.workers import engine_workers
@@ -64,6 +66,24 @@ def test_an_update_steps_the_optimizer_by_the_method_we_override():
     source = inspect.getsource(BaseEngine.train_batch)
     assert "grad_norm = self.optimizer_step()" in source
     assert 'outputs["metrics"]["grad_norm"]' in source, "skipped_update is put beside it"
+
+
+@pytest.mark.parametrize("scale", [None, 2.0**16])
+def test_the_bound_on_the_gradient_norm_is_on_gradients_as_they_are(scale):
+    """In fp16 they are multiplied by the scale until verl's own step; a bound of 500 must not see that."""
+    engine = object.__new__(mix_actor.SkippingFSDPEngine)
+    engine.module, engine._qat_enabled = torch.nn.Linear(1, 1, bias=False), False
+    engine.optimizer_config = SimpleNamespace(clip_grad=1e9, skip_grad_bound=500.0)
+    engine.optimizer = torch.optim.SGD(engine.module.parameters(), lr=1.0)
+    engine.scaler = scale and torch.amp.GradScaler("cpu", init_scale=scale)
+    skipped = []
+    for gradient in (400.0, 600.0):
+        engine.optimizer.zero_grad()
+        loss = engine.module(torch.ones(1, 1)).sum() * gradient
+        (engine.scaler.scale(loss) if scale else loss).backward()
+        assert float(engine.optimizer_step()) == pytest.approx(gradient)
+        skipped.append(engine._skipped)
+    assert skipped == [False, True]
 
 
 @pytest.mark.parametrize(("vendor", "name"), [("exgrpo", "SkippingFSDPEngine"), (None, "FSDPEngineWithLMHead")])
