@@ -17,10 +17,13 @@ def on_all_nodes(delete: Callable[[str, Sequence[int]], None], root: str, steps:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task = ray.remote(num_cpus=0)(delete)
+    here, task = ray.get_runtime_context().get_node_id(), ray.remote(num_cpus=0)(delete)
     for node in [node["NodeID"] for node in ray.nodes() if node["Alive"]]:
         on_node = NodeAffinitySchedulingStrategy(node, soft=False)
         try:
-            ray.get(task.options(scheduling_strategy=on_node).remote(root, steps))
+            if node == here:  # no process is started for it
+                delete(root, steps)
+            else:
+                ray.get(task.options(scheduling_strategy=on_node).remote(root, steps))
         except (ray.exceptions.RayError, OSError) as error:
             logger.warning("%s of steps %s failed on node %s: %s", delete.__name__, steps, node, error)
