@@ -131,4 +131,4 @@ def end_with_parent() -> None:
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent.pid:  # it died before
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -2,7 +2,7 @@
 # All tests and a quickstart of six steps on the GPU stack's versions, without a GPU: Python 3.12 and requirements-cpu.txt
 # with the pins of requirements-gpu-versions.txt, in an environment of its own (.venv-gpu-versions; EXGRPO_VENV: another).
 #
-#   bash tests/gpu_versions.sh                            everything: 32 min on two cores; 8 GB of disk
+#   bash tests/gpu_versions.sh                            everything: 14 min on two fast cores; 8 GB of disk
 #   bash tests/gpu_versions.sh --setup-only               the environment alone
 #   bash tests/gpu_versions.sh tests/unit -k pool ...     arguments of pytest: those tests alone
 set -uo pipefail
