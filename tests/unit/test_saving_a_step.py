@@ -7,7 +7,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.on_verl import checkpoints, nodes
+from exgrpo.on_verl import checkpoints, nodes, optimizer_states
 from exgrpo.saved.pool_folder import PoolFolder
 
 CONFIG = ExperienceConfig(rollout_n=8)
@@ -40,12 +40,14 @@ def test_a_step_that_is_saved_again_is_no_whole_checkpoint_until_it_is_saved(tmp
 
     marked(tmp_path, 2)
     marked(tmp_path, 4)
+    note = tmp_path / "global_step_4" / optimizer_states.NOTE
+    note.write_text("")  # the states that it had were deleted
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", killed)
     trainer = trainer_in(tmp_path)
     trainer.global_steps = 4
     with pytest.raises(Killed):
         trainer._save_checkpoint()
-    assert checkpoints.marked_step(tmp_path) == 4
+    assert checkpoints.marked_step(tmp_path) == 4 and not note.exists()
     assert checkpoints.resume_latest(tmp_path, lambda folder, step: step) == 2
 
 
