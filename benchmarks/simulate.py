@@ -27,7 +27,6 @@ from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 K, BATCH = 8, 128
-LEARNED, VISIT = 2.0, 0.1  # logits that all questions gain over a run, and that a question gains per visit
 PAPER_STEP_S = 155.4  # of on-policy GRPO at 7B, without replay (paper, cost table)
 
 
@@ -68,7 +67,13 @@ def pass_rates(file: Path | None, count: int, rng: np.random.Generator) -> npt.N
 
 
 class World:
-    """Questions, their probabilities of being solved, and responses of random tokens."""
+    """Questions, their probabilities of being solved, and responses of random tokens.
+
+    Attributes:
+        learned, visit: logits that all questions gain over a run, and that a question gains per visit.
+    """
+
+    learned, visit = 2.0, 0.1
 
     def __init__(self, rates: npt.NDArray[np.float64], tokens: int, rng: np.random.Generator) -> None:
         self.logits = np.log(rates / (1 - rates))
@@ -90,8 +95,8 @@ class World:
     def answer(self, question: str, step: int, progress: float, replayed: bool, failures: bool) -> RolloutGroup:
         """The simulated rollouts of a question, failures only if asked for; the question is easier the next time."""
         row, size = self.row_of[question], K - replayed
-        chance = 1 / (1 + np.exp(-self.logits[row] - LEARNED * progress))
-        self.logits[row] += VISIT
+        chance = 1 / (1 + np.exp(-self.logits[row] - self.learned * progress))
+        self.logits[row] += self.visit
         solved = int(self.rng.binomial(size, chance))
         successes = self._trajectories(solved, step, 1.0)
         failed = self._trajectories(size - solved, step, 0.0) if failures else ()

@@ -76,7 +76,15 @@ class ObservedRollouts(DrawnPrompts):
         metrics, ours = ops.debug_metrics(rows) if compare else {}, ops.staleness(batch, self.global_steps)
         threshold, vocabulary = self.experience.exp_success_threshold, len(self.tokenizer)
         found.groups += rollout_groups(
-            fresh, self.replayed, self.global_steps, vocabulary, threshold, self.judge, self.rescued, self.whole_groups
+            fresh,
+            self.replayed,
+            self.global_steps,
+            vocabulary,
+            threshold,
+            self.judge,
+            self.rescued,
+            self.whole_groups,
+            self.experience.bounded_rewards,
         )
         found.log_ratios += log_ratios(past, current).values()
         by_uid = self.weighing.effects(self.replayed, current, fresh)

@@ -128,7 +128,7 @@ def experience_of(
 
 def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[RolloutGroup]:
     """What the fresh rows of a step say of each question; a reward above the threshold is a success."""
-    joined = {question for question, _ in rows.past if question in replayed}
+    joined = {question: trajectory.reward for question, trajectory in rows.past if question in replayed}
     rollouts: dict[str, list[Trajectory]] = defaultdict(list)
     for question, rollout in rows.fresh:
         rollouts[question].append(rollout)
@@ -137,8 +137,8 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
         solved = tuple(rollout for rollout in mine if rollout.reward > threshold)
         failures = tuple(rollout for rollout in mine if not rollout.reward > threshold)
         rewards = tuple(rollout.reward for rollout in mine)
-        count = int(question in joined)
-        groups.append(RolloutGroup(question, len(mine), solved, count, failures=failures, rewards=rewards))
+        past = {"replayed": 1, "replayed_reward": joined[question]} if question in joined else {}
+        groups.append(RolloutGroup(question, len(mine), solved, failures=failures, rewards=rewards, **past))
     return groups
 
 

@@ -79,8 +79,8 @@ def reward(value: Any) -> float:
         reward = float(value)
     except (TypeError, ValueError):
         reward = math.nan
-    if not 0.0 <= reward <= 1.0:
-        raise ValueError(f"reward={value}: must be a number between 0 and 1")
+    if not math.isfinite(reward):
+        raise ValueError(f"reward={value}: must be a finite number")
     return reward
 
 

@@ -48,13 +48,17 @@ class ExperienceConfig:
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
-        "mixing and collecting begin once a batch's share of correct rollouts exceeds this, and never end; 0: from "
-        "the first step",
+        "mixing and collecting begin with the step after a batch whose share of correct rollouts exceeds this, and "
+        "never end; 0: with the first step",
     )
     experience_lbound: int = _key(
-        0, check.integer(0), "a question is kept and drawn while lbound < successes <= rbound"
+        0, check.integer(0), "a group is collected, and its question filed, while lbound < successes <= rbound"
     )
-    experience_rbound: int | None = _key(None, check.optional_integer(1), "see experience_lbound; null: rollout.n - 1")
+    experience_rbound: int | None = _key(
+        None,
+        check.optional_integer(1),
+        "see experience_lbound; null: rollout.n - 1, or rollout.n with exp_difficulty=reward_std",
+    )
     exp_metric: str = _key(
         "ent",
         check.rule(rules.METRICS, RANDOM),
@@ -69,7 +73,8 @@ class ExperienceConfig:
     exp_sample_range: str = _key(
         "all",
         check.one_of("all", "first_half", "last_half"),
-        "first_half, last_half: only that half of the eligible questions, in their order of entry",
+        "first_half, last_half: only that half of the eligible questions, in their order of entry; the middle one of "
+        "an odd number is in the last",
     )
     exp_bucket_manager: str | Literal[False] = _key(
         "normal",
@@ -89,10 +94,12 @@ class ExperienceConfig:
     exp_bucket_sigma: float = _key(1.0, check.positive, "width of normal, in successes")
     exp_seed: int = _key(0, check.integer(0), "seed of all draws of replay")
     exp_difficulty: str = _key(
-        "success_rate",
+        "released",
         check.rule(rules.DIFFICULTIES),
-        "what a question is filed under: success_rate, the share of correct ones among its latest fresh rollouts; "
-        "mean_reward, their mean reward, for rewards between 0 and 1; or your own rule",
+        "what a question is filed under: released, the successes of its latest collected group, the replayed one "
+        "counted; fresh, the share of its latest fresh rollouts, and a question outside lbound and rbound is not "
+        "drawn; mean_reward, their mean reward, for rewards between 0 and 1; reward_std, how much its group's rewards "
+        "vary, for any rewards; or your own rule",
     )
     exp_retirement: str = _key(
         "all_solved",
@@ -111,7 +118,11 @@ class ExperienceConfig:
         "which trajectory of a full question is dropped first: highest_entropy (unknown before any), lowest_entropy "
         "(for exp_select_mode=argmax), oldest, or your own rule",
     )
-    exp_success_threshold: float = _key(0.5, check.share_below_one, "a rollout is a success if its reward exceeds this")
+    exp_success_threshold: float = _key(
+        0.5,
+        check.finite,
+        "a rollout is a success if its reward exceeds this; at least 0 and below 1 where rewards are between 0 and 1",
+    )
     exp_min_ess: float = _key(
         0.0,
         check.fraction,
@@ -197,7 +208,11 @@ class ExperienceConfig:
             key = _ROLLOUT_N if setting.name == "rollout_n" else f"trainer.{setting.name}"
             object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
         if self.experience_rbound is None:
-            object.__setattr__(self, "experience_rbound", self.rollout_n - 1)
+            highest = self.rollout_n if self.exp_difficulty == "reward_std" else self.rollout_n - 1
+            object.__setattr__(self, "experience_rbound", highest)
+        if self.bounded_rewards and not 0 <= self.exp_success_threshold < 1:
+            key = "trainer.exp_success_threshold"
+            check.refuse(key, self.exp_success_threshold, "a number of at least 0 and below 1")
         if self.exp_unit == "group" and self.experience_ratio == 1:
             check.refuse("trainer.experience_ratio", 1, "below 1 with trainer.exp_unit=group: new groups must come in")
         if self.exp_unit != "group" and self.exp_age_half_life is not None:
@@ -230,6 +245,21 @@ class ExperienceConfig:
 
     @property
     def eligible_buckets(self) -> range:
-        """The success counts whose questions are collected and drawn: lbound < k <= rbound."""
+        """The buckets that are collected: lbound < k <= rbound."""
         assert self.experience_rbound is not None  # __post_init__ has put the default in its place
         return range(self.experience_lbound + 1, self.experience_rbound + 1)
+
+    @property
+    def follows(self) -> bool:
+        """Whether a question of the pool also moves to buckets that are not collected."""
+        return self.exp_difficulty == "fresh"
+
+    @property
+    def drawable_buckets(self) -> range:
+        """The buckets that are drawn from: all (Algorithm 1), or with `fresh` those that are collected."""
+        return self.eligible_buckets if self.follows else range(1, self.rollout_n + 1)
+
+    @property
+    def bounded_rewards(self) -> bool:
+        """Whether rewards must be between 0 and 1."""
+        return self.exp_difficulty in ("released", "fresh", "mean_reward")

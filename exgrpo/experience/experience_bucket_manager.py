@@ -16,7 +16,7 @@ class BucketState(NamedTuple):
 
 
 class ExperienceBucketManager:
-    """Puts each question into the bucket of its latest success count k out of K (section 3.1).
+    """Puts each question into the bucket of its latest collected success count k out of K (section 3.1).
 
     A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change is O(1) and the
     order inside a bucket depends only on the history of calls. Retired questions are in no bucket.
@@ -65,10 +65,11 @@ class ExperienceBucketManager:
     def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
         """Bucket -> its questions in the first or last half of those in `buckets`, by order of entry; O(questions).
 
-        The middle one of an odd number is in both halves. Exclusions are applied after halving.
+        The middle one of an odd number is in the last half, as released. Exclusions are applied after halving.
         """
         eligible = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
-        chosen = eligible[: (len(eligible) + 1) // 2] if first else eligible[len(eligible) // 2 :]
+        middle = len(eligible) // 2
+        chosen = eligible[:middle] if first else eligible[middle:]
         members: dict[int, list[str]] = {bucket: [] for bucket in buckets}
         for question in chosen:
             if question not in exclude:

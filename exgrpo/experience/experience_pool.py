@@ -31,8 +31,8 @@ class Outcome(enum.Enum):
 class ExperiencePool:
     """Questions in buckets by their latest success count, each with the trajectories that solved it.
 
-    A question is eligible while it has a trajectory, is not retired, and lbound < bucket <= rbound. Owned by one
-    caller; only `choose` is random, and its generator is an argument.
+    Every question that has a trajectory may be drawn (Algorithm 1); with `exp_difficulty=fresh` only while lbound <
+    bucket <= rbound. Owned by one caller; only `choose` is random, and its generator is an argument.
 
     Five bounds hold after every call (config: experience_max_*). Above the bound per question, the eviction rule
     decides which trajectory is dropped first; above the bounds on the whole pool, the oldest recording is.
@@ -68,12 +68,33 @@ class ExperiencePool:
         self._history: list[dict[str, float]] = []
         self.replays = ReplayLog()
 
-    def observe(self, group: RolloutGroup) -> Outcome:
-        """Apply the management rule to one question's group of one step.
+    def buckets_of(self, groups: Sequence[RolloutGroup]) -> list[int]:
+        """The bucket 0..K of each of a step's groups, by the difficulty rule.
 
-        A question that the retirement rule retires is dropped, until it is put back. A question with lbound < bucket
-        <= rbound is collected: its successes are stored. Any other question moves to its new bucket if the pool holds
-        it, and keeps its trajectories.
+        Raises:
+            ValueError: the rule does not return one for each.
+        """
+        rollout_n = self._config.rollout_n
+        buckets = self._difficulty(groups, rollout_n)
+        allowed = range(rollout_n + 1)
+        listed = isinstance(buckets, (Sequence, np.ndarray)) and len(buckets) == len(groups)
+        if not listed or any(bucket not in allowed for bucket in buckets):
+            key, given = f"trainer.exp_difficulty={self._config.exp_difficulty}", str(buckets)[:200]
+            raise ValueError(
+                f"{key}: returned {given} for {len(groups)} groups: "
+                f"must be an integer between 0 and {rollout_n} for each"
+            )
+        return [int(bucket) for bucket in buckets]
+
+    def observe(self, group: RolloutGroup, bucket: int | None = None) -> Outcome:
+        """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
+
+        A question that the retirement rule retires is dropped, until it is put back. A group with lbound < bucket <=
+        rbound is collected: its successes are stored, and its question, if it has any, is filed under the bucket.
+        Any other group leaves its question as it is; with `exp_difficulty=fresh` it moves it to its bucket.
+
+        Args:
+            bucket: the group's, one of `buckets_of` its step; default: as if it were the only group of the step.
 
         Raises:
             ValueError: the group has more than K rows, or the difficulty rule returns no bucket; nothing has changed.
@@ -88,19 +109,20 @@ class ExperiencePool:
             self._store.counters.retired += self._store.discard(question)
             self._buckets.retire(question)
             return Outcome.RETIRED
-        bucket = self._difficulty(group, rollout_n)
-        if bucket not in range(rollout_n + 1):
-            key = f"trainer.exp_difficulty={self._config.exp_difficulty}"
-            raise ValueError(
-                f"{key}: returned {bucket!r} for {question!r}: must be an integer between 0 and {rollout_n}"
-            )
-        collected = bucket in self._config.eligible_buckets and bool(group.successes)
-        if collected or question in self._buckets:
-            self._buckets.put(question, bucket)
-        if not collected:
+        if bucket is None:
+            (bucket,) = self.buckets_of([group])
+        collected = bucket in self._config.eligible_buckets
+        stored = collected and bool(group.successes)
+        if stored or (question in self._buckets and (collected or self._config.follows)):
+            self._put(question, bucket)
+        if not stored:
             return Outcome.SKIPPED
         self._record(question, group.successes)
         return Outcome.STORED
+
+    def _put(self, question: str, bucket: int) -> None:
+        """File a question; what the pool holds has been solved, so that it is drawable at the least of its buckets."""
+        self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
 
     def put_back(self, group: RolloutGroup) -> bool:
         """Whether the group's question was retired and its rule no longer retires it: it is then retired no more.
@@ -122,7 +144,7 @@ class ExperiencePool:
             ValueError: the question is retired, or the bucket is not in 0..K.
         """
         if trajectory is not None or question in self._buckets:
-            self._buckets.put(question, bucket)
+            self._put(question, bucket)
         if trajectory is not None:
             self._record(question, [trajectory])
 
@@ -176,7 +198,7 @@ class ExperiencePool:
     @property
     def eligible(self) -> int:
         """Number of questions that may be drawn, regardless of exp_sample_range."""
-        return sum(len(self._buckets.members(bucket)) for bucket in self._config.eligible_buckets)
+        return sum(len(self._buckets.members(bucket)) for bucket in self._config.drawable_buckets)
 
     @property
     def retired(self) -> list[str]:
@@ -266,6 +288,8 @@ class ExperiencePool:
     ) -> ExperiencePool:
         """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
 
+        Questions that another difficulty rule had filed under 0 are filed under 1, unless `config` has that rule.
+
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
             bodies: as for the constructor.
@@ -281,6 +305,8 @@ class ExperiencePool:
         for question in tuple(pool._store.questions()):
             pool._store.trim(question)
         pool._forget(pool._store.shrink())
+        for question in tuple(pool._buckets.members(0)):
+            pool._put(question, 0)
         return pool
 
     def check_invariants(self) -> None:

@@ -60,6 +60,13 @@ def share_below_one(key: str, value: object) -> float:
     return number
 
 
+def finite(key: str, value: object) -> float:
+    number = as_float(value)
+    if not math.isfinite(number):
+        refuse(key, value, "a finite number")
+    return number
+
+
 def positive(key: str, value: object) -> float:
     number = as_float(value)
     if not 0.0 < number < math.inf:

@@ -25,6 +25,7 @@ def contents(
         "pool_bytes": store.memory_bytes,
         **({"pool_disk_bytes": store.disk_bytes} if on_disk else {}),
         "eligible_questions": eligible,
+        "undrawable_questions": len(buckets) - eligible,
         "retired_questions": buckets.retired_count,
         "retired_trajectories": counters.pop("retired"),
         "evicted": store.counters.evicted,

@@ -20,10 +20,10 @@ def first_centre(config: ExperienceConfig) -> float:
 
 
 class QuestionDraw:
-    """Draws from the eligible buckets, or from one half of them by order of entry (`exp_sample_range`)."""
+    """Draws from the drawable buckets, or from one half of them by order of entry (`exp_sample_range`)."""
 
     def __init__(self, config: ExperienceConfig) -> None:
-        self._eligible = config.eligible_buckets
+        self._eligible = config.drawable_buckets
         self._range = config.exp_sample_range
         self._sampler = WeightedBucketSampler(
             config.exp_bucket_manager, config.rollout_n, first_centre(config), config.exp_bucket_sigma

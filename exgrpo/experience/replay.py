@@ -23,6 +23,7 @@ import numpy as np
 from exgrpo.experience.choice import Candidate, Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.difficulty_band import DifficultyBand
+from exgrpo.experience.draw_count import DrawCount
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
@@ -84,6 +85,7 @@ class ExperienceReplay:
         self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
         self._mixed = False
+        self._fell = DrawCount(config.rollout_n)
         self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
         self._replayed: list[Replayed] = []  # of the step that is under way
 
@@ -114,7 +116,9 @@ class ExperienceReplay:
                     stored = self.groups.choose(count, step, self.rng, exclude=barred)
                 else:
                     replayed = self.pool.choose(count, self.rng, exclude=barred)
-                    self._odds |= self.pool.odds(replayed, barred)
+                    odds = self.pool.odds(replayed, barred)
+                    self._fell.add(each.bucket for each in odds.values())
+                    self._odds |= odds
         past = [*replayed, *(group.question for group in stored)]
         drawn = frozenset([*past, *self._drawn])
         missing = size - len(past)
@@ -193,34 +197,36 @@ class ExperienceReplay:
     ) -> dict[str, float]:
         """Take in the results of a step's fresh rollouts, and close the step.
 
-        Mixing begins, for good, once a batch's share of correct rollouts exceeds experience_start_sratio; collecting
-        and retiring begin with it.
+        Mixing begins, for good, with the step after the first whose share of correct rollouts exceeds
+        experience_start_sratio: that step is the first to be collected, and the one after it can replay (as released).
+        Retiring begins with collecting.
 
         Args:
             noted: other measurements of the step; kept in the pool's history beside its own metrics.
             effects: replayed question -> what its trajectory or group weighs in the step; kept in `pool.replays`.
 
         Returns:
-            fresh_score, mixing (whether this step's draw was mixed), refused and the pool's metrics; with their keys
-            reviewed, returned and bucket_mean.
+            fresh_score, mixing (whether this step's draw was mixed), refused, how many of its questions were drawn
+            from each bucket, and the pool's metrics; with their keys reviewed, returned and bucket_mean.
         """
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
-        if not self.mixing and self.config.experience and score > self.config.experience_start_sratio:
-            logger.warning("step %d: %.3f of the rollouts are correct, mixing begins", step, score)
-            self.mixing = True
         figures = self._fresh.end_retirements(groups) | self._band.observe(groups, self.pool)
         if self.mixing:
-            for group in groups:
-                self.pool.observe(group)
+            for group, bucket in zip(groups, self.pool.buckets_of(groups), strict=True):
+                self.pool.observe(group, bucket)
                 if self.config.exp_unit == "group":
                     self.groups.add(group, step)
             self.groups.expire(step)
+        elif self.config.experience and score > self.config.experience_start_sratio:
+            logger.warning("step %d: %.3f of the rollouts are correct, mixing begins with the next", step, score)
+            self.mixing = True
         measured = {
             "fresh_score": score,
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
             **figures,
+            **self._fell.metrics(),
         }
         known, rows, self._replayed = effects or {}, self._replayed, []
         self.pool.replays.add([replace(row, step=step, effect=known.get(row.question, row.effect)) for row in rows])

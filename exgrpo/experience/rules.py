@@ -5,7 +5,7 @@ key                         signature                                           
 ==========================  =======================================================  =================================
 trainer.exp_bucket_manager  (successes [n], rollout_n, mean, sigma) -> log-weights   normal
 trainer.exp_metric          (entropies_T, log_probs_T, trajectory) -> score          ent
-trainer.exp_difficulty      (group, rollout_n) -> bucket, 0..K                       success_rate
+trainer.exp_difficulty      (groups, rollout_n) -> a bucket 0..K for each            released
 trainer.exp_retirement      (group, rollout_n) -> whether the question is retired    all_solved
 trainer.exp_eviction        (trajectory) -> rank, the highest is dropped first       highest_entropy
 ==========================  =======================================================  =================================
@@ -16,7 +16,7 @@ Each key also takes ``pkg://module:name`` or ``path/file.py:name`` (exgrpo.open_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from exgrpo.open_table import OpenTable
 
 BucketWeights = Callable[[npt.NDArray[Any], int, float, float], npt.NDArray[Any]]
 Metric = Callable[[npt.NDArray[Any], npt.NDArray[Any], Trajectory], float]
-Difficulty = Callable[[RolloutGroup, int], int]
+Difficulty = Callable[[Sequence[RolloutGroup], int], Sequence[int]]
 Retirement = Callable[[RolloutGroup, int], bool]
 Eviction = Callable[[Trajectory], float]
 
@@ -69,21 +69,41 @@ def ppl(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory
     return float(np.exp(-np.asarray(log_probs_T, dtype=np.float64).mean()))
 
 
-# -- which bucket a question belongs to, when it is retired, and which of its trajectories is dropped first ---------
+# -- which bucket each question of a step belongs to, when one is retired, which trajectory is dropped first ---------
 
 
-def success_rate(group: RolloutGroup, rollout_n: int) -> int:
+def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
+    """The successes of the whole group, the replayed one counted (Algorithm 1 and the released code).
+
+    A group that lost rollouts counts by its share of successes, rounded half to even.
+    """
+    return [round((g.solved + g.replayed) * rollout_n / (g.size + g.replayed)) for g in groups]
+
+
+def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The success rate of the fresh rollouts as a count out of K, rounded half to even.
 
-    With `size` <= K a partially solved question is always in 1..K-1. The released code counts the replayed success
-    too, which puts a mixed question one bucket too high.
+    With `size` <= K a partially solved question is always in 1..K-1. Under this rule a question of the pool follows
+    its groups into buckets that are not collected, and is not drawn there (ExperienceConfig.drawable_buckets).
     """
-    return round(group.solved * rollout_n / group.size)
+    return [round(g.solved * rollout_n / g.size) for g in groups]
 
 
-def mean_reward(group: RolloutGroup, rollout_n: int) -> int:
+def mean_reward(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The mean reward of the fresh rollouts as a share of K, rounded half to even: for rewards between 0 and 1."""
-    return round(min(1.0, max(0.0, group.mean_reward)) * rollout_n)
+    return [round(min(1.0, max(0.0, g.mean_reward)) * rollout_n) for g in groups]
+
+
+def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
+    """The standard deviation of each group's rewards, min-max normalised over the step's groups, times K, rounded.
+
+    For continuous rewards (section 5.3 and Table 2 of the paper's second version). The replayed reward is one of the
+    group's. Where all groups vary alike, all are 0.
+    """
+    deviations = np.array([np.std(g.all_rewards) for g in groups])
+    low, span = deviations.min(initial=math.inf), np.ptp(deviations) if groups else 0.0
+    shares = (deviations - low) / span if span > 0 else np.zeros(len(groups))
+    return [round(share * rollout_n) for share in shares.tolist()]
 
 
 def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
@@ -92,7 +112,7 @@ def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
 
 
 def never(group: RolloutGroup, rollout_n: int) -> bool:
-    """No question is retired; one that is always solved is in bucket K, which is not drawn."""
+    """No question is retired."""
     return False
 
 
@@ -117,7 +137,8 @@ BUCKET_WEIGHTS: OpenTable[BucketWeights] = OpenTable(
 )
 METRICS: OpenTable[Metric] = OpenTable(("entropies_T", "log_probs_T", "trajectory"), {"ent": ent, "ppl": ppl})
 DIFFICULTIES: OpenTable[Difficulty] = OpenTable(
-    ("group", "rollout_n"), {"success_rate": success_rate, "mean_reward": mean_reward}
+    ("groups", "rollout_n"),
+    {"released": released, "fresh": fresh, "mean_reward": mean_reward, "reward_std": reward_std},
 )
 RETIREMENTS: OpenTable[Retirement] = OpenTable(("group", "rollout_n"), {"all_solved": all_solved, "never": never})
 EVICTIONS: OpenTable[Eviction] = OpenTable(

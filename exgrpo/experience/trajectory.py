@@ -29,7 +29,7 @@ class Trajectory:
             unknown.
         loss_mask: bool [T], true at the policy's own tokens; tokens of tools and environments are context. None if
             all tokens are the policy's. Read-only copy.
-        reward: 0 to 1; the reward of the replayed row in its group.
+        reward: finite; the reward of the replayed row in its group.
         note: a text kept with the trajectory and never interpreted here, such as JSON; None if there is none.
         grader: who judged it, as exgrpo.judged_by writes it; None if that is unknown.
 
@@ -126,6 +126,7 @@ class RolloutGroup:
             log-probs are not a valid Trajectory.
         failures: the other fresh rollouts, each with its reward; only replay of whole groups reads them.
         rewards: of all fresh rollouts, in any order and range; empty if they are not known.
+        replayed_reward: of the replayed row, if there is one.
         prompt: int [P], the tokens that they are responses to, for replay of whole groups; None where the loop renders
             the question itself.
 
@@ -140,6 +141,7 @@ class RolloutGroup:
     refused: int = 0
     failures: tuple[Trajectory, ...] = ()
     rewards: tuple[float, ...] = ()
+    replayed_reward: float = 1.0
     prompt: npt.NDArray[np.int32] | None = field(default=None, compare=False)
 
     @property
@@ -151,6 +153,12 @@ class RolloutGroup:
     def mean_reward(self) -> float:
         """Mean reward of the fresh rollouts; where rewards are not known, the share of correct ones."""
         return sum(self.rewards) / self.size if self.rewards else self.solved / self.size
+
+    @property
+    def all_rewards(self) -> tuple[float, ...]:
+        """Of the whole group, the replayed row's last; where they are not known, 1 for a success and else 0."""
+        known = self.rewards or (1.0,) * self.solved + (0.0,) * (self.size - self.solved)
+        return known + (self.replayed_reward,) * self.replayed
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question:

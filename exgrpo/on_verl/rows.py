@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,8 +145,14 @@ class FreshRow:
     rule: str = ""
     prompt: npt.NDArray[np.int32] | None = None
 
-    def trajectory(self, step: int, vocab_size: int, judge: JudgedBy | None = None) -> Trajectory:
-        """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the reward is above 1."""
+    def trajectory(self, step: int, vocab_size: int, judge: JudgedBy | None = None, bounded: bool = True) -> Trajectory:
+        """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the reward is not in 0..1.
+
+        Args:
+            bounded: False: any finite reward will do.
+        """
+        if bounded and not 0 <= self.reward <= 1:
+            raise ValueError(f"reward={self.reward}: must be a number between 0 and 1")
         entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
         judged = None if judge is None else str(judge.by(self.rule))
         trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, judged)
@@ -156,25 +162,27 @@ class FreshRow:
 
 def rollout_groups(
     rows: Sequence[FreshRow],
-    replayed: Collection[str],
+    replayed: Mapping[str, Trajectory],
     step: int,
     vocab_size: int,
     threshold: float,
     judge: JudgedBy | None = None,
     rescued: Mapping[str, float] | None = None,
     whole: bool = False,
+    bounded: bool = True,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
 
     A success that is not a valid trajectory is refused, with a warning: it counts for difficulty but is not stored.
 
     Args:
-        replayed: uids whose group has a replayed row besides the fresh ones.
+        replayed: uid of a group that has a replayed row besides the fresh ones -> that row's trajectory.
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         threshold: a reward above it is a success.
         rescued: uid -> reward of the failure in whose place a replayed row is; it counts as a fresh one.
         whole: with failures and prompts, for replay of whole groups.
+        bounded: whether rewards must be between 0 and 1.
     """
     lost = rescued or {}
     rows_of: dict[str, list[FreshRow]] = {}
@@ -184,8 +192,8 @@ def rollout_groups(
     for uid, siblings in rows_of.items():
         solved = [row for row in siblings if row.reward > threshold]
         failed = [row for row in siblings if whole and not row.reward > threshold]
-        successes = _trajectories(solved, "success", step, vocab_size, judge)
-        failures = _trajectories(failed, "failure", step, vocab_size, judge)
+        successes = _trajectories(solved, "success", step, vocab_size, judge, bounded)
+        failures = _trajectories(failed, "failure", step, vocab_size, judge, bounded)
         rewards = [row.reward for row in siblings] + ([lost[uid]] if uid in lost else [])
         groups.append(
             RolloutGroup(
@@ -196,6 +204,7 @@ def rollout_groups(
                 len(solved) - len(successes),
                 failures,
                 tuple(rewards),
+                replayed[uid].reward if uid in replayed else 1.0,
                 siblings[0].prompt,
             )
         )
@@ -203,13 +212,13 @@ def rollout_groups(
 
 
 def _trajectories(
-    rows: Sequence[FreshRow], kind: str, step: int, vocab_size: int, judge: JudgedBy | None
+    rows: Sequence[FreshRow], kind: str, step: int, vocab_size: int, judge: JudgedBy | None, bounded: bool
 ) -> tuple[Trajectory, ...]:
     """Those of the rows that are valid trajectories; a warning for each of the others."""
     valid = []
     for row in rows:
         try:
-            valid.append(row.trajectory(step, vocab_size, judge))
+            valid.append(row.trajectory(step, vocab_size, judge, bounded))
         except ValueError as error:
             logger.warning("step %d, question %s: a %s is not stored: %s", step, row.question, kind, error)
     return tuple(valid)

@@ -8,7 +8,8 @@ from pool_groups import bucket_of, group, new_pool, success, tokens_of
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome
-from exgrpo.experience.rules import success_rate
+from exgrpo.experience.packing import pack
+from exgrpo.experience.rules import fresh, released, reward_std
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 STORED, RETIRED, SKIPPED = Outcome.STORED, Outcome.RETIRED, Outcome.SKIPPED
@@ -30,18 +31,19 @@ STORED, RETIRED, SKIPPED = Outcome.STORED, Outcome.RETIRED, Outcome.SKIPPED
     ],
 )
 def test_bucket_is_the_fresh_success_rate_out_of_k(solved, size, replayed, bucket):
-    assert success_rate(group("q", size, *[success(1)] * solved, replayed=replayed), 8) == bucket
+    assert fresh([group("q", size, *[success(1)] * solved, replayed=replayed)], 8) == [bucket]
 
 
 def test_a_tie_goes_to_the_even_count():
-    assert success_rate(group("q", 4, success(1)), 6) == 2  # 1.5
-    assert success_rate(group("q", 4, *[success(1)] * 3), 6) == 4  # 4.5
+    groups = [group("q", 4, success(1)), group("q", 4, *[success(1)] * 3)]
+    assert fresh(groups, 6) == [2, 4] == released(groups, 6)  # 1.5 and 4.5
 
 
 @pytest.mark.parametrize("rollout_n", [2, 3, 4, 7, 8, 16])
 def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
     for size in range(1, rollout_n + 1):
-        buckets = [success_rate(group("q", size, *[success(1)] * solved), rollout_n) for solved in range(size + 1)]
+        groups = [group("q", size, *[success(1)] * solved) for solved in range(size + 1)]
+        buckets = fresh(groups, rollout_n)
         assert buckets[0] == 0 and buckets[-1] == rollout_n
         assert all(1 <= bucket < rollout_n for bucket in buckets[1:-1])
         assert buckets == sorted(buckets)
@@ -83,25 +85,94 @@ def test_all_correct_retires_for_good_with_its_trajectories():
     assert pool.observe(group("never seen", 8, *[success(1)] * 8)) is RETIRED
 
 
-def test_falling_to_zero_keeps_the_trajectories_out_of_reach_until_it_is_solved_again():
+@pytest.mark.parametrize(
+    ("solved", "size", "replayed", "bucket"),
+    [
+        (3, 8, 0, 3),
+        (0, 8, 0, 0),
+        (0, 7, 1, 1),  # the replayed success counts
+        (3, 7, 1, 4),
+        (6, 7, 1, 7),
+        (7, 7, 1, 8),
+        (2, 5, 1, 4),  # two rollouts were lost: 3 of 6
+    ],
+)
+def test_the_released_bucket_is_the_whole_groups_success_count(solved, size, replayed, bucket):
+    assert released([group("q", size, *[success(1)] * solved, replayed=replayed)], 8) == [bucket]
+
+
+def test_a_question_whose_rollouts_all_fail_stays_drawable():
+    """The regime of weak models: most stored successes are lucky hits, and their questions fail when asked again."""
     pool = new_pool()
-    assert pool.observe(group("q", 8)) is SKIPPED
-    assert pool.metrics()["pool_questions"] == 0
+    assert pool.observe(group("q", 8)) is SKIPPED and pool.metrics()["pool_questions"] == 0
+    pool.observe(group("q", 8, success(1), success(2), success(5)))
+    assert pool.observe(group("q", 8)) is SKIPPED  # asked as a fresh question
+    assert bucket_of(pool, "q") == 3 and pool.eligible == 1
+    assert pool.observe(group("q", 7, replayed=1)) is SKIPPED  # replayed: its success is the group's only one
+    assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (5,)]
+    assert pool.choose(1, np.random.default_rng(0)) == ["q"]
+    assert pool.metrics()["undrawable_questions"] == 0
+
+
+def test_by_the_fresh_rule_falling_to_zero_keeps_the_trajectories_out_of_reach_until_it_is_solved_again():
+    pool = new_pool(exp_difficulty="fresh")
     pool.observe(group("q", 8, success(1), success(2)))
     assert pool.observe(group("q", 7, replayed=1)) is SKIPPED
     assert bucket_of(pool, "q") == 0 and pool.eligible == 0 and tokens_of(pool, "q") == [(1,), (2,)]
-    assert pool.choose(1, np.random.default_rng(0)) == []
+    assert pool.choose(1, np.random.default_rng(0)) == [] and pool.metrics()["undrawable_questions"] == 1
     assert pool.observe(group("q", 8, success(3))) is STORED
     assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (3,)]
 
 
-def test_outside_the_bounds_a_known_question_moves_and_nothing_is_stored():
-    pool = new_pool(experience_lbound=1, experience_rbound=3)
+@pytest.mark.parametrize(("rule", "bucket", "eligible"), [("released", 3, 1), ("fresh", 4, 0)])
+def test_the_bounds_gate_what_is_collected_and_by_the_fresh_rule_alone_what_is_drawn(rule, bucket, eligible):
+    pool = new_pool(experience_lbound=1, experience_rbound=3, exp_difficulty=rule)
     assert pool.observe(group("q", 8, success(1))) is SKIPPED
     assert pool.metrics()["pool_questions"] == 0
     assert pool.observe(group("q", 8, *map(success, range(3)))) is STORED
     assert pool.observe(group("q", 8, *map(success, range(10, 14)))) is SKIPPED
-    assert bucket_of(pool, "q") == 4 and pool.eligible == 0 and len(pool.candidates("q")) == 3
+    assert bucket_of(pool, "q") == bucket and pool.eligible == eligible and len(pool.candidates("q")) == 3
+    pool.file("r", 8, success(1))  # as an import may
+    assert pool.eligible == eligible + (rule == "released")
+
+
+def test_a_pool_whose_questions_had_fallen_to_zero_draws_them_again_by_the_released_rule():
+    old = new_pool(exp_difficulty="fresh")
+    for question in "abc":
+        old.observe(group(question, 8, success(1)))
+    old.observe(group("b", 8))
+    state = old.snapshot()
+    records = [(serial, name, pack(serial, each)) for serial, name, each in state.records(0, state.next_serial)]
+    parts = (state.state, state.history, records, state.next_serial, state.counters)
+    new = ExperiencePool.restore(ExperienceConfig(rollout_n=8), *parts)
+    same = ExperiencePool.restore(ExperienceConfig(rollout_n=8, exp_difficulty="fresh"), *parts)
+    assert [new.bucket(name) for name in "abc"] == [1, 1, 1] and new.eligible == 3
+    assert [same.bucket(name) for name in "abc"] == [1, 0, 1] and same.eligible == 2
+
+
+def varied(question, *rewards, replayed=0, replayed_reward=1.0):
+    return RolloutGroup(question, len(rewards), (), replayed, rewards=rewards, replayed_reward=replayed_reward)
+
+
+def test_continuous_rewards_are_filed_by_how_much_they_vary_over_the_step():
+    groups = [
+        varied("same", 2, 2, 2, 2),  # 0
+        varied("most", -3, 3, -3, 3),  # 3
+        varied("half", -1.5, 1.5, -1.5, 1.5),  # 1.5
+        varied("replayed", 0, 0, replayed=1, replayed_reward=1.5),  # sqrt(.5) = .7071: 1.89 of 8
+    ]
+    assert reward_std(groups, 8) == [0, 8, 4, 2]
+    assert reward_std(groups[:1] * 3, 8) == [0, 0, 0] and reward_std([], 8) == []
+    counted = [group("a", 8, *[success(1)] * 4), group("b", 8, success(1)), group("c", 8)]  # .5, .3307, 0
+    assert reward_std(counted, 8) == [8, 5, 0]
+
+
+def test_with_continuous_rewards_the_most_varied_groups_are_collected_and_any_reward_is_kept():
+    pool = new_pool(exp_difficulty="reward_std", exp_success_threshold=2)
+    assert pool.buckets_of([varied("a", 0, 9), varied("b", 0, 3), varied("c", 1, 1)]) == [8, 3, 0]
+    best = Trajectory([1], [-1.0], 1, 0.5, reward=9.0)
+    assert pool.observe(RolloutGroup("a", 8, (best,), rewards=(9, *[0] * 7)), 8) is STORED
+    assert pool.candidates("a")[0].reward == 9 and bucket_of(pool, "a") == 8 and pool.eligible == 1
 
 
 def test_a_duplicate_is_recorded_anew_but_stored_once():
@@ -125,10 +196,10 @@ def test_the_beginning_of_a_trajectory_is_no_duplicate_of_it():
 
 @pytest.mark.parametrize(
     ("half", "count", "allowed"),
-    [("first_half", 6, "abc"), ("last_half", 6, "def"), ("first_half", 5, "abc"), ("last_half", 5, "cde")],
+    [("first_half", 6, "abc"), ("last_half", 6, "def"), ("first_half", 5, "ab"), ("last_half", 5, "cde")],
 )
 def test_a_half_is_of_the_eligible_questions_by_order_of_entry(half, count, allowed):
-    pool = new_pool(exp_sample_range=half)
+    pool = new_pool(exp_sample_range=half, exp_difficulty="fresh")
     pool.observe(group("not eligible", 8, success(1)))
     pool.observe(group("not eligible", 8))
     for question in "abcdef"[:count]:
@@ -184,8 +255,8 @@ def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool.file("a", 4, Trajectory.without_log_probs([1], 0))
     pool.file("a", 4, success(2))
     assert pool.metrics()["bucket_4"] == 1 and tokens_of(pool, "a") == [(1,), (2,)]
-    pool.file("waits", 0, success(1))
-    assert pool.choose(9, np.random.default_rng(0)) == ["a"]
+    pool.file("unsolved", 0, success(1))
+    assert sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "unsolved"] and pool.bucket("unsolved") == 1
     for bucket in (-1, 9):
         with pytest.raises(ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"):
             pool.file("b", bucket, success(1))

@@ -32,8 +32,9 @@ class PoolMachine(RuleBasedStateMachine):
         age=st.sampled_from([None, 1, 5]),
         method=st.sampled_from(["normal", "linear", False]),
         sample_range=st.sampled_from(["all", "first_half", "last_half"]),
+        difficulty=st.sampled_from(["released", "fresh"]),
     )
-    def start(self, lbound, rbound, per_question, overall, memory, disk, age, method, sample_range):
+    def start(self, lbound, rbound, per_question, overall, memory, disk, age, method, sample_range, difficulty):
         self.disk = tempfile.TemporaryDirectory()
         self.config = ExperienceConfig(
             rollout_n=K,
@@ -47,6 +48,7 @@ class PoolMachine(RuleBasedStateMachine):
             experience_max_age=age,
             exp_bucket_manager=method,
             exp_sample_range=sample_range,
+            exp_difficulty=difficulty,
         )
         self.pool, self.folder = ExperiencePool(self.config, bodies_of(self.config)), PoolFolder()
         self.records = []  # (question, token, step, entropy), the latest recording last
@@ -57,7 +59,8 @@ class PoolMachine(RuleBasedStateMachine):
     def of(self, question):
         return [record for record in self.records if record[0] == question]
 
-    def model_observe(self, question, size, successes):
+    def model_observe(self, question, size, successes, replayed):
+        fresh = self.config.exp_difficulty == "fresh"
         if question in self.retired:
             return Outcome.SKIPPED
         if len(successes) == size and size >= K - 1:  # of K - 1 fresh rollouts one is replayed: a whole group
@@ -65,12 +68,14 @@ class PoolMachine(RuleBasedStateMachine):
             self.buckets.pop(question, None)
             self.records = [record for record in self.records if record[0] != question]
             return Outcome.RETIRED
-        partly = 0 < len(successes) < size
-        bucket = min(max(round(len(successes) * K / size), 1), K - 1) if partly else K * bool(successes)
+        right, rows = len(successes), size
+        if not fresh:
+            right, rows = right + replayed, rows + replayed
+        bucket = round(right * K / rows)
         wanted = self.config.experience_lbound < bucket <= self.config.experience_rbound
-        if question in self.buckets or wanted:
+        if (wanted and successes) or (question in self.buckets and (wanted or fresh)):
             self.buckets[question] = bucket
-        if not wanted:
+        if not (wanted and successes):
             return Outcome.SKIPPED
         for token, entropy in successes:
             self.records = [record for record in self.records if record[:2] != (question, token)]
@@ -104,7 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
         successes = successes[:size]
         trajectories = tuple(self.trajectory(token, value) for token, value in successes)
         group = RolloutGroup(question, size, trajectories, replayed=int(size == K - 1))
-        assert self.pool.observe(group) is self.model_observe(question, size, successes)
+        assert self.pool.observe(group) is self.model_observe(question, size, successes, group.replayed)
 
     def trajectory(self, token, entropy):
         length = 1 + token % 3
@@ -122,9 +127,11 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 7), seed=st.integers(0, 3), exclude=st.sets(st.sampled_from(QUESTIONS)))
     def choose(self, count, seed, exclude):
-        eligible = [question for question, bucket in self.buckets.items() if bucket in self.config.eligible_buckets]
-        half = (len(eligible) + 1) // 2
-        allowed = {"all": eligible, "first_half": eligible[:half], "last_half": eligible[len(eligible) // 2 :]}
+        low, high = self.config.experience_lbound, self.config.experience_rbound
+        fresh = self.config.exp_difficulty == "fresh"
+        eligible = [name for name, bucket in self.buckets.items() if not fresh or low < bucket <= high]
+        half = len(eligible) // 2
+        allowed = {"all": eligible, "first_half": eligible[:half], "last_half": eligible[half:]}
         allowed = set(allowed[self.config.exp_sample_range]) - exclude
         drawn = self.pool.choose(count, np.random.default_rng(seed), exclude)
         assert len(drawn) == len(set(drawn)) == min(count, len(allowed))

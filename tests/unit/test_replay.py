@@ -54,10 +54,12 @@ def test_mixing_begins_after_a_step_that_is_solved_often_enough_and_never_ends()
     drawn, _, metrics = step_of(replay, data, 1, solved=1)  # a quarter
     assert not drawn.replayed and replay.pool.trajectories == 0 and metrics["fresh_score"] == 0.25
     drawn, _, metrics = step_of(replay, data, 2, solved=2)
-    assert not drawn.mixed and metrics["mixing"] == 0 and replay.pool.trajectories == 12
-    drawn, choice, metrics = step_of(replay, data, 3, solved=0)
+    assert not drawn.mixed and metrics["mixing"] == 0 and replay.pool.trajectories == 0
+    drawn, choice, metrics = step_of(replay, data, 3, solved=2)  # the first that is collected
+    assert drawn.mixed and metrics["mixing"] == 1 and not drawn.replayed and replay.pool.trajectories == 12
+    drawn, choice, metrics = step_of(replay, data, 4, solved=0)  # the first that replays
     assert drawn.mixed and metrics["mixing"] == 1 and len(drawn.replayed) == 3 == len(choice.trajectories)
-    assert replay.mixing and step_of(replay, data, 4, solved=0)[0].mixed
+    assert replay.mixing and step_of(replay, data, 5, solved=0)[0].mixed
 
 
 def test_the_metrics_of_a_step_with_several_choices_are_of_all_of_them():

@@ -19,8 +19,8 @@ def hardest_first(successes, rollout_n, mean, sigma):
     return -successes
 def longest(entropies_T, log_probs_T, trajectory):
     return -len(trajectory)
-def always_two(group, rollout_n):
-    return 2
+def always_two(groups, rollout_n):
+    return [2] * len(groups)
 def half_is_enough(group, rollout_n):
     return group.solved * 2 >= rollout_n
 def shortest_first(trajectory):
@@ -30,10 +30,14 @@ def truncated(log_ratio, log_prob, weight, pow_exp):
 def takes_nothing():
     return 0
 number = 3
-def off_the_scale(group, rollout_n):
-    return 99
-def between(group, rollout_n):
-    return 1.5
+def off_the_scale(groups, rollout_n):
+    return [99 for _ in groups]
+def between(groups, rollout_n):
+    return [1.5 for _ in groups]
+def too_few(groups, rollout_n):
+    return [1 for _ in groups][1:]
+def of_one(groups, rollout_n):
+    return 1
 """
 
 
@@ -71,10 +75,11 @@ def test_rules_of_another_file_take_part_in_every_decision(mine):
 
 @pytest.mark.parametrize(
     ("rewards", "bucket"),
-    [((0.9, 0.2, 0.2, 0.2), 2), ((0.9, 0, 0, 0), 1), ((1, 1, 1, 0.9), 4), ((5, -1, -1, -1), 2), ((), 1)],
+    [((0.9, 0.2, 0.2, 0.2), 2), ((0.9, 0, 0, 0), 1), ((1, 1, 1, 0.9), 3), ((5, -1, -1, -1), 2), ((), 1)],
 )
 def test_a_question_can_be_filed_under_its_mean_reward(rewards, bucket):
-    """Of four rollouts one is a success in each case; without rewards that is all that is known."""
+    """Of four rollouts one is a success in each case; without rewards that is all that is known. A mean of 4 of 4 is
+    not collected, and the question stays where it was."""
     pool = ExperiencePool(ExperienceConfig(rollout_n=4, exp_difficulty="mean_reward"))
     other = ExperiencePool(ExperienceConfig(rollout_n=4))
     for each in (pool, other):
@@ -99,7 +104,7 @@ def test_a_module_that_can_be_imported_serves_as_well():
         ("exp_eviction", "/no/such/file.py:rule", "cannot be imported (no such file)"),
         ("exp_eviction", "{number}", "has no function 'number'"),
         ("exp_eviction", "{takes_nothing}", "must take the arguments (trajectory)"),
-        ("exp_difficulty", "{shortest_first}", "must take the arguments (group, rollout_n)"),
+        ("exp_difficulty", "{shortest_first}", "must take the arguments (groups, rollout_n)"),
     ],
 )
 def test_a_wrong_rule_is_one_line_with_key_and_value(mine, key, value, message):
@@ -116,10 +121,13 @@ def test_a_file_that_raises_is_named_with_its_reason(tmp_path):
         ExperienceConfig(rollout_n=4, exp_metric=f"{tmp_path}/broken.py:rule")
 
 
-@pytest.mark.parametrize(("rule", "value"), [("off_the_scale", "99"), ("between", "1.5")])
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [("off_the_scale", r"\[99\]"), ("between", r"\[1\.5\]"), ("too_few", r"\[\]"), ("of_one", "1")],
+)
 def test_a_difficulty_that_is_no_bucket_is_named_and_nothing_has_changed(mine, rule, value):
     pool = ExperiencePool(ExperienceConfig(rollout_n=4, exp_difficulty=mine(rule)))
-    with pytest.raises(ValueError, match=rf"exp_difficulty=.*:{rule}: returned {value} for 'q': must be an integer"):
+    with pytest.raises(ValueError, match=rf"exp_difficulty=.*:{rule}: returned {value} for 1 groups: must be an int"):
         pool.observe(RolloutGroup("q", 4, (success(1),)))
     assert pool.trajectories == 0 and "q" not in pool
 
@@ -155,7 +163,11 @@ def test_weights_that_are_no_logarithms_are_named():
 
 def test_named_rules_by_hand():
     group = RolloutGroup("q", 7, (success(1),) * 7, replayed=1)
-    assert rules.all_solved(group, 8) and not rules.never(group, 8) and rules.success_rate(group, 8) == 8
+    assert (
+        rules.all_solved(group, 8)
+        and not rules.never(group, 8)
+        and rules.released([group], 8) == [8] == rules.fresh([group], 8)
+    )
     assert rules.highest_entropy(success(1, entropy=math.nan)) == math.inf
     assert rules.lowest_entropy(success(1, entropy=math.nan)) == math.inf
     assert rules.lowest_entropy(success(1, entropy=0.2)) > rules.lowest_entropy(success(1, entropy=0.3))
@@ -167,9 +179,13 @@ def test_what_is_never_retired_waits_until_a_rollout_fails():
     pool = ExperiencePool(ExperienceConfig(rollout_n=2, exp_retirement="never"))
     pool.observe(RolloutGroup("q", 2, (success(1),)))
     pool.observe(RolloutGroup("q", 2, (success(2), success(3))))
-    assert pool.bucket("q") == 2 and not pool.retired and pool.eligible == 0
-    pool.observe(RolloutGroup("q", 2, (success(4),)))
-    assert pool.eligible == 1
+    assert pool.bucket("q") == 1 and not pool.retired and pool.eligible == 1  # stays drawable
+    following = ExperiencePool(ExperienceConfig(rollout_n=2, exp_retirement="never", exp_difficulty="fresh"))
+    following.observe(RolloutGroup("q", 2, (success(1),)))
+    following.observe(RolloutGroup("q", 2, (success(2), success(3))))
+    assert following.bucket("q") == 2 and following.eligible == 0
+    following.observe(RolloutGroup("q", 2, (success(4),)))
+    assert following.eligible == 1
 
 
 def test_a_reshape_of_another_file_shapes_replayed_tokens_and_no_others(mine):

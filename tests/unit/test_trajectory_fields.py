@@ -62,8 +62,8 @@ def test_a_mask_of_ones_is_none_and_arrays_are_the_trajectorys_own():
         ({"loss_mask": [1]}, r"loss_mask has shape \(1,\) for 2 tokens: must be as many"),
         ({"loss_mask": [1, 2]}, "loss_mask: must be true or false, or 0 or 1, at each token"),
         ({"loss_mask": [0, 0]}, "loss_mask leaves no token"),
-        ({"reward": 1.5}, "reward=1.5: must be a number between 0 and 1"),
-        ({"reward": "good"}, "reward=good: must be a number between 0 and 1"),
+        ({"reward": float("inf")}, "reward=inf: must be a finite number"),
+        ({"reward": "good"}, "reward=good: must be a finite number"),
         ({"note": ""}, "note='': must be a text that is not empty, or None"),
         ({"note": {"a": 1}}, "must be a text that is not empty, or None"),
         ({"note": "\ud800"}, "must be valid Unicode"),
@@ -130,7 +130,7 @@ def test_a_pool_saved_in_an_older_format_is_read_and_goes_on_in_format_4(tmp_pat
     disk = PoolFolder()
     pool = disk.load(folder, CONFIG, step, {"data_fingerprint": "abc"})
     assert pool.metrics()["pool_tokens"] == 109 and pool.retired == ["question-0"]
-    assert [pool.bucket(f"question-{number}") for number in range(1, 6)] == [0, 2, 1, 2, 1]
+    assert [pool.bucket(f"question-{number}") for number in range(1, 6)] == [1, 2, 1, 2, 1]
     first, second = pool.candidates("question-1")[:2]
     assert first.tokens.tolist() == [53, 35, 67, 57] and np.isnan(first.entropy) and first.step == 1
     assert second.log_probs.tolist() == [-0.10606205463409424, -1.6469473838806152]
