@@ -1,8 +1,8 @@
 """The released prompt formats: the text around a question that is sent to the model.
 
-The wordings are those of ExGRPO's released evaluation, to the letter; ``step_by_step`` is the paper's for Llama-3.1-8B
-base (E.1, G.1), as that model is trained (exgrpo.thinking_copy). ``repo`` sends the question as ``own`` does, but without
-a system message.
+The wordings are those of ExGRPO's released evaluation, to the letter; ``step_by_step`` is that of the
+paper for Llama-3.1-8B base (E.1, G.1), as exgrpo.thinking_copy lets it be trained. ``repo`` sends the
+question as ``own`` does, but without a system message.
 """
 
 from __future__ import annotations

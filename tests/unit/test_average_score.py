@@ -1,4 +1,4 @@
-"""The validation's averages over data sources, out of verl's own metrics and through our trainers' hook."""
+"""The validation's averages over data sources, from verl's own metrics by our trainers' hook."""
 
 import pytest
 
@@ -25,18 +25,26 @@ def validated(rewards, correct=None):
 
 
 def test_each_source_counts_once_and_the_stable_one_is_without_minerva():
-    metrics = validated({"aime": [[1, 0, 0, 0]] * 3, "math/500": [[1], [1], [0], [1], [1]], "minerva": [[0], [1]]})
-    assert metrics["val-core/aime/reward/mean@4"] == 0.25 and metrics["val-core/math/500/reward/mean@1"] == 0.8
-    assert [metrics[name] for name in AVERAGES] == pytest.approx([(0.25 + 0.8 + 0.5) / 3, (0.25 + 0.8) / 2])
+    aime, math = [[1, 0, 0, 0]] * 3, [[1], [1], [0], [1], [1]]
+    metrics = validated({"aime": aime, "math/500": math, "minerva": [[0], [1]]})
+    assert metrics["val-core/aime/reward/mean@4"] == 0.25
+    assert metrics["val-core/math/500/reward/mean@1"] == 0.8
+    expected = [(0.25 + 0.8 + 0.5) / 3, (0.25 + 0.8) / 2]
+    assert [metrics[name] for name in AVERAGES] == pytest.approx(expected)
 
 
 def test_of_a_reward_that_is_no_verdict_the_accuracies_are_averaged():
-    metrics = validated({"aime": [[0.3], [0.7]], "amc": [[0.1], [0.2]]}, correct=[0.0, 1.0, 0.0, 0.0])
+    rewards = {"aime": [[0.3], [0.7]], "amc": [[0.1], [0.2]]}
+    metrics = validated(rewards, correct=[0.0, 1.0, 0.0, 0.0])
     assert [metrics[name] for name in AVERAGES] == [0.25, 0.25]
 
 
 def test_what_has_no_source_is_not_averaged():
     alone = validated({"minerva": [[1], [0]]})
     assert alone["val-core/avg_score"] == 0.5 and "val-core/avg_score_stable" not in alone
-    nothing = {"val-aux/num_turns/mean": 2.0, "val-core/aime/acc/best@4/mean": 1.0, "val-aux/aime/acc/mean@2": 1.0}
+    nothing = {
+        "val-aux/num_turns/mean": 2.0,
+        "val-core/aime/acc/best@4/mean": 1.0,
+        "val-aux/aime/acc/mean@2": 1.0,
+    }
     assert with_averages(nothing) == nothing

@@ -1,7 +1,7 @@
-"""Llama-3.1-8B base as in the paper's E.1 and G.1: the prompt that its rollouts are given, in training and evaluation.
+"""Llama-3.1-8B base as in the paper's E.1 and G.1: the prompt of its rollouts and its evaluation.
 
-From the file that data/prepare_train.py writes, through verl's data set and its agent loop, to the tokens that a server
-is asked to continue.
+From the file that data/prepare_train.py writes, through verl's data set and its agent loop, to the
+tokens that a server is asked to continue.
 """
 
 import asyncio
@@ -32,16 +32,24 @@ PROMPT = f"User: {QUESTION}\nAnswer: Let's think step by step.\n"
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A copy of a base model without a template, whose tokenizer puts its first token before a text, as Llama's does."""
+    """A copy of a base model; as Llama's, its tokenizer puts a first token before a text."""
     folder = tmp_path_factory.mktemp("llama") / "base"
     folder.mkdir()
-    tokenizer = json.loads((BASE_MODEL / "tokenizer.json").read_text().replace("<|endoftext|>", FIRST))
-    single = [{"SpecialToken": {"id": FIRST, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    text = (BASE_MODEL / "tokenizer.json").read_text().replace("<|endoftext|>", FIRST)
+    tokenizer = json.loads(text)
+    single = [
+        {"SpecialToken": {"id": FIRST, "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
     first = {"id": FIRST, "ids": [0], "tokens": [FIRST]}
     tokenizer["post_processor"] |= {"single": single, "special_tokens": {FIRST: first}}
     settings = json.loads((BASE_MODEL / "tokenizer_config.json").read_text())
     settings |= {"bos_token": FIRST, "pad_token": FIRST}
-    for name, content in (("tokenizer", tokenizer), ("tokenizer_config", settings), ("config", LLAMA)):
+    for name, content in (
+        ("tokenizer", tokenizer),
+        ("tokenizer_config", settings),
+        ("config", LLAMA),
+    ):
         (folder / f"{name}.json").write_text(json.dumps(content))
     (folder / WEIGHTS).write_bytes(b"weights")
     thinking_copy(folder, folder.parent / "copy", template="step_by_step")
@@ -49,18 +57,28 @@ def model(tmp_path_factory):
 
 
 def prepared(folder, *options):
-    """The training file of two questions: one with a system message of its own, as the released data has, one without."""
-    chat = [{"role": "system", "content": "Think in <think>."}, {"role": "user", "content": QUESTION}]
+    """The training file of two questions: one with a system message of its own, one without."""
+    chat = [
+        {"role": "system", "content": "Think in <think>."},
+        {"role": "user", "content": QUESTION},
+    ]
     rows = [{"prompt": chat, "answer": "3"}, {"prompt": QUESTION + " Again.", "answer": "3"}]
     (folder / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    arguments = ["--input_file", str(folder / "in.jsonl"), "--output_file", str(folder / "train.parquet")]
+    arguments = [
+        "--input_file",
+        str(folder / "in.jsonl"),
+        "--output_file",
+        str(folder / "train.parquet"),
+    ]
     prepare_train.main([*arguments, *options])
     return folder / "train.parquet"
 
 
 def asked(data, model, folder):
     """The tokens that verl's rollout sends to the server for each row of a training file."""
-    config = OmegaConf.create({"max_prompt_length": 256, "cache_dir": str(folder), "filter_overlong_prompts_workers": 1})
+    config = OmegaConf.create(
+        {"max_prompt_length": 256, "cache_dir": str(folder), "filter_overlong_prompts_workers": 1}
+    )
     tokenizer, sent = load_tokenizer(model), []
     rows = RLHFDatasetWithExperience([str(data)], tokenizer, config)
 
@@ -71,7 +89,8 @@ def asked(data, model, folder):
 
     async def roll_out():
         rollout = {"prompt_length": 256, "response_length": 8, "seed": 0}
-        whole = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout, "model": {}}, "data": config})
+        actor = {"rollout": rollout, "model": {}}
+        whole = OmegaConf.create({"actor_rollout_ref": actor, "data": config})
         loop = SeededAgentLoop(
             trainer_config=DictConfigWrap(whole),
             server_manager=Server(),
@@ -101,7 +120,8 @@ def test_a_prepared_row_is_asked_in_the_papers_words_and_in_no_other(model, tmp_
 
 def test_data_without_a_system_message_give_the_same_prompt(model, tmp_path):
     with_message = asked(prepared(tmp_path), model, tmp_path)
-    assert asked(prepared(tmp_path, "--system_prompt_file", "none"), model, tmp_path / "other") == with_message
+    without = prepared(tmp_path, "--system_prompt_file", "none")
+    assert asked(without, model, tmp_path / "other") == with_message
 
 
 def test_the_evaluation_asks_in_the_same_tokens(model, tmp_path):
@@ -110,7 +130,11 @@ def test_the_evaluation_asks_in_the_same_tokens(model, tmp_path):
 
     (trained, _) = asked(prepared(tmp_path), model, tmp_path)
     question = SimpleNamespace(
-        messages=[{"role": "user", "content": QUESTION}], benchmark="math", repeats=1, question_id="q", index=0
+        messages=[{"role": "user", "content": QUESTION}],
+        benchmark="math",
+        repeats=1,
+        question_id="q",
+        index=0,
     )
     for name in ("step_by_step", "own"):
         settings = SimpleNamespace(template=name, samples=lambda *_: 1, seed=0)
