@@ -34,7 +34,7 @@ _STEP_BY_STEP = (  # the paper's prompt for Llama-3.1-8B base (E.1, G.1)
     "{% if message['role'] == 'user' %}{{ 'User: ' + message['content'] + '\\n' }}{% endif %}"
     "{% if message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + '\\n' }}{% endif %}"
     "{% endfor %}"
-    "{% if add_generation_prompt %}{{ \"Answer: Let's think step by step.\\n\" }}{% endif %}"
+    '{% if add_generation_prompt %}{{ "Answer: Let\'s think step by step.\\n" }}{% endif %}'
 )
 _MADE = {"chatml": _CHATML + _OPENING, "plain": _PLAIN + _OPENING, "step_by_step": _STEP_BY_STEP}
 _PROBE = [{"role": "system", "content": "Think first."}, {"role": "user", "content": "What is 6 times 7?"}]
