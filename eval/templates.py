@@ -1,7 +1,8 @@
 """The released prompt formats: the text around a question that is sent to the model.
 
-The wordings are those of ExGRPO's released evaluation, to the letter. ``repo`` sends the question as ``own`` does, but
-without a system message.
+The wordings are those of ExGRPO's released evaluation, to the letter; ``step_by_step`` is that of the
+paper for Llama-3.1-8B base (E.1, G.1), as exgrpo.thinking_copy lets it be trained. ``repo`` sends the
+question as ``own`` does, but without a system message.
 """
 
 from __future__ import annotations
@@ -85,4 +86,5 @@ TEMPLATES = {
     "prime_code": Template(_CONVERSATION.replace(QUESTION, f"{QUESTION}\n\n{_CODE}"), chat=False),
     "repo": Template(QUESTION, chat=True),
     "no": Template(QUESTION, chat=False),
+    "step_by_step": Template(f"User: {QUESTION}\nAnswer: Let's think step by step.\n", chat=False),
 }

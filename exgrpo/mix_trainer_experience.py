@@ -37,6 +37,7 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_observation import ObservedRollouts
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl import rescue
+from exgrpo.on_verl.average_score import with_averages
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.early_scoring import Scoring
 from exgrpo.on_verl.effects import Weighing
@@ -200,6 +201,10 @@ class ExperienceMixin(ObservedRollouts):
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
         return batch
+
+    def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """verl's metrics of a validation; with averages over data sources, as the release has."""
+        return with_averages(super()._val_metrics_update(*args, **kwargs))
 
 
 @register_trainer("exgrpo")

@@ -13,6 +13,10 @@ The template is the model's own, followed by `<think>` and a new line where the 
 template gets ChatML turns if <|im_start|> and <|im_end|> are in its vocabulary, otherwise plain text after its own
 first token. Llama base gets plain text: its vocabulary has header tokens, but base training never used them.
 
+--template step_by_step gives the paper's prompt for Llama-3.1-8B base instead, `User: QUESTION`, a new line, `Answer:
+Let's think step by step.`, a new line, after the model's own first token. It opens no <think>, and leaves out the
+system messages of the data.
+
 Generation stops at the same tokens as before: for a base model of Qwen at <|endoftext|>, as in the released training.
 """
 
@@ -175,7 +179,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("output", type=Path, metavar="OUTPUT", help="the folder to make")
     parser.add_argument("--rope_theta", type=float, metavar="T", help="base of the rotary embedding")
     parser.add_argument("--window", type=int, metavar="N", help="tokens of prompt and response together")
-    text = "own, extended; ChatML turns; plain text; or keep the model's own unchanged (default: see above)"
+    text = (
+        "own, extended; ChatML turns; plain text; step_by_step, the paper's prompt for Llama-3.1-8B base; or keep the "
+        "model's own unchanged (default: see above)"
+    )
     parser.add_argument("--template", choices=KINDS, default="auto", help=text)
     return parser
 

@@ -1,4 +1,7 @@
-"""The chat template of a thinking copy: a model's own or one of two simple ones, with a thought opened at its end."""
+"""The chat template of a thinking copy: a model's own or one of two simple ones, with a thought opened at its end.
+
+Or the paper's prompt for a weak base model, which opens none.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Any
 
 from exgrpo.prompts import load_tokenizer, opens_thought, render
 
-KINDS = ("auto", "own", "chatml", "plain", "keep")
+KINDS = ("auto", "own", "chatml", "plain", "step_by_step", "keep")
+_OPENING = "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
 _CHATML = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
@@ -24,12 +28,24 @@ _PLAIN = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:\\n' }}{% endif %}"
 )
-_OPENING = "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+_STEP_BY_STEP = (  # the paper's prompt for Llama-3.1-8B base (E.1, G.1)
+    "{{ bos_token }}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ 'User: ' + message['content'] + '\\n' }}{% endif %}"
+    "{% if message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + '\\n' }}{% endif %}"
+    "{% endfor %}"
+    '{% if add_generation_prompt %}{{ "Answer: Let\'s think step by step.\\n" }}{% endif %}'
+)
+_MADE = {"chatml": _CHATML + _OPENING, "plain": _PLAIN + _OPENING, "step_by_step": _STEP_BY_STEP}
 _PROBE = [{"role": "system", "content": "Think first."}, {"role": "user", "content": "What is 6 times 7?"}]
 
 
 def write_template(model: Path, folder: Path, kind: str) -> list[str]:
-    """Write the template to ``folder`` and render a question with it; returns lines on the template and the prompt."""
+    """Write the template to ``folder`` and render a question with it; returns lines on the template and the prompt.
+
+    Args:
+        kind: one of KINDS. ``step_by_step`` alone opens no thought and has no place for a system message.
+    """
     before, own = load_tokenizer(model), _template(model)
     if kind == "auto" and own:
         kind = "own"
@@ -39,8 +55,8 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
     if kind == "own" and own is None:
         raise ValueError(f"--template=own: {model} has no chat template")
     if kind != "keep":
-        text = {"own": own or "", "chatml": _CHATML, "plain": _PLAIN}[kind]
-        if kind != "own" or not opens_thought(_render(before, f"--template={kind}")):
+        text = _MADE.get(kind, own or "")
+        if kind == "own" and not opens_thought(_render(before, "--template=own")):
             text = text.removesuffix("\n") + _OPENING
         (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
         edit_json(folder / "tokenizer_config.json", lambda settings: settings.pop("chat_template", None))
@@ -49,7 +65,7 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
     tokenizer = load_tokenizer(folder)
     prompt = _render(tokenizer, f"--template={kind}")
     complete = opens_thought(prompt) and all(message["content"] in prompt for message in _PROBE)
-    if kind != "keep" and not complete:
+    if kind not in ("step_by_step", "keep") and not complete:
         raise ValueError(
             f"--template={kind}: renders a system message, a question and <think> as {prompt!r}; "
             "--template=chatml or plain has a place for each"

@@ -61,14 +61,16 @@ BOXED = r"Present the answer in LaTex format: \boxed{Your answer}"
             "```\nat the end.. Assistant:",
         ),
         ("repo", chat(QUESTION)),
+        ("step_by_step", f"User: {QUESTION}\nAnswer: Let's think step by step.\n"),
     ],
 )
 def test_each_format(name, prompt):
     assert TEMPLATES[name].render(USER, Tokenizer()) == prompt
 
 
-def test_the_list_is_the_released_one():
-    assert list(TEMPLATES) == ["own", "simplerl", "qwen", "prime", "prime_sft", "prime_code", "repo", "no"]
+def test_the_list_is_the_released_one_and_the_papers_for_llama_base():
+    released = ["own", "simplerl", "qwen", "prime", "prime_sft", "prime_code", "repo", "no"]
+    assert list(TEMPLATES) == [*released, "step_by_step"]
 
 
 def test_only_own_has_a_place_for_a_system_message():

@@ -157,7 +157,8 @@ def test_the_recipes_print_their_configuration_on_any_machine():
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
-    for line in ("experience_ratio: 0.25", "experience_start_sratio: 0", "/models/Llama-3.1-8B-think"):
+    printed = ("experience_ratio: 0.25", "experience_start_sratio: 0", "/models/Llama-3.1-8B-step-by-step")
+    for line in (*printed, "require_think: false"):
         assert line in result.stdout
 
 

@@ -1,5 +1,9 @@
-"""docs/recipe.md says of each setting what `--cfg job` prints, of the script and of every recipe."""
+"""docs/recipe.md says of each setting what the script and every recipe print with `--cfg job`.
 
+And what the release has, as read from its source (tests/golden/released_settings.json).
+"""
+
+import json
 import os
 import re
 import sys
@@ -13,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "exp_scripts" / "run_exgrpo.sh"
 RECIPES = sorted((ROOT / "exp_scripts" / "recipes").glob("*.sh"))
 PAGE = (ROOT / "docs" / "recipe.md").read_text()
+RELEASED = json.loads((ROOT / "tests" / "golden" / "released_settings.json").read_text())
 FROM_ENVIRONMENT = ("MODEL_PATH", "DATA_DIR", "SAVE_PATH", "N_GPUS", "N_NODES")
 
 
@@ -31,6 +36,14 @@ def value(cell):
     """The value between the backticks of a cell, of the type it has in a configuration."""
     (text,) = re.findall(r"`([^`]*)`", cell)
     return OmegaConf.to_container(OmegaConf.from_dotlist([f"v={text}"]))["v"]
+
+
+def released_value(cell):
+    """The value between the first backticks of a cell; None if it says that the release has none."""
+    if re.match(r"none\b", cell):
+        return None
+    assert cell.startswith("`"), cell
+    return value("`" + cell.split("`")[1] + "`")
 
 
 def flat(config, prefix=""):
@@ -59,7 +72,8 @@ def configuration(tmp_path_factory):
     return of
 
 
-SETTINGS = {value(row[0]): value(row[2]) for row in tables(["key", "release", "ours", "why they differ"])}
+ROWS = tables(["key", "release", "ours", "why they differ"])
+SETTINGS = {value(row[0]): value(row[2]) for row in ROWS}
 OF_RECIPES = [tuple(map(value, row)) for row in tables(["recipe", "key", "value"])]
 
 
@@ -74,8 +88,25 @@ def test_every_setting_of_the_script_is_on_the_page():
 
 
 def test_no_setting_stands_twice_on_the_page():
-    rows = [value(row[0]) for row in tables(["key", "release", "ours", "why they differ"])]
+    rows = [value(row[0]) for row in ROWS]
     assert len(rows) == len(set(rows)) > 70
+
+
+def test_the_page_has_what_the_release_sets():
+    known = {key: fact["value"] for key, fact in RELEASED["settings"].items()}
+    assert {value(key): released_value(release) for key, release, _, _ in ROWS} == known
+
+
+def test_each_value_of_the_release_says_where_it_was_read():
+    assert re.fullmatch("01f4ae0[0-9a-f]{33}", RELEASED["commit"])
+    for key, fact in RELEASED["settings"].items():
+        read = set(fact) == {"value", "file", "line"} and fact["file"].startswith("ExGRPO/") and fact["line"] > 0
+        assert read or fact == {"value": None}, key
+
+
+def test_where_the_two_differ_the_page_says_why():
+    silent = [key for key, release, ours, why in ROWS if released_value(release) != value(ours) and not why]
+    assert not silent
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

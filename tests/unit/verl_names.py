@@ -94,6 +94,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "_compute_ref_log_prob": "self batch metrics",
         "_compute_advantage": "self batch metrics",
         "_update_actor": "self batch metrics",
+        "_val_metrics_update": "self data_sources sample_uids reward_extra_infos_dict sample_turns expected_acc_counts",
         "_save_checkpoint": "self",
         "_load_checkpoint": "self",
         "on_sample_begin": "self",
