@@ -2,7 +2,7 @@
 
     python benchmarks/drawable.py [--questions 45000] [--means 3.6 17 50] [--steps 200 500] [--seeds 3] [--json FILE]
 
-128 questions a step, K = 8, replay from the first step on; the questions' pass rates are drawn from Beta(.15, b) with the
+128 questions a step, K = 8, replay from the first step on; the pass rates are drawn from Beta(.15, b) with the
 given mean in per cent and do not change. By `released`, the rule of Algorithm 1 and of the released code, a stored
 success stays drawable. By `fresh`, the default up to 0.2.0, a question whose rollouts all fail is filed under 0 and out
 of reach until one succeeds: with a weak model that is most of them.
