@@ -22,17 +22,18 @@ REWARD = """import re
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **settings):
     boxed = re.findall(r"boxed{(\\d+)}", solution_str)
-    return 0.9 if boxed and boxed[-1] == ground_truth else 0.2
+    return 9.0 if boxed and boxed[-1] == ground_truth else -2.0
 """
 
 
-def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_resumed(make_settings, forks, tmp_path):
+def test_lora_rloo_gspo_correction_filter_and_rewards_of_any_range_are_killed_and_resumed(make_settings, forks, tmp_path):
     (tmp_path / "reward.py").write_text(REWARD)
     algorithm = "algorithm"
     arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), forks, "trainer.experience_start_sratio=0"]
     arguments += ["trainer.total_training_steps=5", "trainer.save_freq=2", "trainer.max_actor_ckpt_to_keep=null"]
     arguments += ["actor_rollout_ref.model.lora_rank=8", f"{ACTOR}.optim.lr=1e-3", *KL_AND_ENTROPY]
-    arguments += [f"{ACTOR}.policy_loss.loss_mode=gspo", "trainer.exp_difficulty=mean_reward"]
+    arguments += [f"{ACTOR}.policy_loss.loss_mode=gspo", "trainer.exp_difficulty=reward_std"]
+    arguments += ["trainer.exp_success_threshold=5"]
     arguments += [f"{algorithm}.adv_estimator=rloo", f"{algorithm}.rollout_correction.rollout_is=token"]
     arguments += [f"{algorithm}.filter_groups.enable=True", f"reward.custom_reward_function.path={tmp_path}/reward.py"]
     arguments += ["trainer.exp_bucket_mean=batch", "trainer.exp_review_share=0.25"]
@@ -48,7 +49,7 @@ def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_res
         assert metrics["experience/bucket_mean"] != 0.5 and 0.3 < metrics["experience/bucket_mean"] < 0.7
         assert metrics["experience/reviewed"] >= metrics["experience/returned"] >= 0
         scores = second.scores(step)
-        assert set(scores.values()) == {0.9, 0.2}
+        assert set(scores.values()) == {9.0, -2.0}
         for uid, sessions in second.sessions(step).items():  # no group is left whose rewards are all the same
             assert len({scores[f"{uid}_{session}_0"] for session in sessions}) == 2
     assert sum(metrics.get("training/filter_groups/evicted_samples", 0) for metrics in steps.values()) > 0
@@ -81,7 +82,7 @@ def rules(folder):
     """The examples of docs/extending.md, and a difficulty that shows: every question is filed under one success."""
     page = (ROOT / "docs" / "extending.md").read_text()
     examples = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    (folder / "my_rules.py").write_text(f"{examples}\ndef always_one(group, rollout_n):\n    return 1\n")
+    (folder / "my_rules.py").write_text(f"{examples}\ndef always_one(groups, rollout_n):\n    return [1 for _ in groups]\n")
     rule = "my_rules.py"  # of the folder the command is given in; the trainer has another
     keys = [f"trainer.exp_bucket_manager={rule}:hardest_first", f"trainer.exp_metric={rule}:least_changed"]
     keys += [f"trainer.exp_difficulty={rule}:always_one"]
