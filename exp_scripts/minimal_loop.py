@@ -156,7 +156,8 @@ def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSe
         "is_replayed": torch.arange(len(every)) >= len(rows.fresh),
     }
     rewards = torch.tensor([rollout.reward for _, rollout in every])
-    return compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
+    value = compute_grpo_loss(batch, rewards, length=policy.max_tokens, settings=loss)
+    return value, value.metrics
 
 
 def update(policy: Policy, optimizer: torch.optim.Optimizer, value: Tensor) -> None:

@@ -19,10 +19,10 @@ class Model(nn.Module):  # a table of logits: prompts, two tokens, five digits; 
     def policy(self, prompts: list[str]) -> distributions.Categorical:
         return distributions.Categorical(logits=self.table[[[*ANSWERS].index(prompt) for prompt in prompts]])
 
-    def generate(self, prompts: list[str]) -> list[dict]:
+    def rollout(self, prompts: list[str]) -> list[dict]:
         policy, tokens = self.policy(prompts), self.policy(prompts).sample()
         columns = zip(prompts, map(str, tokens.tolist()), tokens, policy.log_prob(tokens), policy.logits, strict=True)
-        rows = [dict(zip(("prompt", "rollout", "tokens", "log_probs", "logits"), row, strict=True)) for row in columns]
+        rows = [dict(zip(("prompt", "text", "tokens", "log_probs", "logits"), row, strict=True)) for row in columns]
         return [row | {"reward": float(row["tokens"].tolist() == ANSWERS[row["prompt"]])} for row in rows]
 
 
@@ -33,25 +33,23 @@ def train(epochs: int, replay: SelectiveReplay) -> tuple[list[float], int]:
     buffer = TrajectoryBuffer(max_size=2_000, difficulty_tiers=5, entropy_percentiles=[25, 50, 75])
     for turn in range(2 * epochs):
         if turn % 2 == 0:  # an epoch on-policy
-            rollouts, weights = model.generate([*ANSWERS] * K), None
-            rewards = [row["reward"] for row in rollouts]
-            for row in rollouts:
-                buffer.add({**row, "is_correct": row["reward"] == 1, "entropy": compute_entropy(row)})
-            curve.append(sum(rewards) / len(rewards))
+            rollouts, weights = model.rollout([*ANSWERS] * K), None
+            curve.append(sum(row["reward"] for row in rollouts) / len(rollouts))
         elif batch := replay.choose(buffer, size=8):  # past successes join new groups of their questions
-            rollouts = model.generate(batch["prompts"] * (K - 1))
-            rewards = [row["reward"] for row in rollouts] + batch["rewards"].tolist()
-            rollouts += batch.rows()
+            rollouts = model.rollout(batch["prompts"] * (K - 1)) + batch["rollouts"]
             weights = compute_importance_weights(
                 old_policy=buffer.policy_snapshot, current_policy=model, rollouts=rollouts
             )
             replayed += 1
         else:
             continue
-        loss, _ = compute_grpo_loss(rollouts, rewards, weights)
+        loss = compute_grpo_loss(rollouts, [row["reward"] for row in rollouts], weights)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        for row in rollouts:
+            outcome = {"reward": row["reward"], "is_correct": row["reward"] == 1, "entropy": compute_entropy(row)}
+            buffer.add({"prompt": row["prompt"], "rollout": row, **outcome})
         buffer.policy_snapshot += 1
     return curve, replayed
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from exgrpo.replay.records import flat
+
 Measure = Callable[[Mapping[str, Any]], float]
 
 # lengths with level one half; x / (x + half) maps lengths of any order of magnitude to 0..1
@@ -44,8 +46,14 @@ class DifficultyBucketer:
 
     Keeps a window for each question that it has seen, even if no trajectory of the question is stored elsewhere.
 
+    Sees only what is given to `observe`. A buffer observes with the bucketer that it was given,
+    `TrajectoryBuffer(bucketer=...)`, and else with one of its own, which has the defaults below. A
+    bucketer made beside a buffer and not given to it stays empty and changes no draw.
+
     Args:
-        metric: a name above, or a function from the trajectory (the mapping of TrajectoryBuffer.add) to 0..1.
+        metric: a name above, or a function from the trajectory to 0..1: the mapping of
+            TrajectoryBuffer.add as `exgrpo.replay.records.flat` returns it, with the text as
+            `rollout` and tokens beside it.
         window_size: number of a question's latest trajectories that count.
 
     Raises:
@@ -72,9 +80,13 @@ class DifficultyBucketer:
     def observe(self, trajectory: Mapping[str, Any]) -> float:
         """Add a trajectory to its question's window; returns the question's new level.
 
+        Args:
+            trajectory: as for TrajectoryBuffer.add.
+
         Raises:
             ValueError: the measure is not between 0 and 1; nothing has changed.
         """
+        trajectory = flat(trajectory)
         value = float(self._measure(trajectory))
         if not 0 <= value <= 1:
             raise ValueError(f"metric of question {trajectory['prompt']!r} is {value}: must be between 0 and 1")

@@ -1,6 +1,6 @@
 """Rollouts as rows, padded to tensors, and the log-probs of their tokens under a policy. Requires torch only.
 
-A row is a mapping like those that TrajectoryBuffer.add takes and ReplayBatch.rows returns:
+A row is a mapping, such as `ReplayBatch.rollouts` has and TrajectoryBuffer.add takes as `rollout`:
 
 prompt        the question's text; rows with the same prompt are a group
 tokens        int [T], the response
@@ -9,6 +9,7 @@ loss_mask     bool [T], true at the policy's own tokens; absent or None: all are
 step          the number of the policy that generated it; absent: the current one
 is_replayed   whether it is a past success; absent: it is not
 
+The buffer also keeps its text, and `compute_entropy` reads logits, entropies or entropy.
 B rows; T is the number of tokens of the longest response.
 """
 
@@ -23,10 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from exgrpo.replay.records import ReplayBatch
-
 Row = Mapping[str, Any]
-Rollouts = Sequence[Row] | ReplayBatch
+Rollouts = Sequence[Row]
 # (prompts, tokens of each, int64 [T_i]) -> log-probs in nats, float[B, T or more] padded right, or a float[T_i] each
 Policy = Callable[[list[str], list[Tensor]], Tensor | Sequence[Tensor]]
 
@@ -60,13 +59,16 @@ class CausalPolicy:
 
 def _rows_of(rollouts: Rollouts) -> list[Row]:
     """The rollouts as checked rows; ValueError names what is missing."""
-    rows: list[Row] = [*rollouts.rows()] if isinstance(rollouts, ReplayBatch) else list(rollouts)
+    if not isinstance(rollouts, Sequence):
+        allowed = "must be a list of rows, such as a ReplayBatch's rollouts"
+        raise ValueError(f"rollouts is a {type(rollouts).__name__}: {allowed}")
+    rows = list(rollouts)
     if not rows:
         raise ValueError("rollouts is empty: must have one row or more")
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
             kind = type(row).__name__
-            raise ValueError(f"rollouts[{index}] is a {kind}: must be a row (a mapping), or rollouts a ReplayBatch")
+            raise ValueError(f"rollouts[{index}] is a {kind}: must be a row, a mapping")
         for key in ("prompt", "tokens"):
             if row.get(key) is None:
                 raise ValueError(f"rollouts[{index}] without {key!r}: must have prompt, tokens and log_probs")
@@ -91,7 +93,7 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
     for index, row in enumerate(rows):
         if row.get("log_probs") is None:
             raise ValueError(f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote it")
-    return _padded(_vector(row["log_probs"]).float() for row in rows)
+    return _padded(vector(row["log_probs"]).float() for row in rows)
 
 
 def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
@@ -105,7 +107,7 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
         raise ValueError(f"{name} is a {kind}: must be a policy, (prompts, tokens) -> log-probs [B, T]")
     if "input_ids" in inspect.signature(getattr(policy, "forward", policy)).parameters:
         raise ValueError(f"{name} is a {kind}, which takes input_ids: must be CausalPolicy(model, tokenizer.encode)")
-    tokens = [_vector(row["tokens"]).long() for row in rows]
+    tokens = [vector(row["tokens"]).long() for row in rows]
     answer = policy([row["prompt"] for row in rows], tokens)
     log_probs = answer if isinstance(answer, Tensor) else _padded(answer)
     longest = max(map(len, tokens))
@@ -171,8 +173,9 @@ def loss_tensors(
 
 
 def _padded(rows: Iterable[Any]) -> Tensor:
-    return pad_sequence([_vector(row) for row in rows], batch_first=True)
+    return pad_sequence([vector(row) for row in rows], batch_first=True)
 
 
-def _vector(values: Any) -> Tensor:
+def vector(values: Any) -> Tensor:
+    """A tensor as it is, with its gradient; anything else copied, so that it may be read-only."""
     return values if isinstance(values, Tensor) else torch.tensor(np.asarray(values))

@@ -16,7 +16,8 @@ from exgrpo.experience.choice import Candidate
 from exgrpo.experience.trajectory import Trajectory
 
 REQUIRED = ("prompt", "rollout", "reward", "is_correct", "entropy")
-OPTIONAL = ("tokens", "log_probs", "loss_mask", "step")
+OF_ROLLOUT = ("tokens", "log_probs", "loss_mask", "step", "is_replayed")
+_MEANT = {"mask": "loss_mask", "response_mask": "loss_mask"}  # too far apart for difflib
 
 
 class Record(NamedTuple):
@@ -34,7 +35,7 @@ class Record(NamedTuple):
 
     @classmethod
     def from_mapping(cls, row: Mapping[str, Any], step: int) -> Record:
-        """Check a caller's mapping.
+        """Check a caller's mapping, as `flat` returns it.
 
         Args:
             step: the policy's number, if the mapping has none.
@@ -45,20 +46,19 @@ class Record(NamedTuple):
         for key in REQUIRED:
             if key not in row:
                 raise ValueError(f"trajectory without {key!r}: must have {', '.join(REQUIRED)}")
-        for key in row.keys() - {*REQUIRED, *OPTIONAL}:
-            if close := difflib.get_close_matches(str(key), REQUIRED + OPTIONAL, n=1, cutoff=0.8):
-                raise ValueError(f"{key}: no such key; did you mean {close[0]}?")
+        _no_other_spelling(row, REQUIRED + OF_ROLLOUT)
         prompt, is_correct = _prompt(row["prompt"]), _truth(row["is_correct"])
         rollout, tokens, log_probs = row["rollout"], _on_cpu(row.get("tokens")), _on_cpu(row.get("log_probs"))
         if not isinstance(rollout, str) or (is_correct and not rollout and tokens is None):
-            raise ValueError(f"rollout={rollout!r}: must be a string, and not empty where it is correct without tokens")
+            allowed = "must be a string, and not empty where it is correct without tokens"
+            raise ValueError(f"rollout={rollout!r}: {allowed}, or a mapping with either")
         if tokens is None and log_probs is not None:
             raise ValueError(f"log_probs has {len(log_probs)} entries without tokens: must come with them")
         if tokens is not None and np.size(tokens) == 0:
             raise ValueError(f"tokens has shape {np.shape(tokens)}: must be 1-D and not empty")
         step, entropy = row.get("step", step), _entropy(row["entropy"])
         reward = _reward(row["reward"], is_correct)
-        other_fields = (step, entropy, row.get("loss_mask"), reward, note_of(rollout))
+        other_fields = (step, entropy, _on_cpu(row.get("loss_mask")), reward, note_of(rollout))
         if log_probs is None:
             trajectory = Trajectory.without_log_probs([] if tokens is None else tokens, *other_fields)
         else:
@@ -71,8 +71,13 @@ class ReplayBatch:
     """n trajectories drawn from the buffer; n is at least 1. `batch["prompts"]` is `batch.prompts`.
 
     Attributes:
-        prompts, rollouts: texts, as they were added.
+        prompts: texts, as they were added.
+        rollouts: a row each (exgrpo.replay.policies), for the functions of exgrpo.replay.tensors
+            and as the `rollout` of `TrajectoryBuffer.add`: a mapping of prompt, text, tokens,
+            log_probs, loss_mask, entropy (None if unknown), reward, step and is_replayed (True).
+            The arrays are those of the fields below.
         rewards: float64 [n], as they were added, 0 to 1.
+        texts: the rollouts' texts, as they were added; empty if added without.
         tokens: int32 [T_i] each, read-only; None if the trajectory was added without tokens.
         log_probs: float32 [T_i] each, in nats, under the policy that generated them; None if added without.
         entropies: float64 [n], recorded mean token entropies in nats; NaN if unknown.
@@ -83,8 +88,9 @@ class ReplayBatch:
     """
 
     prompts: list[str]
-    rollouts: list[str]
+    rollouts: list[dict[str, Any]]
     rewards: npt.NDArray[np.float64]
+    texts: list[str]
     tokens: list[npt.NDArray[np.int32] | None]
     log_probs: list[npt.NDArray[np.float32] | None]
     entropies: npt.NDArray[np.float64]
@@ -96,14 +102,16 @@ class ReplayBatch:
     @classmethod
     def of(cls, candidates: Sequence[Candidate], levels: Sequence[float], policy_snapshot: int) -> ReplayBatch:
         """The batch of these trajectories; `levels` [n] are those of their questions."""
+        rollouts = [_row(prompt, trajectory) for prompt, trajectory in candidates]
         trajectories = [trajectory for _, trajectory in candidates]
         steps = np.array([trajectory.step for trajectory in trajectories], dtype=np.int64)
         return cls(
             prompts=[prompt for prompt, _ in candidates],
-            rollouts=[_rollout_of(trajectory) for trajectory in trajectories],
+            rollouts=rollouts,
             rewards=np.array([trajectory.reward for trajectory in trajectories]),
-            tokens=[trajectory.tokens if len(trajectory) else None for trajectory in trajectories],
-            log_probs=[trajectory.log_probs if trajectory.has_log_probs else None for trajectory in trajectories],
+            texts=[row["text"] for row in rollouts],
+            tokens=[row["tokens"] for row in rollouts],
+            log_probs=[row["log_probs"] for row in rollouts],
             entropies=np.array([trajectory.entropy for trajectory in trajectories]),
             levels=np.array(levels),
             steps=steps,
@@ -123,23 +131,46 @@ class ReplayBatch:
             raise KeyError(f"no field {name!r} in a ReplayBatch: must be one of {', '.join(self.keys())}")
         return getattr(self, name)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A mapping per trajectory, for `TrajectoryBuffer.add` and the functions of exgrpo.replay.tensors."""
-        return [
-            {
-                "prompt": self.prompts[row],
-                "rollout": self.rollouts[row],
-                "reward": float(self.rewards[row]),
-                "is_correct": True,
-                "entropy": None if math.isnan(self.entropies[row]) else float(self.entropies[row]),
-                "tokens": self.tokens[row],
-                "log_probs": self.log_probs[row],
-                "loss_mask": self.loss_masks[row],
-                "step": int(self.steps[row]),
-                "is_replayed": True,
-            }
-            for row in range(len(self))
-        ]
+
+def flat(trajectory: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The trajectory with what its rollout, if that is a mapping, says of itself; else unchanged.
+
+    The rollout's own prompt, tokens, log_probs, loss_mask, step and is_replayed replace those
+    beside it, and its text is `rollout`. So a rollout is filed under the question that it answers,
+    also where a loop pairs rollouts with other prompts. What else it holds is left out.
+
+    Raises:
+        ValueError: a key of the rollout is another spelling of one of these.
+    """
+    rollout = trajectory.get("rollout")
+    if not isinstance(rollout, Mapping):
+        return trajectory
+    _no_other_spelling(rollout, ("prompt", "text", *OF_ROLLOUT))
+    own = {key: rollout[key] for key in ("prompt", *OF_ROLLOUT) if rollout.get(key) is not None}
+    text = rollout.get("text")
+    return {**trajectory, **own, "rollout": "" if text is None else text}
+
+
+def _no_other_spelling(row: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in row.keys() - {*keys}:
+        close = difflib.get_close_matches(str(key), keys, n=1, cutoff=0.8)
+        if meant := _MEANT.get(key) or next(iter(close), None):
+            raise ValueError(f"{key}: no such key; did you mean {meant}?")
+
+
+def _row(prompt: str, trajectory: Trajectory) -> dict[str, Any]:
+    """A stored trajectory as a row of ReplayBatch.rollouts."""
+    return {
+        "prompt": prompt,
+        "text": _text_of(trajectory),
+        "tokens": trajectory.tokens if len(trajectory) else None,
+        "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
+        "loss_mask": trajectory.loss_mask,
+        "entropy": None if math.isnan(trajectory.entropy) else trajectory.entropy,
+        "reward": trajectory.reward,
+        "step": trajectory.step,
+        "is_replayed": True,
+    }
 
 
 def note_of(rollout: str) -> str:
@@ -147,7 +178,7 @@ def note_of(rollout: str) -> str:
     return json.dumps({"rollout": rollout})
 
 
-def _rollout_of(trajectory: Trajectory) -> str:
+def _text_of(trajectory: Trajectory) -> str:
     """The text in a trajectory's note; empty if it has none."""
     return str(json.loads(trajectory.note or "{}").get("rollout", ""))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -24,23 +24,25 @@ _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_repla
 
 
 @overload
-def compute_entropy(logits: Row) -> float: ...
+def compute_entropy(logits: Row) -> float | None: ...
 @overload
 def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tensor: ...
-def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -> Tensor | float:
+def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -> Tensor | float | None:
     """Entropy of the distribution at each position, or its mean over each row's response (section 3.2).
 
     Args:
-        logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping with logits,
-            float[T, V], entropies, float[T], or entropy, its recorded mean; optionally with a loss_mask, [T].
+        logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping
+            with logits, float[T, V], entropies, float[T], entropy, its recorded mean, or log_probs,
+            float[T], whose negative mean estimates it (line 11 of the paper's Algorithm 1); the
+            first of these counts. Optionally with a loss_mask, [T].
         response_mask: [B, T] for logits [B, T, V]; masked positions may have any value, including NaN.
 
     Returns:
-        float[...] without a mask; with one, float[B]: H(o) of each row. For a rollout a float, which
-        TrajectoryBuffer.add takes as `entropy`; NaN if it was recorded as unknown.
+        float[...] without a mask; with one, float[B]: H(o) of each row. For a rollout what
+        TrajectoryBuffer.add takes as `entropy`: a float, or None if an unknown one is recorded.
 
     Raises:
-        ValueError: shapes do not fit, or a row has no response token.
+        ValueError: shapes do not fit, no response token is left, or a rollout has none of the four.
     """
     if isinstance(logits, Mapping):
         return _rollout_entropy(logits)
@@ -57,18 +59,23 @@ def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
-def _rollout_entropy(rollout: Row) -> float:
+def _rollout_entropy(rollout: Row) -> float | None:
     if rollout.get("logits") is not None:
         entropies = compute_entropy(torch.as_tensor(rollout["logits"]).detach())
     elif rollout.get("entropies") is not None:
         entropies = torch.as_tensor(rollout["entropies"]).detach()
+    elif rollout.get("entropy") is not None:
+        return float(rollout["entropy"])
+    elif rollout.get("log_probs") is not None:
+        entropies = -policies.vector(rollout["log_probs"]).detach().clamp(max=0)
     elif "entropy" in rollout:
-        return math.nan if rollout["entropy"] is None else float(rollout["entropy"])
+        return None
     else:
-        raise ValueError("rollout without 'entropy': must have logits, entropies or entropy")
+        allowed = "must have logits, entropies or entropy, or log_probs"
+        raise ValueError(f"rollout without 'entropy': {allowed}")
     mask = rollout.get("loss_mask")
     if mask is not None:
-        mask = torch.as_tensor(mask).cpu().numpy()
+        mask = policies.vector(mask).cpu().numpy()
     return mean_entropy(entropies.double().cpu().numpy(), mask)
 
 
@@ -96,7 +103,7 @@ def compute_importance_weights(
             their own log-probs are then the past ones. Or a policy, which is called for them without a gradient.
         current_policy: called once for the log-probs of all rollouts, with a gradient: a callable or module,
             (prompts, tokens of each) -> float[B, T]; for a transformers model `exgrpo.replay.policies.CausalPolicy`.
-        rollouts: B rows (exgrpo.replay.policies), or a ReplayBatch.
+        rollouts: B rows (exgrpo.replay.policies), such as `batch["rollouts"]`.
 
     Returns:
         float[B, T], 0 where masked.
@@ -121,13 +128,15 @@ def compute_importance_weights(
 def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_std: bool = False) -> Tensor:
     """GRPO's A_i = r_i - mean of its group, including the replayed row (Dr. GRPO, as in the paper).
 
+    A group of one row has no baseline: its advantage is its reward, as in verl.
+
     Args:
         rewards: [B].
         group: [B], equal for the rows of one question: a tensor or any hashable values.
         use_std: divide by the group's standard deviation (unbiased) + 1e-6, as in the original GRPO.
 
     Returns:
-        float[B]; 0 for a group of one row, which has no baseline (verl uses its reward).
+        float[B].
 
     Raises:
         ValueError: lengths differ, or a reward is not finite.
@@ -145,11 +154,18 @@ def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_st
         return values.new_zeros(len(number)).index_add_(0, index, values)
 
     counts = total(torch.ones_like(rewards))
-    advantages = rewards - (total(rewards) / counts)[index]
+    alone = counts == 1
+    advantages = rewards - (total(rewards) / counts).masked_fill(alone, 0.0)[index]
     if not use_std:
         return advantages
-    deviation = (total(advantages.square()) / (counts - 1).clamp(min=1)).sqrt()
-    return advantages / (deviation[index] + GROUP_EPSILON)
+    variance = total(advantages.square()) / (counts - 1).clamp(min=1)
+    return advantages / (variance.sqrt().masked_fill(alone, 1.0)[index] + GROUP_EPSILON)
+
+
+if TYPE_CHECKING:
+
+    class Loss(Tensor):  # a plain Tensor with one attribute
+        metrics: dict[str, Tensor]
 
 
 def compute_grpo_loss(
@@ -161,10 +177,11 @@ def compute_grpo_loss(
     use_std: bool = False,
     length: int | None = None,
     settings: LossSettings | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> Loss:
     """The mixed-policy loss of equation 4 for a batch of whole groups, as the trainer aggregates it.
 
     Token losses are summed and divided by `length` and by the rows (verl's seq-mean-token-sum-norm).
+    Replayed rows of distinct questions, on their own, are groups of one row.
 
     Args:
         rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy that generated each
@@ -180,8 +197,9 @@ def compute_grpo_loss(
         settings: variant of the loss; default: the paper's, which does not clip.
 
     Returns:
-        The loss, and the metrics of `mixed_token_losses`. Its `replayed_*` describe the weights by `settings`; they are
-        NaN if replayed rows have no log-probs of the current policy, only `importance_weights`.
+        The loss, a scalar tensor. Its attribute `metrics` has those of `mixed_token_losses`;
+        tensors computed from it do not. Those named `replayed_*` describe the weights by
+        `settings`; NaN for replayed rows with `importance_weights` but no `current_policy`.
 
     Raises:
         ValueError: one line with the key and what is allowed.
@@ -205,7 +223,9 @@ def compute_grpo_loss(
     if weights_only:
         unknown = [name for name in metrics if name.startswith("replayed_") and name != "replayed_tokens_share"]
         metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
-    return losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])), metrics
+    loss = cast("Loss", losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])))
+    loss.metrics = metrics
+    return loss
 
 
 def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 from exgrpo.replay import buffer_files
 from exgrpo.replay.buffer_files import SavedBuffer
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
-from exgrpo.replay.records import Record, ReplayBatch
+from exgrpo.replay.records import Record, ReplayBatch, flat
 from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, look_by, recorded_entropies, resolve, threshold
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -32,7 +32,8 @@ class TrajectoryBuffer:
         max_size: number of trajectories; the oldest recording leaves first.
         difficulty_tiers: number of equal ranges of 0..1 that the sampler weighs, at least 1.
         entropy_percentiles: the percentiles of recorded entropies that a sample may use, each in 0..100.
-        bucketer: measures difficulty; the buffer takes ownership. Default: the success rate.
+        bucketer: measures difficulty; the buffer takes ownership. Default: one of its own, the
+            success rate over each question's last 100 trajectories.
         max_per_question: above it, the highest recorded entropy leaves first, unknown ones before all others.
         max_age: trajectories leave when `policy_snapshot` exceeds their step by more than this; None: never.
         seed: seed of all draws, or a generator (PCG64, as numpy's default_rng makes it).
@@ -103,18 +104,26 @@ class TrajectoryBuffer:
         """Count a trajectory for its question's difficulty and keep it if it is correct; returns whether it was kept.
 
         A success replaces one of the same question with the same tokens, or, without tokens, with the same text.
+        A replayed one (`is_replayed`) does not count again if its question is known: it says
+        nothing of the current policy.
 
         Args:
-            trajectory: prompt and rollout (texts), reward (0 to 1 if it is correct), is_correct, entropy (mean token
-                entropy in nats when it was generated; None if unknown). Optional: tokens, int [T]; with tokens also
-                log_probs, float [T] in nats under the policy that generated them, and loss_mask, bool [T], false at
-                tokens of a tool or an environment; step, the policy's number. A measure may require further keys.
+            trajectory: prompt (a text), rollout, reward (0 to 1 if it is correct), is_correct,
+                entropy (mean token entropy in nats when it was generated; None if unknown). rollout
+                is its text, or a mapping with text, tokens or both, such as a row of
+                exgrpo.replay.policies. Optional, in that mapping or beside it: tokens, int [T];
+                with tokens also log_probs, float [T] in nats under the policy that generated them,
+                and loss_mask, bool [T], false at tokens of a tool or an environment; step, the
+                policy's number; is_replayed. All are copied. Where both have a key, prompt
+                included, the rollout's counts. A measure may require further keys.
 
         Raises:
             ValueError: one line with the key, the value and what is allowed; nothing has changed.
         """
+        trajectory = flat(trajectory)
         prompt, is_correct, success = Record.from_mapping(trajectory, self._snapshot)
-        self.bucketer.observe(trajectory)
+        if not (trajectory.get("is_replayed") and prompt in self.bucketer):
+            self.bucketer.observe(trajectory)
         self.policy_snapshot = max(self._snapshot, success.step)
         max_age = self._config.experience_max_age
         keep = is_correct and (max_age is None or self._snapshot - success.step <= max_age)

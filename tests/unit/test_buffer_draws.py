@@ -59,11 +59,11 @@ def test_the_lowest_entropy_within_the_percentile():
 
 def test_unknown_entropies_are_candidates_only_where_none_is_needed():
     buffer = entropic({"a": [None, 0.6], "b": [None]})
-    assert buffer.sample(size=9, entropy_percentile=None).rollouts == ["0.6"]
+    assert buffer.sample(size=9, entropy_percentile=None).texts == ["0.6"]
     assert buffer.eligible("uniform_low_entropy", entropy_percentile=None) == 1
     assert buffer.eligible("uniform_random") == 2 and buffer.entropy_thresholds()[25] == 0.6
     drawn = buffer.sample("uniform_low_entropy", 9, entropy_percentile=None, scores=lambda batch: [0.0, 1.0])
-    assert sorted(drawn.rollouts) == ["None", "None"]
+    assert sorted(drawn.texts) == ["None", "None"]
     alone = entropic({"b": [None]})
     assert math.isnan(alone.entropy_thresholds()[50]) and alone.eligible(entropy_percentile=50) == 0
     with pytest.raises(ValueError, match="none of 1 trajectories is left to draw"):

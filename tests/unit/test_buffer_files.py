@@ -124,7 +124,7 @@ def test_a_kill_at_any_moment_leaves_the_last_save_or_this_one(tmp_path):
     states = []
     for moment in moments:
         loaded = TrajectoryBuffer.load(moment / "b")
-        new = any(batch == "text" for batch in loaded.sample("uniform_random", 99, None, None).rollouts)
+        new = any(batch == "text" for batch in loaded.sample("uniform_random", 99, None, None).texts)
         loaded = TrajectoryBuffer.load(moment / "b")
         assert loaded.rng.bit_generator.state == (buffer.rng.bit_generator.state if new else before)
         states.append(new)
@@ -167,12 +167,13 @@ def test_after_clear_nothing_of_the_last_save_is_linked(tmp_path):
     buffer.add(right("new", "text"))
     buffer.save(tmp_path / "b")
     loaded = TrajectoryBuffer.load(tmp_path / "b")
-    assert len(loaded) == 1 and loaded.sample(size=9, **ALL).rollouts == ["text"]
+    assert len(loaded) == 1 and loaded.sample(size=9, **ALL).texts == ["text"]
 
 
 def test_a_buffer_of_the_old_format_draws_as_it_did(tmp_path):
     shutil.copytree(OLD / "buffer", tmp_path / "b")
     expected = json.loads((OLD / "buffer_draw.json").read_text())
+    expected["texts"] = expected.pop("rollouts")
     for _ in range(2):  # as the old code wrote it, and saved again
         loaded = TrajectoryBuffer.load(tmp_path / "b")
         loaded.save(tmp_path / "b")

@@ -105,7 +105,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert len(set(batch.prompts)) == len(batch) == min(size, len(questions))
         best = {"medium_difficulty_low_entropy": min, "uniform_high_entropy": max}.get(strategy)
         for row in range(len(batch)):
-            found = next(r for r in left if r[:3] == (batch.prompts[row], batch.rollouts[row], batch.rewards[row]))
+            found = next(r for r in left if r[:3] == (batch.prompts[row], batch.texts[row], batch.rewards[row]))
             assert batch.levels[row] == self.level(found[0]) and batch.ages[row] == self.now - found[4]
             assert (batch.tokens[row] is None) == (batch.log_probs[row] is None) == (not found[5])
             if found[5]:

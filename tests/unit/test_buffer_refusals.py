@@ -33,6 +33,11 @@ from exgrpo.replay import TrajectoryBuffer
         (right(loss_mask=[True]), r"loss_mask has shape \(1,\) for 0 tokens"),
         (right(log_probs=[-1.0]), "log_probs has 1 entries without tokens"),
         (right(logprobs=[-1.0]), "logprobs: no such key; did you mean log_probs?"),
+        (right(rollout={"prompt": "q"}), "rollout='': must be a string, and not empty where it is correct without tok"),
+        (right(rollout={"text": 3}), "rollout=3: must be a string"),
+        (right(rollout={"prompt": [1, 2], "tokens": [3]}), r"prompt=\[1, 2\]: must be a non-empty string"),
+        (right(rollout={"tokens": [1], "mask": [1]}), "mask: no such key; did you mean loss_mask?"),
+        (right(rollout={"tokens": [1], "logprobs": [0]}), "logprobs: no such key; did you mean log_probs?"),
         (right(step=-1), "step=-1: must be an integer of at least 0"),
     ],
 )

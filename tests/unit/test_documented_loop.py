@@ -1,14 +1,18 @@
-"""The interface with rollouts as rows: a loop that learns, and each function beside its form on tensors."""
+"""The interface as documented: whole loops, and each function on rows beside its form on tensors."""
 
+import ast
 import importlib.util
-import math
+import inspect
+import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from exgrpo import (
+    DifficultyBucketer,
     SelectiveReplay,
     TrajectoryBuffer,
     compute_entropy,
@@ -19,6 +23,8 @@ from exgrpo import (
 from exgrpo.loss_settings import LossSettings
 from exgrpo.replay.policies import CausalPolicy
 
+# the loop as its users' documents print it; every call, keyword and order is binding
+DOCUMENTED = Path(__file__).parents[3] / "shared" / "golden" / "documented_loop.py"
 OWN_LOOP = Path(__file__).parents[2] / "exp_scripts" / "own_loop.py"
 
 
@@ -36,6 +42,194 @@ def test_the_loop_learns_and_replays(probability, capsys):
     assert np.mean(curve[:3]) < 0.2 and np.mean(curve[-3:]) > 0.9
     assert replayed == 0 if probability == 0 else replayed >= 10
     assert capsys.readouterr().out == "" and len(OWN_LOOP.read_text().splitlines()) <= 60
+
+
+class Guesser(torch.nn.Module):
+    """Six digits after any of 300 prompts, the last one masked; right if the first is below 5."""
+
+    def __init__(self, tiled):
+        super().__init__()
+        self.tiled, self.written = tiled, {}
+        self.scores = torch.nn.Parameter(torch.randn(300, 6, 10))
+
+    def forward(self, prompts, tokens):
+        log_probs = self.scores[[int(prompt) for prompt in prompts]].log_softmax(-1)
+        return log_probs.gather(-1, torch.stack(tokens)[..., None])[..., 0]
+
+    def rollout(self, prompts, num_rollouts, temperature=1.0):
+        prompts = [*prompts] * num_rollouts if self.tiled else [p for p in prompts for _ in range(num_rollouts)]
+        logits = self.scores[[int(prompt) for prompt in prompts]].detach() / temperature
+        tokens = torch.distributions.Categorical(logits=logits).sample()
+        rows = []
+        for prompt, row, log_probs in zip(prompts, tokens, self(prompts, [*tokens]), strict=True):
+            rows.append({"prompt": prompt, "text": f"{row.tolist()}", "tokens": row, "log_probs": log_probs})
+            rows[-1]["loss_mask"] = torch.tensor([True] * 5 + [False])
+            self.written[prompt, rows[-1]["text"]] = log_probs.detach()
+        return rows
+
+
+class Shuffled:
+    """300 prompts an epoch, in batches of 50."""
+
+    def __iter__(self):
+        return ({"prompt": [str(prompt) for prompt in batch.tolist()]} for batch in torch.randperm(300).split(50))
+
+
+def surroundings(tiled):
+    """What the documents leave undefined; `updates`: rows, weights and gradient of replays."""
+    torch.manual_seed(0)
+    model, updates = Guesser(tiled), []
+
+    def loss_that_is_kept(*arguments, **more):
+        loss = compute_grpo_loss(*arguments, **more)
+        if "importance_weights" in more:
+            updates.append((more["rollouts"], more["importance_weights"], gradient(loss, model)))
+        return loss
+
+    return {
+        "model": model,
+        "verifier": SimpleNamespace(evaluate=lambda rows: [float(row["tokens"][0] < 5) for row in rows]),
+        "on_policy_dataloader": Shuffled(),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=1e-3),
+        "compute_grpo_loss": loss_that_is_kept,
+        "compute_importance_weights": compute_importance_weights,
+        "compute_entropy": compute_entropy,
+        "np": SimpleNamespace(random=np.random.RandomState(0)),
+        "num_epochs": 14,
+        "replay_start_epoch": 10,
+        "updates": updates,
+    }
+
+
+def printed(variables):
+    exec(compile(DOCUMENTED.read_text(), DOCUMENTED, "exec"), variables)
+
+
+def in_own_words(
+    model,
+    verifier,
+    on_policy_dataloader,
+    optimizer,
+    compute_grpo_loss,
+    compute_importance_weights,
+    compute_entropy,
+    np,
+    num_epochs,
+    replay_start_epoch,
+    updates,
+):
+    """The documents' calls in a shorter loop; returns the buffer and the bucketer beside it."""
+    trajectory_buffer = TrajectoryBuffer(max_size=5_000, difficulty_tiers=4, entropy_percentiles=[25, 50])
+    difficulty_bucketer = DifficultyBucketer(metric="correctness_rate", window_size=100)
+    manager = SelectiveReplay(strategy="entropy_guided", replay_probability=0.5, medium_difficulty_range=(0.3, 0.7))
+    trajectory_buffer.clear()
+    for epoch in range(num_epochs):
+        for batch in on_policy_dataloader:
+            replays = epoch >= replay_start_epoch and np.random.rand() < manager.replay_probability
+            if replays and len(trajectory_buffer) > 1_000:
+                past = trajectory_buffer.sample(
+                    strategy="medium_difficulty_low_entropy",
+                    size=len(batch["prompt"]),
+                    difficulty_range=(0.3, 0.7),
+                    entropy_percentile=25,
+                )
+                prompts, rollouts, rewards = past["prompts"], past["rollouts"], past["rewards"]
+                weights = compute_importance_weights(
+                    old_policy=trajectory_buffer.policy_snapshot, current_policy=model, rollouts=rollouts
+                )
+                loss = compute_grpo_loss(rollouts=rollouts, rewards=rewards, importance_weights=weights)
+            else:
+                prompts = batch["prompt"]
+                if epoch == 0:
+                    rollouts = model.rollout(prompts=prompts, num_rollouts=4, temperature=1.0)
+                else:
+                    rollouts = model.rollout(prompts, num_rollouts=4)
+                rewards = verifier.evaluate(rollouts)
+                loss = compute_grpo_loss(rollouts, rewards)
+            loss.backward()
+            optimizer.step()
+            for prompt, rollout, reward in zip(prompts, rollouts, rewards, strict=False):
+                trajectory = {"prompt": prompt, "rollout": rollout, "reward": reward}
+                trajectory |= {"is_correct": reward > 0.5, "entropy": compute_entropy(rollout)}
+                trajectory_buffer.add(trajectory)
+    return trajectory_buffer, difficulty_bucketer
+
+
+@pytest.mark.parametrize("tiled", [True, False])
+@pytest.mark.parametrize("text", ["printed", "in our own words"])
+def test_the_documented_loop_runs_letter_by_letter(text, tiled, tmp_path):
+    variables = surroundings(tiled)
+    if text == "in our own words":
+        buffer, beside = in_own_words(**variables)
+    elif DOCUMENTED.is_file():
+        printed(variables)
+        buffer, beside = variables["trajectory_buffer"], variables["difficulty_bucketer"]
+    else:
+        pytest.skip("the documented loop is not beside this checkout")
+    assert len(buffer) > 1_000 and len(variables["updates"]) >= 3
+    written, model = variables["model"].written, variables["model"]
+    for rows, weights, slope in variables["updates"]:
+        assert slope.abs().sum() > 0 and weights.shape == (len(rows), 6) and (weights[:, 5] == 0).all()
+        assert all(row["is_replayed"] and row["loss_mask"].tolist() == [True] * 5 + [False] for row in rows)
+    buffer.save(tmp_path / "buffer")
+    for each in (buffer, TrajectoryBuffer.load(tmp_path / "buffer")):
+        for row in each.sample("uniform_random", 300)["rollouts"]:
+            assert row["text"] == str(row["tokens"].tolist()) and row["tokens"][0] < 5
+            assert np.array_equal(row["log_probs"], written[row["prompt"], row["text"]])
+            assert row["loss_mask"].tolist() == [True] * 5 + [False] and model.scores.requires_grad
+    # the bucketer that was made beside the buffer does nothing; the buffer's own is such a one
+    assert len(beside) == 0 and len(buffer.bucketer) > 250
+    assert (buffer.bucketer.metric, buffer.bucketer.window_size) == (beside.metric, beside.window_size)
+
+
+def calls(source):
+    """(function, number of positional arguments, *keywords) of each call but of builtins."""
+    found = [node for node in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(node, ast.Call)]
+    named = [(ast.unparse(c.func), len(c.args), *sorted(k.arg for k in c.keywords)) for c in found]
+    return {call for call in named if call[0] not in ("zip", "range", "len")}
+
+
+@pytest.mark.skipif(not DOCUMENTED.is_file(), reason="the documented loop is not beside this checkout")
+def test_our_own_words_have_every_call_that_is_documented():
+    assert calls(DOCUMENTED.read_text()) - calls(inspect.getsource(in_own_words)) == set()
+
+
+def test_the_loss_is_a_tensor_with_metrics():
+    rows, rewards, model, _ = mixed()
+    loss = compute_grpo_loss(rows[:6], rewards[:6])
+    assert type(loss) is torch.Tensor and loss.shape == () and loss.metrics["fresh_loss"].requires_grad is False
+    loss.backward()
+    assert model.scores.grad.abs().sum() > 0
+
+
+def test_a_rollout_may_be_a_mapping_and_keeps_all_but_what_is_beside_it():
+    buffer = TrajectoryBuffer()
+    mapping = {"text": "a b", "tokens": torch.tensor([3, 4]), "log_probs": torch.tensor([-1.0, -2.0]).requires_grad_()}
+    mapping |= {"loss_mask": [0, 1], "step": 5, "logits": torch.zeros(2, 9), "reward": 7.0, "entropy": 7.0}
+    assert buffer.add({"prompt": "p", "rollout": mapping, "reward": 0.5, "is_correct": True, "entropy": 0.25})
+    (row,) = buffer.sample("uniform_random")["rollouts"]
+    arrays = {name: row.pop(name).tolist() for name in ("tokens", "log_probs", "loss_mask")}
+    assert arrays == {"tokens": [3, 4], "log_probs": [-1, -2], "loss_mask": [False, True]}
+    expected = {"prompt": "p", "text": "a b", "reward": 0.5, "entropy": 0.25, "step": 5, "is_replayed": True}
+    assert row == expected and buffer.policy_snapshot == 5
+
+
+def test_a_rollout_is_filed_under_the_prompt_that_it_answers():
+    buffer, beside = TrajectoryBuffer(), DifficultyBucketer("token_count")
+    trajectory = {"prompt": "q", "rollout": {"prompt": "p", "tokens": [1] * 500}, "reward": 1, "is_correct": True}
+    assert buffer.add(trajectory | {"entropy": 0.5}) and beside.observe(trajectory) == 0.5
+    assert [*buffer.pool] == [*buffer.bucketer.windows()] == [*beside.windows()] == ["p"]
+
+
+def test_a_replayed_row_counts_once():
+    buffer, _ = filled()
+    batch = buffer.sample("uniform_random")
+    before = len(buffer), buffer.bucketer.windows()
+    for prompt, rollout in zip(batch["prompts"], batch["rollouts"], strict=True):
+        five = {"prompt": prompt, "rollout": rollout, "reward": 1.0, "is_correct": True}
+        assert buffer.add(five | {"entropy": compute_entropy(rollout)})
+    assert (len(buffer), buffer.bucketer.windows()) == before
+    assert buffer.add(five | {"rollout": "another", "entropy": 0.5}) and buffer.bucketer.windows() != before[1]
 
 
 class Table(torch.nn.Module):
@@ -77,12 +271,11 @@ def tensors(rows, model):
 def test_weights_by_policies_are_those_by_tensors():
     (buffer, past), model = filled(), Table(1)
     batch = buffer.sample("uniform_random")
-    log_prob, recorded, mask = tensors(batch.rows(), model)
+    log_prob, recorded, mask = tensors(batch.rollouts, model)
     expected = compute_importance_weights(log_prob, recorded, mask)
-    for rollouts in (batch, batch.rows()):
-        for old in (buffer.policy_snapshot, past):
-            weights = compute_importance_weights(old_policy=old, current_policy=model, rollouts=rollouts)
-            assert torch.allclose(weights, expected, rtol=1e-5) and weights.shape == (3, 3)
+    for old in (buffer.policy_snapshot, past):
+        weights = compute_importance_weights(old_policy=old, current_policy=model, rollouts=batch.rollouts)
+        assert torch.allclose(weights, expected, rtol=1e-5) and weights.shape == (3, 3)
     grads = [torch.autograd.grad(each.sum(), model.scores)[0] for each in (weights, expected)]
     assert torch.allclose(*grads, rtol=1e-5) and grads[0].abs().sum() > 0 and past.scores.grad is None
 
@@ -90,7 +283,7 @@ def test_weights_by_policies_are_those_by_tensors():
         """As one tensor, padded beyond the longest."""
         return torch.nn.utils.rnn.pad_sequence([*model(prompts, tokens), torch.zeros(9)], batch_first=True)[:-1]
 
-    again = compute_importance_weights(old_policy=3, current_policy=padded, rollouts=batch)
+    again = compute_importance_weights(old_policy=3, current_policy=padded, rollouts=batch.rollouts)
     plain = compute_importance_weights(log_prob, recorded, mask, LossSettings(off_policy_reshape="no_reshape"))
     assert torch.equal(again, weights) and not torch.allclose(plain, weights)
 
@@ -105,7 +298,7 @@ def mixed():
             (log_probs,) = model([prompt], [tokens])
             fresh.append({"prompt": prompt, "tokens": tokens, "log_probs": log_probs, "reward": reward})
     batch = buffer.sample("uniform_random")
-    rows = fresh + batch.rows()
+    rows = fresh + batch.rollouts
     return rows, [row["reward"] for row in rows], model, buffer
 
 
@@ -118,30 +311,31 @@ def test_the_loss_of_rows_is_that_of_tensors():
     log_prob, past, mask = tensors(rows, model)
     given = {"log_prob": log_prob, "old_log_prob": past, "response_mask": mask}
     given |= {"group": [row["prompt"] for row in rows], "is_replayed": torch.arange(9) >= 6}
-    expected, measured = compute_grpo_loss(given, torch.tensor(rewards), length=7)
+    expected = compute_grpo_loss(given, torch.tensor(rewards), length=7)
     weights = compute_importance_weights(old_policy=buffer.policy_snapshot, current_policy=model, rollouts=rows)
     assert gradient(weights[:2].sum(), model).abs().sum() > 0  # also where the rows' own log-probs have one
-    by_weights, some = compute_grpo_loss(rows, rewards, weights, length=7)
-    by_policy, all_ = compute_grpo_loss(rows, np.array(rewards), length=7, current_policy=model)
+    by_weights = compute_grpo_loss(rows, rewards, weights, length=7)
+    by_policy = compute_grpo_loss(rows, np.array(rewards), length=7, current_policy=model)
     for loss in (by_weights, by_policy):
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
         assert torch.allclose(gradient(loss, model), gradient(expected, model), rtol=1e-4, atol=1e-7)
-    assert {name: pytest.approx(value.item(), rel=1e-5) for name, value in measured.items()} == {
-        name: value.item() for name, value in all_.items()
+    assert {name: pytest.approx(value.item(), rel=1e-5) for name, value in expected.metrics.items()} == {
+        name: value.item() for name, value in by_policy.metrics.items()
     }
+    some = by_weights.metrics
     unknown = {name for name, value in some.items() if value.isnan()}
     assert unknown == {name for name in some if name.startswith("replayed_")} - {"replayed_tokens_share"}
 
 
 def test_on_policy_rows_need_nothing_beside():
     rows, rewards, model, _ = mixed()
-    loss, metrics = compute_grpo_loss(rows[:6], rewards[:6])
+    loss = compute_grpo_loss(rows[:6], rewards[:6])
     expected = rows[0]["log_probs"].sum() - rows[1]["log_probs"].sum()  # the other groups teach nothing
     assert torch.allclose(gradient(loss, model), gradient(0.5 * expected / 12, model), atol=1e-7)
-    assert metrics["fresh_ratio_mean"] == 1 and metrics["replayed_loss"] == 0
+    assert loss.metrics["fresh_ratio_mean"] == 1 and loss.metrics["replayed_loss"] == 0
     with torch.no_grad():
         plain = [row | {"log_probs": row["log_probs"].detach()} for row in rows[:6]]
-        assert compute_grpo_loss(plain, rewards[:6])[0] == loss
+        assert compute_grpo_loss(plain, rewards[:6]) == loss
 
 
 def test_log_probs_may_be_of_any_number_type():
@@ -157,8 +351,13 @@ def test_entropy_of_a_rollout_as_it_is_computed_or_was_recorded():
     assert compute_entropy({"logits": logits}) == pytest.approx(mean_entropy(each))
     assert compute_entropy({"logits": logits, "loss_mask": mask}) == pytest.approx((each[0] + each[3]) / 2)
     assert compute_entropy({"entropies": each, "loss_mask": None, "entropy": 7}) == pytest.approx(mean_entropy(each))
-    assert compute_entropy({"entropy": 0.25}) == 0.25 and math.isnan(compute_entropy({"entropy": None}))
-    assert compute_entropy(filled()[0].sample("uniform_random").rows()[0]) == 0.5
+    sampled = torch.tensor([-1.0, -2.0, -9.0], requires_grad=True)
+    assert compute_entropy({"log_probs": sampled, "loss_mask": [1, 1, 0], "entropy": None}) == 1.5
+    assert compute_entropy({"log_probs": [1e-7, 0]}) == 0
+    assert (
+        compute_entropy({"entropy": 0.25, "log_probs": sampled}) == 0.25 and compute_entropy({"entropy": None}) is None
+    )
+    assert compute_entropy(filled()[0].sample("uniform_random").rollouts[0]) == 0.5
 
 
 def test_a_causal_language_model_is_a_policy():
@@ -169,8 +368,8 @@ def test_a_causal_language_model_is_a_policy():
     policy = CausalPolicy(model, lambda prompt: [15] * (1 + int(prompt)))
     buffer, _ = filled()
     batch = buffer.sample("uniform_random")
-    weights = compute_importance_weights(old_policy=3, current_policy=policy, rollouts=batch)
-    for row, weight in zip(batch.rows(), weights, strict=True):
+    weights = compute_importance_weights(old_policy=3, current_policy=policy, rollouts=batch.rollouts)
+    for row, weight in zip(batch.rollouts, weights, strict=True):
         head, tokens = policy.encode(row["prompt"]), torch.tensor(row["tokens"]).long()
         logits = model(torch.tensor([[*head, *tokens]])).logits[0, len(head) - 1 : -1]
         now = logits.log_softmax(-1)[torch.arange(len(tokens)), tokens]
@@ -184,12 +383,12 @@ def test_a_causal_language_model_is_a_policy():
     with pytest.raises(
         ValueError, match=r"current_policy is a LlamaForCausalLM, which takes input_ids: must be Causal"
     ):
-        compute_importance_weights(old_policy=3, current_policy=model, rollouts=batch)
+        compute_importance_weights(old_policy=3, current_policy=model, rollouts=batch.rollouts)
 
 
 def weigh(**changes):
     buffer, _ = filled()
-    given = {"old_policy": 3, "current_policy": Table(1), "rollouts": buffer.sample("uniform_random").rows()}
+    given = {"old_policy": 3, "current_policy": Table(1), "rollouts": buffer.sample("uniform_random").rollouts}
     return compute_importance_weights(**given | changes)
 
 
@@ -220,8 +419,12 @@ def row(**changes):
         ),
         (lambda: weigh(rollouts=[]), "rollouts is empty"),
         (
+            lambda: weigh(rollouts=filled()[0].sample("uniform_random")),
+            "rollouts is a ReplayBatch: must be a list of rows, such as a ReplayBatch's rollouts",
+        ),
+        (
             lambda: weigh(rollouts=["text"]),
-            r"rollouts\[0\] is a str: must be a row \(a mapping\), or rollouts a ReplayB",
+            r"rollouts\[0\] is a str: must be a row, a mapping",
         ),
         (
             lambda: weigh(rollouts=[row(tokens=None)]),

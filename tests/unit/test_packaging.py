@@ -80,7 +80,7 @@ from exgrpo import SelectiveReplay, TrajectoryBuffer
 buffer = TrajectoryBuffer(seed=0)
 for correct in (True, False):
     buffer.add({"prompt": "p", "rollout": "r", "reward": 1.0, "is_correct": correct, "entropy": 0.1})
-print(SelectiveReplay(replay_probability=1.0).choose(buffer, size=1).rollouts, exgrpo.__file__)
+print(SelectiveReplay(replay_probability=1.0).choose(buffer, size=1).texts, exgrpo.__file__)
 """
     done = run(built[1], code)
     assert done.stdout == f"['r'] {built[1] / 'exgrpo' / '__init__.py'}\n", done.stderr

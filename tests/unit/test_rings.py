@@ -98,7 +98,7 @@ def test_a_buffer_lives_on_numpy_alone():
 from exgrpo import DifficultyBucketer, SelectiveReplay, TrajectoryBuffer
 buffer = TrajectoryBuffer(bucketer=DifficultyBucketer("has_code"))
 buffer.add({"prompt": "q", "rollout": "r", "reward": 1, "is_correct": True, "entropy": 0.5})
-assert SelectiveReplay("uniform", 1.0).choose(buffer, 1).rollouts == ["r"]
+assert SelectiveReplay("uniform", 1.0).choose(buffer, 1).texts == ["r"]
 """
     done = python(code, FRAMEWORKS)
     assert done.returncode == 0, done.stderr

@@ -60,7 +60,7 @@ def test_a_loaded_buffer_goes_on_with_the_same_steps(tmp_path):
     buffer.save(tmp_path / "b")
     loaded = TrajectoryBuffer.load(tmp_path / "b")
     steps = [
-        [(b.prompts, b.rollouts) if (b := replay.choose(each, 2)) else None for _ in range(30)]
+        [(b.prompts, b.texts) if (b := replay.choose(each, 2)) else None for _ in range(30)]
         for each in (buffer, loaded)
     ]
     assert steps[0] == steps[1] and None in steps[0]

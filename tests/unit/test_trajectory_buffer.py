@@ -28,7 +28,7 @@ def test_texts_and_rewards_come_out_as_they_went_in(tmp_path):
         assert len(found) == 4
         for row in rows:
             i = found[row["prompt"]]
-            assert (batch.rollouts[i], batch.rewards[i]) == (row["rollout"], row["reward"])
+            assert (batch.texts[i], batch.rewards[i]) == (row["rollout"], row["reward"])
             for key, values in (("tokens", batch.tokens), ("log_probs", batch.log_probs)):
                 assert (None if values[i] is None else values[i].tolist()) == (list(row[key]) if key in row else None)
         assert np.isnan(batch.entropies[found["with tokens alone"]])
@@ -62,7 +62,7 @@ def test_texts_and_tokens_are_different_responses():
     ):
         buffer.add(row)
     assert len(buffer) == 2
-    rows = {buffer.sample("uniform_random").rollouts[0] for _ in range(50)}
+    rows = {buffer.sample("uniform_random").texts[0] for _ in range(50)}
     assert rows == {"a", "b"}
 
 
@@ -75,10 +75,10 @@ def test_a_loss_mask_comes_back_and_scores_mind_it(tmp_path):
     buffer.save(tmp_path / "b")
     for each in (buffer, TrajectoryBuffer.load(tmp_path / "b")):
         low, high = (each.sample(f"uniform_{way}_entropy", entropy_percentile=None) for way in ("low", "high"))
-        assert (low.rollouts, low.loss_masks) == (["whole"], [None])
-        assert (high.rollouts, high.loss_masks[0].tolist()) == (["masked"], mask)
+        assert (low.texts, low.loss_masks) == (["whole"], [None])
+        assert (high.texts, high.loss_masks[0].tolist()) == (["masked"], mask)
         turned = each.sample("uniform_low_entropy", 1, None, None, scores=lambda batch: -batch.entropies)
-        assert turned.rollouts == ["masked"] and turned["loss_masks"][0].tolist() == mask
+        assert turned.texts == ["masked"] and turned["loss_masks"][0].tolist() == mask
 
 
 def test_a_batch_is_read_by_name_too_and_its_rows_can_be_added():
@@ -87,12 +87,14 @@ def test_a_batch_is_read_by_name_too_and_its_rows_can_be_added():
         right("p", "r \ud800", None, tokens=[1, 2], log_probs=[-1.0, -2.0], loss_mask=[0, 1], step=3, reward=0.5)
     )
     batch = buffer.sample("uniform_random")
-    assert (batch["prompts"], batch["rollouts"], batch["rewards"].tolist()) == (["p"], ["r \ud800"], [0.5])
+    assert (batch["prompts"], batch["texts"], batch["rewards"].tolist()) == (["p"], ["r \ud800"], [0.5])
     fields = dict(batch)
     assert all(value is getattr(batch, name) for name, value in fields.items()) and fields["steps"].tolist() == [3]
     with pytest.raises(KeyError, match="no field 'prompt' in a ReplayBatch: must be one of prompts, rollouts, rewards"):
         batch["prompt"]
-    assert other.add(batch.rows()[0])
+    ((row, prompt, reward),) = zip(batch["rollouts"], batch["prompts"], batch["rewards"], strict=True)
+    five = {"prompt": prompt, "rollout": row, "reward": reward, "is_correct": reward > 0, "entropy": row["entropy"]}
+    assert other.add(five) and other.bucketer.windows() == {"p": [1.0]}
     assert repr(dict(other.sample("uniform_random"))) == repr(fields)
 
 
@@ -109,7 +111,7 @@ def test_the_bounds_hold_and_what_leaves_takes_its_text_along():
         buffer.add(right(f"q{number % 100}", f"text {number}", number % 7 / 7))
         assert len(buffer) <= 5 and buffer.pool.metrics()["pool_bytes"] < 5 * 300
     batch = buffer.sample(size=9, **ALL)
-    assert sorted(batch.rollouts) == [f"text {number}" for number in range(395, 400)]
+    assert sorted(batch.texts) == [f"text {number}" for number in range(395, 400)]
     buffer.pool.check_invariants()
 
 
@@ -119,7 +121,7 @@ def test_of_one_question_the_highest_entropy_goes_and_the_same_tokens_are_kept_o
     assert kept == [True, True, True] and not buffer.add(right(rollout="d", entropy=0.5))
     assert buffer.add(right(rollout="a", entropy=0.3, reward=0.5)) and len(buffer) == 2
     batch = buffer.sample(**ALL)
-    assert (batch.rollouts, batch.rewards.tolist(), batch.entropies.tolist()) == (["a"], [0.5], [0.3])
+    assert (batch.texts, batch.rewards.tolist(), batch.entropies.tolist()) == (["a"], [0.5], [0.3])
 
 
 def test_ages_count_from_the_policy_that_wrote():
@@ -172,6 +174,6 @@ def test_real_solutions_come_back_word_for_word():
         rates.setdefault(prompt, {}).setdefault(correct, []).append(text)
     batch = buffer.sample(size=200, entropy_percentile=None)
     assert len(batch) > 20
-    for prompt, text, level in zip(batch.prompts, batch.rollouts, batch.levels, strict=True):
+    for prompt, text, level in zip(batch.prompts, batch.texts, batch.levels, strict=True):
         solved, failed = (len(rates[prompt].get(correct, [])) for correct in (True, False))
         assert text in rates[prompt][True] and level == solved / (solved + failed) and 0.3 <= level <= 0.7
