@@ -165,18 +165,6 @@ class ExperienceConfig:
         "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the oldest recording is "
         "dropped first",
     )
-    experience_disk: str | None = _key(
-        None,
-        check.optional_path,
-        "a folder on a fast disk of the driver's node: the pool keeps tokens and log-probs there instead of in memory, "
-        "and needs 220 bytes of memory a trajectory; nothing is left in it when the run ends; null: in memory",
-    )
-    experience_max_disk_bytes: int = _key(
-        100_000_000_000,
-        check.integer(1),
-        "bound on the trajectories in experience_disk, 8 bytes a token; the files take up to twice as much; the oldest "
-        "recording is dropped first",
-    )
     experience_max_groups: int = _key(
         256,
         check.integer(1),

@@ -9,7 +9,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 import numpy as np
 
 from exgrpo.experience import pool_metrics, rules
-from exgrpo.experience.bodies import Bodies, InMemory
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
 from exgrpo.experience.question_draw import QuestionDraw
@@ -41,26 +40,14 @@ class ExperiencePool:
         replays: what has been replayed so far, and why; saved with the pool.
     """
 
-    def __init__(self, config: ExperienceConfig, bodies: Bodies | None = None) -> None:
-        """Make an empty pool.
-
-        Args:
-            bodies: keeps the packed trajectories, owned by the pool; default: in memory.
-
-        Raises:
-            ValueError: `config` wants them on a disk, and the caller did not.
-        """
-        if bodies is None and config.experience_disk is not None:
-            raise ValueError(f"trainer.experience_disk={config.experience_disk}: must be null, this pool is in memory")
+    def __init__(self, config: ExperienceConfig) -> None:
         self._config = config
         self._buckets = ExperienceBucketManager(config.rollout_n)
         self._store = TrajectoryStore(
             config.experience_max_per_question,
             config.experience_max_trajectories,
             config.experience_max_bytes,
-            config.experience_max_disk_bytes,
             rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
-            InMemory() if bodies is None else bodies,
         )
         self._draw = QuestionDraw(config)
         self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
@@ -233,11 +220,9 @@ class ExperiencePool:
     def metrics(self) -> dict[str, float]:
         """The pool's current metrics, always with the same keys; the counters are cumulative (StoreCounters).
 
-        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory; with `experience_disk` 220 per
-        trajectory, and `pool_disk_bytes` has the rest.
+        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
-        on_disk = self._config.experience_disk is not None
-        return pool_metrics.contents(self._store, self._buckets, self.eligible, on_disk)
+        return pool_metrics.contents(self._store, self._buckets, self.eligible)
 
     def snapshot(self) -> Snapshot:
         """Everything the pool holds; valid until it changes."""
@@ -261,19 +246,17 @@ class ExperiencePool:
         records: Iterable[tuple[int, str, bytes]],
         next_serial: int,
         counters: Mapping[str, int],
-        bodies: Bodies | None = None,
         replays: ReplayLog | None = None,
     ) -> ExperiencePool:
         """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
-            bodies: as for the constructor.
 
         Raises:
             ValueError: the parts are inconsistent.
         """
-        pool = cls(config, bodies)
+        pool = cls(config)
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
         pool._store.restore(records, next_serial, StoreCounters(**counters))
         pool._history = [dict(row) for row in history]

@@ -16,7 +16,6 @@ def config():
                 "default_local_dir": "runs/${trainer.project}",
                 "resume_from_path": "runs/global_step_3",
                 "experience_import": "teacher",
-                "experience_disk": "local",
                 "rollout_data_dir": None,
                 "validation_data_dir": "dump",
             },
@@ -36,7 +35,6 @@ def test_relative_paths_are_those_of_the_command(config, tmp_path, monkeypatch):
     assert config.trainer.default_local_dir == f"{tmp_path}/runs/p"
     assert config.trainer.resume_from_path == f"{tmp_path}/runs/global_step_3"
     assert config.trainer.experience_import == f"{tmp_path}/teacher"
-    assert config.trainer.experience_disk == f"{tmp_path}/local"
     assert config.trainer.validation_data_dir == f"{tmp_path}/dump" and config.trainer.rollout_data_dir is None
     assert config.actor_rollout_ref.model.path == f"{tmp_path}/here"
 
