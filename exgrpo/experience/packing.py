@@ -32,10 +32,10 @@ def join(
     entropy: float,
     tokens_T: memoryview,
     log_probs_T: memoryview,
-    reward: float = 1.0,
-    mask_bits: bytes = b"",
-    note: bytes = b"",
-    grader: str | None = None,
+    reward: float,
+    mask_bits: bytes,
+    note: bytes,
+    grader: str | None,
 ) -> bytes:
     """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
     header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), number_of(grader))

@@ -139,11 +139,8 @@ def report(saved: SavedPool, suspect: Suspect, found: Found) -> Iterator[str]:
         f"{'taken out':16}{len(found.serials):,} trajectories of {len(questions):,} questions, "
         f"{found.tokens:,} tokens; {len(found.emptied):,} questions are left without any and leave the pool"
     )
-    if saved.replays is None:
-        yield f"{'replayed':16}unknown: this pool was saved by a version that did not record what it replayed"
-    else:
-        rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
-        yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], found)
+    rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
+    yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], found)
     yield from _retired(saved, suspect)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import sys
 from dataclasses import astuple
 from pathlib import Path
@@ -28,7 +27,6 @@ from exgrpo.saved.pool_files import read_groups, read_saved
 from exgrpo.saved.pool_folder import PoolFolder
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
-FORMAT_3 = Path(__file__).parents[1] / "golden" / "format3" / "pool"
 QUARANTINE = ["--quarantine", "--rule", "decimals"]
 
 
@@ -127,12 +125,6 @@ def test_a_step_is_listed_and_what_is_not_there_is_refused(run, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_an_old_checkpoint_says_what_it_lacks(capsys):
-    step = int(read_saved(FORMAT_3).history[-1]["step"])
-    lines = printed(capsys, FORMAT_3, "--explain", step)
-    assert "recorded no replayed rows; it lacks the questions" in lines[0]
-
-
 def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
     replay = ExperienceReplay(ExperienceConfig(rollout_n=2, exp_unit="group"), ["a"])
     rollouts = tuple(Trajectory([1], [-1.0], 1, 0.25, reward=reward) for reward in (0.0, 1.0))
@@ -226,16 +218,6 @@ def test_a_training_that_is_under_way_is_not_disturbed(run, capsys):
     with durable.exclusive_on_all_hosts(run), pytest.raises(SystemExit):
         inspect.main([str(run), *QUARANTINE])
     assert "another process is writing to" in capsys.readouterr().err
-
-
-def test_a_pool_of_an_older_format_can_be_quarantined_too(tmp_path, capsys):
-    pool = shutil.copytree(FORMAT_3, tmp_path / "pool")
-    before = content(pool)
-    lines = printed(capsys, pool, "--quarantine", "--grader", "unknown", "--steps", "0-1")
-    assert any("did not record what it replayed" in line for line in lines) and content(pool) != before
-    assert read_saved(pool).manifest["counts"]["trajectories"] == len(list(read_saved(pool).records()))
-    printed(capsys, pool, "--quarantine", "--undo")
-    assert content(pool) == before
 
 
 @pytest.mark.parametrize(
