@@ -58,7 +58,7 @@ class ExperiencePool:
     def observe(self, group: RolloutGroup) -> Outcome:
         """Apply the management rule to one question's group of one step.
 
-        A question that the retirement rule retires is dropped, until it is put back. A question with lbound < bucket
+        A question that the retirement rule retires is dropped for good. A question with lbound < bucket
         <= rbound is collected: its successes are stored. Any other question moves to its new bucket if the pool holds
         it, and keeps its trajectories.
 
@@ -88,16 +88,6 @@ class ExperiencePool:
             return Outcome.SKIPPED
         self._record(question, group.successes)
         return Outcome.STORED
-
-    def put_back(self, group: RolloutGroup) -> bool:
-        """Whether the group's question was retired and its rule no longer retires it: it is then retired no more.
-        A group that lost rollouts, but has none that is wrong, says nothing."""
-        rollout_n, question = self._config.rollout_n, group.question
-        telling = group.size + group.replayed == rollout_n or group.solved < group.size
-        returns = telling and self._buckets.is_retired(question) and not self._retires(group, rollout_n)
-        if returns:
-            self._buckets.put_back(question)
-        return returns
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
         """Put a question into a bucket that the caller has determined, with a trajectory from any policy or author.
@@ -190,10 +180,6 @@ class ExperiencePool:
             ValueError: count is negative.
         """
         return self._draw.choose(self._buckets, count, rng, exclude)
-
-    def centre(self, mean: float) -> None:
-        """Draw around this success rate from here on (`exp_bucket_mean=batch`); not saved with the pool."""
-        self._draw.centre(mean)
 
     def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
         """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""

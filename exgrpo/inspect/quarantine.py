@@ -163,9 +163,6 @@ def _replays(rows: Sequence[Replayed], found: Found) -> Iterator[str]:
 
 
 def _retired(saved: SavedPool, suspect: Suspect) -> Iterator[str]:
-    if any(row.get("returned") for row in saved.history):
-        yield f"{'retired':16}in which steps is not known: some were put back later (trainer.exp_review_share)"
-        return
     retired = retired_in(saved.history, saved.state.retired, suspect.first, suspect.last)
     names = ", ".join(retired[:SHOWN]) + (", ..." if len(retired) > SHOWN else "")
     yield f"{'retired':16}{len(retired):,} questions in these steps, and they stay retired" + (names and f": {names}")

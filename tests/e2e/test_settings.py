@@ -35,7 +35,6 @@ def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_res
     arguments += [f"{ACTOR}.policy_loss.loss_mode=gspo", "trainer.exp_difficulty=mean_reward"]
     arguments += [f"{algorithm}.adv_estimator=rloo", f"{algorithm}.rollout_correction.rollout_is=token"]
     arguments += [f"{algorithm}.filter_groups.enable=True", f"reward.custom_reward_function.path={tmp_path}/reward.py"]
-    arguments += ["trainer.exp_bucket_mean=batch", "trainer.exp_review_share=0.25"]
     first = Run(tmp_path, arguments, "first")
     first.kill_after(3)
     second = Run(tmp_path, arguments, "second")
@@ -45,8 +44,6 @@ def test_lora_rloo_gspo_correction_filter_and_partial_rewards_are_killed_and_res
     for step, metrics in steps.items():
         assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-3)
         assert metrics["actor/kl_loss"] > 0 and "actor/pg_clipfrac_lower" in metrics
-        assert metrics["experience/bucket_mean"] != 0.5 and 0.3 < metrics["experience/bucket_mean"] < 0.7
-        assert metrics["experience/reviewed"] >= metrics["experience/returned"] >= 0
         scores = second.scores(step)
         assert set(scores.values()) == {0.9, 0.2}
         for uid, sessions in second.sessions(step).items():  # no group is left whose rewards are all the same

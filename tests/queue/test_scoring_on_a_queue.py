@@ -94,15 +94,15 @@ def test_random_selection_asks_no_model(partition):
 
 
 @pytest.mark.parametrize("metric", ["ent", "random"])
-def test_candidates_with_a_small_effective_sample_size_are_passed_over(partition, metric):
+def test_candidates_from_which_the_policy_has_drifted_are_passed_over(partition, metric):
     """The model's log-prob of a token is minus its id, the recorded one -2: of 2s the ratios are all 1."""
-    lopsided, even = trajectory(2, 12), trajectory(2, 2)  # ratios 1 and exp(-10): one of two tokens counts
+    lopsided, even = trajectory(2, 12), trajectory(2, 2)  # log-ratios 0 and -10: a mean square of 50
     unknown = Trajectory.without_log_probs([1, 9], step=2)
     candidates = {"a": (lopsided, even, unknown), "b": (even,), "c": (lopsided, lopsided)}
-    choice = choose(candidates, Model(), exp_metric=metric, exp_min_ess=0.51)
+    choice = choose(candidates, Model(), exp_metric=metric, exp_max_drift=49)
     assert set(choice.trajectories) == {"a", "b"} and choice.trajectories["a"] is not lopsided
     assert (choice.scored, choice.guarded) == (6, 3)
-    assert choose(candidates, Model(), exp_metric=metric, exp_min_ess=0.49).guarded == 0
+    assert choose(candidates, Model(), exp_metric=metric, exp_max_drift=51).guarded == 0
 
 
 # -- ahead of the choice, while rollouts are generated -----------------------------------------------------------------

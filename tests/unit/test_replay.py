@@ -144,7 +144,7 @@ def test_the_current_policy_decides(mode, step):
 
 
 def test_a_guarded_candidate_is_passed_over_and_a_question_may_be_left_without():
-    replay = replay_of(experience_start_sratio=0, exp_min_ess=0.9)
+    replay = replay_of(experience_start_sratio=0, exp_max_drift=2.0)
     steady, wild = success(1, 1), Trajectory([2, 2], [-9.0, -0.1], 1)
     choice = replay.choose(
         {"a": (wild, steady), "b": (wild,)}, lambda pairs: [View(np.ones(2), np.full(2, -0.3)) for _ in pairs]
