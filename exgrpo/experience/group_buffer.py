@@ -67,9 +67,7 @@ class GroupBuffer:
         self._held.append(StoredGroup(group.question, step, rollouts, group.prompt))
         return True
 
-    def choose(
-        self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
-    ) -> list[StoredGroup]:
+    def choose(self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()) -> list[StoredGroup]:
         """Up to `count` groups of distinct questions, in random order; each draw is uniform over the groups left."""
         open_groups = [group for group in self._held if group.question not in exclude]
         chosen: dict[str, StoredGroup] = {}

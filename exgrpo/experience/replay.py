@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.choice import Candidate, Choice, Look, choose_trajectories, mean_square
+from exgrpo.experience.choice import Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion

@@ -78,6 +78,11 @@ def test_an_omegaconf_node_will_do():
     [
         ("exp_metrics", "trainer.exp_metrics: no such key; did you mean trainer.exp_metric?"),
         ("experience_ration", "trainer.experience_ration: no such key; did you mean trainer.experience_ratio?"),
+        ("exp_review_share", "trainer.exp_review_share: no such key"),  # as all keys that 0.2.0 had and this has not
+        ("exp_age_half_life", "trainer.exp_age_half_life: no such key"),
+        ("exp_min_ess", "trainer.exp_min_ess: no such key"),
+        ("experience_disk", "trainer.experience_disk: no such key"),
+        ("experience_max_disk_bytes", "trainer.experience_max_disk_bytes: no such key"),
         ("exp_zzzzzzzz", "trainer.exp_zzzzzzzz: no such key; known keys are experience, experience_ratio"),
     ],
 )

@@ -14,7 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import replay_world as world
 
+from exgrpo.experience import replay_log
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
@@ -123,6 +125,27 @@ def test_a_step_is_listed_and_what_is_not_there_is_refused(run, capsys):
         with pytest.raises(SystemExit):
             inspect.main([str(run), "--explain", *asked])
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("saves", [(), (3,), (5,), (2, 6)])
+def test_the_newest_rows_of_a_log_are_kept_wherever_it_is_saved(tmp_path, monkeypatch, saves):
+    """Six steps of three rows, of one to four candidates each; seven rows are kept."""
+    monkeypatch.setattr(replay_log, "MAX_ROWS", 7)
+    pool, number, shown = ExperiencePool(config := ExperienceConfig(rollout_n=2)), 0, []
+    for step in range(1, 7):
+        rows = []
+        for _ in range(3):
+            known = tuple(replay_log.Candidate(step, 0.5 * each, 1.0) for each in range(number % 4 + 1))
+            odds = replay_log.Odds(1, 0.5, number, 3)
+            rows.append(replay_log.Replayed(step, f"q{number}", None, odds, known, number % 4, 9, 1.0, number))
+            number += 1
+        pool.replays.add(rows)
+        shown += rows
+        if step in saves:
+            PoolFolder().save(pool, tmp_path / "pool", step, {})
+            pool = PoolFolder().load(tmp_path / "pool", config, step, {})
+    assert len(pool.replays) == 7 == len(list(pool.replays))
+    np.testing.assert_equal([astuple(row) for row in pool.replays], [astuple(row) for row in shown[-7:]])
 
 
 def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
