@@ -199,14 +199,6 @@ def test_the_next_steps_after_a_restore_are_those_of_an_unbroken_run(start):
     assert other.rng.random() == replay.rng.random()
 
 
-def test_a_state_saved_before_retired_questions_were_skipped_skips_none():
-    state = replay_of().state()
-    del state["skipped"]
-    replay = replay_of()
-    replay.restore(state)
-    assert replay.state()["skipped"] == 0
-
-
 def test_seeds_differ_and_a_generator_may_be_shared():
     assert replay_of(exp_seed=1).rng.random() != replay_of(exp_seed=2).rng.random()
     rng = np.random.default_rng(5)
