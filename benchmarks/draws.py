@@ -36,7 +36,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rescue": {"exp_rescue": True},
     "whole groups": {"exp_unit": "group"},
     "whole groups, ratio .75": {"exp_unit": "group", "experience_ratio": 0.75},
-    "whole groups, half-life 10": {"exp_unit": "group", "exp_age_half_life": 10},
 }
 
 

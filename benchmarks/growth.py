@@ -6,7 +6,7 @@ Each grows alone, from 4 questions, of which 2 are replayed, with K = 8, respons
 lengths with 2 questions and K = 4. Steps with and without replay alternate, without generation and update
 (benchmarks/growth_trainer.py). Replayed over on-policy, the tokens that pass through the actor, and the CPU seconds of
 all processes. Expected: each candidate is one row more in the actor's passes and each replayed row one less, so the
-passes have 1 + rho (candidates - 1) / K times the tokens.
+passes have 1 + rho candidates / K times the tokens.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def line(steps: list[dict[str, Any]], point: dict[str, int]) -> str:
     here = [step for step in steps if all(step[key] == number for key, number in point.items())]
     replayed, plain = ([step for step in here if step["replay"] == on] for on in (1.0, 0.0))
     tokens = median(replayed, "rows_tokens") + median(replayed, "candidates_tokens")
-    expected = 1 + 0.5 * (point["candidates"] - 1) / point["rollouts"]
+    expected = 1 + 0.5 * point["candidates"] / point["rollouts"]
     rest = median(replayed, "bookkeeping_s") - median(replayed, "scoring_s")
     calls = median(replayed, "queue_calls") - median(plain, "queue_calls")
     return (

@@ -3,7 +3,7 @@
     python benchmarks/growth_trainer.py +growth.points=[...] +growth.file=FILE key=value ...
 
 Everything but generation and the update is the trainer's own: the draw, the queue, the actor's passes, the pool. All of
-it happens in verl's first step. Scoring has no generation to run beside, so that a step waits for all of it.
+it happens in verl's first step.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.utils.tokenizer.continuous_token import ContinuousTokenBuilder
 
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.replay import ExperienceReplay
@@ -43,6 +44,8 @@ class Written:
     def __init__(self, trainer: GrowthTrainer) -> None:
         self.trainer = trainer
         self.rng = np.random.default_rng(0)
+        options = dict(trainer.config.data.get("apply_chat_template_kwargs") or {})
+        self.builder = ContinuousTokenBuilder(trainer.tokenizer, chat_template_kwargs=options)
 
     def trajectory(self) -> Trajectory:
         """Of the point's length."""
@@ -71,7 +74,7 @@ class Written:
     def row(self, uid: str, question: str, messages: Any, session: int) -> dict[str, Any]:
         """One rollout."""
         rollout = self.trajectory()
-        prompt = torch.tensor(self.trainer.scoring.builder.build_initial_tokens(list(messages)))
+        prompt = torch.tensor(self.builder.build_initial_tokens(list(messages)))
         rewards = torch.zeros(len(rollout))
         rewards[-1] = float(session % 2 == 0)
         return {

@@ -66,7 +66,6 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         self.compute = self.actor_rollout_wg.compute_log_prob
         self.actor_rollout_wg.compute_log_prob = self._compute
         self.replay.choose = self._timed(self.replay.choose)  # type: ignore[method-assign]
-        self.scoring.scorer = self._timed(self.scoring.scorer)  # type: ignore[method-assign]
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, with its calls and seconds recorded."""

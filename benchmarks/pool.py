@@ -2,7 +2,6 @@
 
     python benchmarks/pool.py [--questions 1000 20000 200000] [--tokens 128] [--runs 5] [--json FILE]
     python benchmarks/pool.py --questions 50000 --tokens 1000        200,000 trajectories of a typical length
-    python benchmarks/pool.py --questions 50000 --tokens 8192 --disk FOLDER --runs 1        13 GB, not in memory
 
 The questions have 1 to 7 trajectories each, 4 on average, so that every bucket is filled. Comparisons (a full save with
 one of 2,000 new trajectories, loading with plainly reading the same bytes) are measured alternately in one process. The
@@ -22,7 +21,6 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
-from exgrpo.saved.disk_bodies import bodies_of
 from exgrpo.saved.pool_folder import PoolFolder
 
 K = 8
@@ -37,7 +35,6 @@ def main() -> None:
     arguments.add_argument("--questions", type=at_least(DRAWN), nargs="+", default=[1000, 20_000, 200_000])
     arguments.add_argument("--tokens", type=at_least(1), default=128, help="of each trajectory")
     arguments.add_argument("--runs", type=at_least(1), default=5)
-    arguments.add_argument("--disk", type=Path, help="keep tokens and log-probs there (experience_disk)")
     arguments.add_argument("--folder", type=Path, help="where to save; default: a temporary one")
     options = arguments.parse_args()
     facts = machine("numpy", "pyarrow")
@@ -45,7 +42,7 @@ def main() -> None:
     for questions in options.questions:
         folder = Path(tempfile.mkdtemp(dir=options.folder))
         try:
-            measured = measure(questions, options.tokens, options.runs, folder, options.disk)
+            measured = measure(questions, options.tokens, options.runs, folder)
         finally:
             shutil.rmtree(folder)
         figures |= {f"{questions:>7,} questions: {name}": value for name, value in measured.items()}
@@ -76,8 +73,8 @@ class Source:
         return RolloutGroup(f"{self.count:032x}", K, successes)
 
 
-def measure(questions: int, tokens: int, runs: int, folder: Path, disk: Path | None) -> Figures:
-    """name -> figure, for a pool of one size; `disk` is None for a pool in memory."""
+def measure(questions: int, tokens: int, runs: int, folder: Path) -> Figures:
+    """name -> figure, for a pool of one size."""
     source, repeats = Source(tokens), runs * REPEATS
     # The bound is reached after `repeats` more groups, so that adding is timed first without and then with eviction.
     filled = sum(number % (K - 1) + 1 for number in range(questions))
@@ -86,10 +83,8 @@ def measure(questions: int, tokens: int, runs: int, folder: Path, disk: Path | N
         rollout_n=K,
         experience_max_trajectories=bound,
         experience_max_bytes=10**15,
-        experience_disk=None if disk is None else str(disk),
-        experience_max_disk_bytes=2 * bound * (8 * tokens + 100),
     )
-    pool = ExperiencePool(config, bodies_of(config))
+    pool = ExperiencePool(config)
     before = resident_bytes()
     for _ in range(questions):
         pool.observe(source.group(step=1))
@@ -98,7 +93,7 @@ def measure(questions: int, tokens: int, runs: int, folder: Path, disk: Path | N
     return {
         "trajectories": trajectories,
         "memory, bytes a token": used / held["pool_tokens"],
-        "memory, bytes a trajectory beside 8 a token": used / trajectories - (8 * tokens if disk is None else 0),
+        "memory, bytes a trajectory beside 8 a token": used / trajectories - 8 * tokens,
         **speeds(pool, repeats),
         **checkpoints(pool, config, source, runs, folder),
     }

@@ -5,12 +5,10 @@ One step, by the methods below:
 
 1. ``_next_train_batch`` (exgrpo.mix_trainer_draws): replayed questions are drawn from the pool, the rest are fresh. In
    an asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn again.
-2. ``on_sample_begin``, ``_balance_batch``: the candidates of the replayed questions are scored under the weights that
-   generate, on a CPU meanwhile, otherwise afterwards; the best one of each question joins its group as a row. Past
-   groups join as a whole.
-3. ``_compute_old_log_prob``: verl's pass, over the rows that were not scored, while each token is marked fresh or
-   replayed for the loss; then replayed rows get their recorded log-probs. verl computes the advantages over the mixed
-   groups.
+2. ``_balance_batch``: the candidates of the replayed questions are scored under the weights that generated; the best
+   one of each question joins its group as a row. Past groups join as a whole.
+3. ``_compute_old_log_prob``: verl's pass, while each token is marked fresh or replayed for the loss; then replayed rows
+   get their recorded log-probs. verl computes the advantages over the mixed groups.
 4. ``_step_once`` (exgrpo.mix_trainer_observation): beside verl's update the pool observes the fresh rows; the step ends
    when both are done.
 5. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
@@ -39,11 +37,9 @@ from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl import rescue
 from exgrpo.on_verl.average_score import with_averages
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
-from exgrpo.on_verl.early_scoring import Scoring
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.log_prob_pass import rest_of_the_batch
 from exgrpo.on_verl.phase import codes, corrects
 from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
@@ -92,21 +88,13 @@ class ExperienceMixin(ObservedRollouts):
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
             self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
-        self.scoring = Scoring(self.config, self.tokenizer, synchronous=not self.asynchronous)
         self.beside = ThreadPoolExecutor(1, thread_name_prefix="exgrpo-beside")  # what no pass or update waits for
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         missing = self.experience.exp_missing_log_probs
         self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
         self._open_experience()
 
-    # -- while generating, and after -----------------------------------------------------------------------------
-
-    def on_sample_begin(self) -> None:
-        """Before the wait for rollouts; in the synchronous mode all that this step replays has been drawn."""
-        super().on_sample_begin()
-        if self.experience.experience and self.scoring.is_early:
-            prospects = self.replay.prospects(self.prompts.replayed)
-            self.scoring.begin(self.actor_rollout_wg, prospects, lambda question: self._row(question)["raw_prompt"])
+    # -- after generation ----------------------------------------------------------------------------------------
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Complete each replayed group with one trajectory, while the actor still has the weights that generated."""
@@ -129,16 +117,16 @@ class ExperienceMixin(ObservedRollouts):
         uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
         self.replayed_uids = uid_of
         prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
-        scorer = self.scoring.scorer(self.actor_rollout_wg, prompts)
+        rollout = self.config.actor_rollout_ref.rollout
+        scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
         choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
         self.so_far.choices.append(choice)
         self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
-        session = self.config.actor_rollout_ref.rollout.n - 1
+        session = rollout.n - 1
         self.so_far.generated_tokens += sum(tag["response_len"] for tag in batch.tags)
         fresh = [uid for uid in self.replayed if not taken[uid].is_replayed]
         batch, self.rescued = rescue.make_room(batch, fresh, session)
-        passed = {uid_of[question]: said for question, said in scorer.passed_of(choice.trajectories).items()}
-        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session, passed))
+        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
         batch = self._with_stored_groups(batch)
         self.so_far.seconds += time.perf_counter() - started
         return super()._balance_batch(batch, metrics, **kwargs)
@@ -156,7 +144,7 @@ class ExperienceMixin(ObservedRollouts):
     def _with_stored_groups(self, batch: Batch) -> Batch:
         """The batch with the past groups of the draw, but for those that the policy has drifted away from."""
         scorer = CandidateScorer.of(self.stored.prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
-        return self.stored.join(batch, self.replay.admit(self.stored.drawn, scorer), self._row, scorer)
+        return self.stored.join(batch, self.replay.admit(self.stored.drawn, scorer), self._row)
 
     # -- log-probs ---------------------------------------------------------------------------------------------------
 
@@ -164,8 +152,7 @@ class ExperienceMixin(ObservedRollouts):
         """verl's pass over the batch, beside which its tokens are marked; then replayed rows get recorded log-probs."""
         replays = self.experience.experience
         marking = self.beside.submit(ops.mark, batch, codes(self.mixed)) if replays else None
-        with rest_of_the_batch(self, self.config.actor_rollout_ref.rollout):
-            batch = super()._compute_old_log_prob(batch, metrics)
+        batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
         if marking is None:
             return batch

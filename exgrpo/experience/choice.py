@@ -39,7 +39,7 @@ class Choice:
         chosen_scores, passed_over_scores: scores of the candidates that were compared.
         candidates: number of candidates.
         scored: number of candidates that the current policy scored.
-        guarded: number passed over because of their importance ratios: too small an effective sample size, or drift.
+        guarded: number passed over because the policy has drifted away from their author.
         compared: question -> its candidates that were compared, and their scores; only where there was a choice.
     """
 
@@ -82,26 +82,24 @@ def choose_trajectories(
     look: Look,
     rng: np.random.Generator,
     max_candidates: int | None = None,
-    min_ess: float = 0.0,
     max_drift: float | None = None,
 ) -> Choice:
     """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step), then the choice.
 
     Only the most promising candidates of a question are scored. A question with a single candidate needs no score,
-    unless `min_ess` or `max_drift` requires its importance ratios.
+    unless `max_drift` requires its importance ratios.
 
     Args:
         candidates: question -> its trajectories.
         look: called at most once.
         rng: advanced by random selection only, once for each question with more than one candidate.
-        max_candidates, min_ess, max_drift: see `exp_max_candidates`, `exp_min_ess` and `exp_max_drift` of
-            ExperienceConfig.
+        max_candidates, max_drift: see `exp_max_candidates` and `exp_max_drift` of ExperienceConfig.
 
     Raises:
         ValueError: the number of views is not the number of candidates, or all scores of a question are NaN.
     """
     left = {question: selector.promising(known, max_candidates) for question, known in candidates.items()}
-    guards = min_ess > 0 or max_drift is not None
+    guards = max_drift is not None
     views = _views(left, selector, look, guards)
     picks: dict[str, _Pick] = {}
     for question, known in left.items():
@@ -109,7 +107,7 @@ def choose_trajectories(
         compared = [
             (trajectory, view)
             for trajectory, view in zip(known, seen, strict=True)
-            if not guards or _is_close(trajectory, view, min_ess, max_drift)
+            if max_drift is None or _is_close(trajectory, view, max_drift)
         ]
         scores = _scores(compared, selector)
         position = selector.choose(scores, rng) if len(compared) > 1 else 0
@@ -165,14 +163,11 @@ def _scores(compared: Sequence[tuple[Trajectory, View | None]], selector: Trajec
     ]
 
 
-def _is_close(trajectory: Trajectory, view: View | None, min_ess: float, max_drift: float | None) -> bool:
+def _is_close(trajectory: Trajectory, view: View | None, max_drift: float) -> bool:
     """Whether the policy is still close enough to the author; always so without recorded log-probs."""
     if view is None or not trajectory.has_log_probs:
         return True
-    log_ratios = trajectory.of_actions(view.log_probs - trajectory.log_probs)
-    if max_drift is not None and mean_square(log_ratios) > max_drift:
-        return False
-    return effective_sample_size(log_ratios) >= min_ess
+    return mean_square(trajectory.of_actions(view.log_probs - trajectory.log_probs)) <= max_drift
 
 
 def mean_square(log_ratios: npt.NDArray[Any]) -> float:

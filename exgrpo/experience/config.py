@@ -85,12 +85,7 @@ class ExperienceConfig:
     exp_is_correct: bool = _key(
         True, check.boolean, "importance ratios against the recorded log-probs; False: against this step's"
     )
-    exp_bucket_mean: float | Literal["batch"] = _key(
-        0.5,
-        check.fraction_or_batch,
-        "centre of normal, as a share of rollout.n; batch: it follows the success rate of the step's partly "
-        "solved questions, by a tenth of the way each step",
-    )
+    exp_bucket_mean: float = _key(0.5, check.fraction, "centre of normal, as a share of rollout.n")
     exp_bucket_sigma: float = _key(1.0, check.positive, "width of normal, in successes")
     exp_seed: int = _key(0, check.integer(0), "seed of all draws of replay")
     exp_difficulty: str = _key(
@@ -106,12 +101,6 @@ class ExperienceConfig:
         check.rule(rules.RETIREMENTS),
         "when a question is retired: all_solved, never, or your own rule",
     )
-    exp_review_share: float = _key(
-        0.0,
-        check.share_below_one,
-        "share of a step's fresh questions that are retired ones, drawn at random; one that is no longer all solved "
-        "returns to the pool; 0: retirement is permanent",
-    )
     exp_eviction: str = _key(
         "highest_entropy",
         check.rule(rules.EVICTIONS),
@@ -122,12 +111,6 @@ class ExperienceConfig:
         0.5,
         check.finite,
         "a rollout is a success if its reward exceeds this; at least 0 and below 1 where rewards are between 0 and 1",
-    )
-    exp_min_ess: float = _key(
-        0.0,
-        check.fraction,
-        "candidates are passed over if the effective sample size of their importance ratios, as a share of their "
-        "tokens, is smaller than this; a single candidate is then scored too",
     )
     exp_max_drift: float | None = _key(
         None,
@@ -140,11 +123,6 @@ class ExperienceConfig:
         check.boolean,
         "a stored success joins a group whose fresh rollouts all failed: instead of one of them in the trainer, in its "
         "synchronous mode; in your own loop as an extra row",
-    )
-    exp_age_half_life: int | None = _key(
-        None,
-        check.optional_integer(1),
-        "of exp_unit=group: steps after which a stored group is drawn half as often as a new one; null: all alike",
     )
     exp_max_candidates: int | None = _key(
         None,
@@ -176,18 +154,6 @@ class ExperienceConfig:
         "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the oldest recording is "
         "dropped first",
     )
-    experience_disk: str | None = _key(
-        None,
-        check.optional_path,
-        "a folder on a fast disk of the driver's node: the pool keeps tokens and log-probs there instead of in memory, "
-        "and needs 220 bytes of memory a trajectory; nothing is left in it when the run ends; null: in memory",
-    )
-    experience_max_disk_bytes: int = _key(
-        100_000_000_000,
-        check.integer(1),
-        "bound on the trajectories in experience_disk, 8 bytes a token; the files take up to twice as much; the oldest "
-        "recording is dropped first",
-    )
     experience_max_groups: int = _key(
         256,
         check.integer(1),
@@ -215,8 +181,6 @@ class ExperienceConfig:
             check.refuse(key, self.exp_success_threshold, "a number of at least 0 and below 1")
         if self.exp_unit == "group" and self.experience_ratio == 1:
             check.refuse("trainer.experience_ratio", 1, "below 1 with trainer.exp_unit=group: new groups must come in")
-        if self.exp_unit != "group" and self.exp_age_half_life is not None:
-            check.refuse("trainer.exp_age_half_life", self.exp_age_half_life, "null unless trainer.exp_unit=group")
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1
         if rbound > self.rollout_n:
             check.refuse("trainer.experience_rbound", rbound, f"at most {_ROLLOUT_N}={self.rollout_n}")

@@ -112,14 +112,10 @@ class ExperienceBucketManager:
         del self._place[question]
 
     def retire(self, question: str) -> None:
-        """Remove a question, whether or not it is in a bucket, until it is put back."""
+        """Remove a question, whether or not it is in a bucket, for good."""
         if question in self._place:
             self.remove(question)
         self._retired[question] = None
-
-    def put_back(self, question: str) -> None:
-        """A retired question may enter buckets again. KeyError if it is not retired."""
-        del self._retired[question]
 
     def state(self) -> BucketState:
         buckets = [bucket for bucket, _ in self._place.values()]

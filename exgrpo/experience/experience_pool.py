@@ -9,7 +9,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 import numpy as np
 
 from exgrpo.experience import pool_metrics, rules
-from exgrpo.experience.bodies import Bodies, InMemory
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
 from exgrpo.experience.question_draw import QuestionDraw
@@ -41,26 +40,14 @@ class ExperiencePool:
         replays: what has been replayed so far, and why; saved with the pool.
     """
 
-    def __init__(self, config: ExperienceConfig, bodies: Bodies | None = None) -> None:
-        """Make an empty pool.
-
-        Args:
-            bodies: keeps the packed trajectories, owned by the pool; default: in memory.
-
-        Raises:
-            ValueError: `config` wants them on a disk, and the caller did not.
-        """
-        if bodies is None and config.experience_disk is not None:
-            raise ValueError(f"trainer.experience_disk={config.experience_disk}: must be null, this pool is in memory")
+    def __init__(self, config: ExperienceConfig) -> None:
         self._config = config
         self._buckets = ExperienceBucketManager(config.rollout_n)
         self._store = TrajectoryStore(
             config.experience_max_per_question,
             config.experience_max_trajectories,
             config.experience_max_bytes,
-            config.experience_max_disk_bytes,
             rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
-            InMemory() if bodies is None else bodies,
         )
         self._draw = QuestionDraw(config)
         self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
@@ -89,7 +76,7 @@ class ExperiencePool:
     def observe(self, group: RolloutGroup, bucket: int | None = None) -> Outcome:
         """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
 
-        A question that the retirement rule retires is dropped, until it is put back. A group with lbound < bucket <=
+        A question that the retirement rule retires is dropped for good. A group with lbound < bucket <=
         rbound is collected: its successes are stored, and its question, if it has any, is filed under the bucket.
         Any other group leaves its question as it is; with `exp_difficulty=fresh` it moves it to its bucket.
 
@@ -123,16 +110,6 @@ class ExperiencePool:
     def _put(self, question: str, bucket: int) -> None:
         """File a question; what the pool holds has been solved, so that it is drawable at the least of its buckets."""
         self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
-
-    def put_back(self, group: RolloutGroup) -> bool:
-        """Whether the group's question was retired and its rule no longer retires it: it is then retired no more.
-        A group that lost rollouts, but has none that is wrong, says nothing."""
-        rollout_n, question = self._config.rollout_n, group.question
-        telling = group.size + group.replayed == rollout_n or group.solved < group.size
-        returns = telling and self._buckets.is_retired(question) and not self._retires(group, rollout_n)
-        if returns:
-            self._buckets.put_back(question)
-        return returns
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
         """Put a question into a bucket that the caller has determined, with a trajectory from any policy or author.
@@ -226,10 +203,6 @@ class ExperiencePool:
         """
         return self._draw.choose(self._buckets, count, rng, exclude)
 
-    def centre(self, mean: float) -> None:
-        """Draw around this success rate from here on (`exp_bucket_mean=batch`); not saved with the pool."""
-        self._draw.centre(mean)
-
     def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
         """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""
         return self._draw.odds(self._buckets, drawn, exclude)
@@ -255,11 +228,9 @@ class ExperiencePool:
     def metrics(self) -> dict[str, float]:
         """The pool's current metrics, always with the same keys; the counters are cumulative (StoreCounters).
 
-        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory; with `experience_disk` 220 per
-        trajectory, and `pool_disk_bytes` has the rest.
+        `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
-        on_disk = self._config.experience_disk is not None
-        return pool_metrics.contents(self._store, self._buckets, self.eligible, on_disk)
+        return pool_metrics.contents(self._store, self._buckets, self.eligible)
 
     def snapshot(self) -> Snapshot:
         """Everything the pool holds; valid until it changes."""
@@ -283,7 +254,6 @@ class ExperiencePool:
         records: Iterable[tuple[int, str, bytes]],
         next_serial: int,
         counters: Mapping[str, int],
-        bodies: Bodies | None = None,
         replays: ReplayLog | None = None,
     ) -> ExperiencePool:
         """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
@@ -292,12 +262,11 @@ class ExperiencePool:
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
-            bodies: as for the constructor.
 
         Raises:
             ValueError: the parts are inconsistent.
         """
-        pool = cls(config, bodies)
+        pool = cls(config)
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
         pool._store.restore(records, next_serial, StoreCounters(**counters))
         pool._history = [dict(row) for row in history]

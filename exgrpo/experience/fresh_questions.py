@@ -1,15 +1,11 @@
-"""The fresh questions of a step: the data set in its order without the retired questions, and some of these again."""
+"""The fresh questions of a step: the data set in its order without the retired questions."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Collection, Sequence
-
-import numpy as np
+from collections.abc import Callable, Collection
 
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.trajectory import RolloutGroup
 
 logger = logging.getLogger(__name__)
 NextQuestion = Callable[[], tuple[str, bool]]  # next question of the data set, and whether it begins a new epoch
@@ -21,21 +17,17 @@ class FreshQuestions:
     If a new epoch would be too small for the step, it skips only what the previous epoch skipped, or else nothing.
 
     Args:
-        pool: its retired questions are left out; changed by `end_retirements` only.
+        pool: its retired questions are left out; never changed here.
         questions: ids of the data set's questions.
         skip_retired: False: retired questions are dealt out like any other.
-        review_share: of each deal, retired questions that are asked again (`exp_review_share`).
 
     Attributes:
         deferred: questions that were fetched while already in the step; they come first in the next step.
         skipped: number of retired questions left out of this epoch.
     """
 
-    def __init__(
-        self, pool: ExperiencePool, questions: Collection[str], skip_retired: bool, review_share: float = 0.0
-    ) -> None:
+    def __init__(self, pool: ExperiencePool, questions: Collection[str], skip_retired: bool) -> None:
         self._pool, self._questions, self._skip_retired = pool, frozenset(questions), skip_retired
-        self._review_share = review_share
         self.deferred: list[str] = []
         self.skip(0)
 
@@ -43,32 +35,6 @@ class FreshQuestions:
         """Leave the first `number` retired questions, in order of retirement, out of this epoch."""
         self.skipped = number
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
-
-    def draw_retired(self, count: int, drawn: Collection[str], rng: np.random.Generator) -> list[str]:
-        """Retired questions of the data set for the review share of ``count``, at random, distinct and not in the step.
-
-        Without a share the generator is not used.
-        """
-        if not self._review_share:
-            return []
-        barred = {*drawn, *self.deferred}
-        retired = [name for name in self._pool.retired if name in self._questions and name not in barred]
-        wanted = math.floor(self._review_share * count + rng.random())  # the share on average, also of few questions
-        chosen = rng.choice(len(retired), min(wanted, len(retired)), replace=False)
-        return [retired[index] for index in chosen]
-
-    def end_retirements(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
-        """Ends the retirement of questions whose groups no longer call for it; how many were asked, and how many ended.
-
-        Nothing, and no figures, without a review share.
-        """
-        if not self._review_share:
-            return {}
-        retired = frozenset(self._pool.retired)
-        asked = [group for group in groups if group.question in retired]
-        returned = [group.question for group in asked if self._pool.put_back(group)]
-        self.skip(self.skipped - len(self._skipped.intersection(returned)))  # they are no longer in the pool's list
-        return {"reviewed": float(len(asked)), "returned": float(len(returned))}
 
     def take(self, count: int, drawn: Collection[str], next_question: NextQuestion) -> list[str]:
         """The next ``count`` questions; a question that is in the step already waits for the next step.
@@ -111,11 +77,10 @@ class FreshQuestions:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data set is retired, so that nothing is left to learn from; not if reviewed."""
+        """Whether every question of the data set is retired, so that nothing is left to learn from."""
         retired = self._pool.retired
         return (
             self._skip_retired
-            and not self._review_share
             and len(retired) >= len(self._questions)  # cheap, and false in almost every step
             and self._questions <= set(retired)
         )

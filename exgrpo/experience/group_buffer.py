@@ -46,12 +46,11 @@ class GroupBuffer:
     Args:
         max_groups: bound on its length; the oldest group is dropped first.
         max_age: groups older than this many steps are dropped; None: never.
-        half_life: steps after which a group is drawn half as often as a new one; None: all alike.
     """
 
-    def __init__(self, max_groups: int, max_age: int | None = None, half_life: int | None = None) -> None:
+    def __init__(self, max_groups: int, max_age: int | None = None) -> None:
         self._held: deque[StoredGroup] = deque(maxlen=max_groups)
-        self._max_age, self._half_life = max_age, half_life
+        self._max_age = max_age
 
     def __len__(self) -> int:
         return len(self._held)
@@ -68,26 +67,16 @@ class GroupBuffer:
         self._held.append(StoredGroup(group.question, step, rollouts, group.prompt))
         return True
 
-    def choose(
-        self, count: int, step: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
-    ) -> list[StoredGroup]:
-        """Up to `count` groups of distinct questions, in random order; uniform, or by age with a half-life."""
+    def choose(self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()) -> list[StoredGroup]:
+        """Up to `count` groups of distinct questions, in random order; each draw is uniform over the groups left."""
         open_groups = [group for group in self._held if group.question not in exclude]
         chosen: dict[str, StoredGroup] = {}
         while open_groups and len(chosen) < count:
-            index = int(rng.choice(len(open_groups), p=self._weights(open_groups, step)))
+            index = int(rng.choice(len(open_groups)))
             picked = open_groups[index]
             chosen[picked.question] = picked
             open_groups = [group for group in open_groups if group.question != picked.question]
         return list(chosen.values())
-
-    def _weights(self, groups: list[StoredGroup], step: int) -> npt.NDArray[np.float64] | None:
-        if self._half_life is None:
-            return None
-        ages = step - np.array([group.step for group in groups], dtype=np.float64)
-        # From the newest group on: weights of old groups alone would underflow to 0 / 0.
-        weights: npt.NDArray[np.float64] = 0.5 ** ((ages - ages.min()) / self._half_life)
-        return weights / weights.sum()
 
     def drop(self, groups: Collection[StoredGroup]) -> None:
         """Remove these groups; those it does not hold are ignored."""

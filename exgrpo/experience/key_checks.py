@@ -44,15 +44,6 @@ def fraction(key: str, value: object) -> float:
     return number
 
 
-def fraction_or_batch(key: str, value: object) -> float | Literal["batch"]:
-    if value == "batch":
-        return "batch"
-    number = as_float(value)
-    if not 0.0 <= number <= 1.0:
-        refuse(key, value, "a number between 0 and 1, or batch")
-    return number
-
-
 def share_below_one(key: str, value: object) -> float:
     number = as_float(value)
     if not 0.0 <= number < 1.0:

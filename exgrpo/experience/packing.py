@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,10 @@ def join(
     entropy: float,
     tokens_T: memoryview,
     log_probs_T: memoryview,
-    reward: float = 1.0,
-    mask_bits: bytes = b"",
-    note: bytes = b"",
-    grader: str | None = None,
+    reward: float,
+    mask_bits: bytes,
+    note: bytes,
+    grader: str | None,
 ) -> bytes:
     """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
     header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), number_of(grader))
@@ -48,22 +47,19 @@ class _Stored(Trajectory):
 
     @classmethod
     def of(cls, **fields: Any) -> Trajectory:
-        """A trajectory with these fields, and `packed` or a function `read` that returns it."""
+        """A trajectory with these fields and `packed`."""
         trajectory = object.__new__(cls)
         trajectory.__dict__.update(fields)  # the frozen dataclass' own way costs more than all the rest
         return trajectory
 
     def __getattr__(self, name: str) -> Any:  # called only for what is not there yet
-        fields = self.__dict__
-        if name == "packed" and "read" in fields:
-            fields[name] = fields["read"]()
-        elif name in ("tokens", "log_probs"):
-            packed = self.packed
-            count = length(packed)
-            dtype, offset = (np.int32, 0) if name == "tokens" else (np.float32, 4 * count)
-            fields[name] = np.frombuffer(packed, dtype=dtype, count=count, offset=HEADER.size + offset)
-        else:
+        if name not in ("tokens", "log_probs"):
             raise AttributeError(f"Trajectory has no attribute {name!r}")
+        fields = self.__dict__
+        packed = fields["packed"]
+        count = length(packed)
+        dtype, offset = (np.int32, 0) if name == "tokens" else (np.float32, 4 * count)
+        fields[name] = np.frombuffer(packed, dtype=dtype, count=count, offset=HEADER.size + offset)
         return fields[name]
 
 
@@ -77,15 +73,6 @@ def unpack(packed: bytes) -> Trajectory:
         mask_T = _mask(packed, end + note_bytes, count)
     numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
     return _Stored.of(packed=packed, loss_mask=mask_T, note=note, **numbers)
-
-
-def unpack_later(header: bytes, size: int, read: Callable[[], bytes]) -> Trajectory:
-    """The trajectory of `size` packed bytes that `read` returns; called when an array, mask or note is needed."""
-    _, step, count, entropy, reward, _, grader = HEADER.unpack_from(header)
-    if size > HEADER.size + _BYTES_PER_TOKEN * count:
-        return unpack(read())
-    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
-    return _Stored.of(read=read, loss_mask=None, note=None, **numbers)
 
 
 def _mask(packed: bytes, offset: int, count: int) -> npt.NDArray[np.bool_] | None:

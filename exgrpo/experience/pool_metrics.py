@@ -8,14 +8,11 @@ from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
 from exgrpo.experience.trajectory_store import TrajectoryStore
 
 
-def contents(
-    store: TrajectoryStore, buckets: ExperienceBucketManager, eligible: int, on_disk: bool
-) -> dict[str, float]:
+def contents(store: TrajectoryStore, buckets: ExperienceBucketManager, eligible: int) -> dict[str, float]:
     """What a pool holds and what went through it, always with the same keys; counters are cumulative.
 
     Args:
         eligible: number of questions that may be drawn.
-        on_disk: whether tokens and log-probs are on a disk; only then `pool_disk_bytes` is among the keys.
     """
     counters = dataclasses.asdict(store.counters)
     measured = {
@@ -23,7 +20,6 @@ def contents(
         "pool_trajectories": len(store),
         "pool_tokens": store.tokens,
         "pool_bytes": store.memory_bytes,
-        **({"pool_disk_bytes": store.disk_bytes} if on_disk else {}),
         "eligible_questions": eligible,
         "undrawable_questions": len(buckets) - eligible,
         "retired_questions": buckets.retired_count,

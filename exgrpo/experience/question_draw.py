@@ -11,13 +11,6 @@ from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
 from exgrpo.experience.replay_log import Odds
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 
-START = 0.5  # the paper's centre, where exp_bucket_mean=batch begins
-
-
-def first_centre(config: ExperienceConfig) -> float:
-    """The centre of the draws until it moves, as a share of K."""
-    return START if config.exp_bucket_mean == "batch" else config.exp_bucket_mean
-
 
 class QuestionDraw:
     """Draws from the drawable buckets, or from one half of them by order of entry (`exp_sample_range`)."""
@@ -26,12 +19,8 @@ class QuestionDraw:
         self._eligible = config.drawable_buckets
         self._range = config.exp_sample_range
         self._sampler = WeightedBucketSampler(
-            config.exp_bucket_manager, config.rollout_n, first_centre(config), config.exp_bucket_sigma
+            config.exp_bucket_manager, config.rollout_n, config.exp_bucket_mean, config.exp_bucket_sigma
         )
-
-    def centre(self, mean: float) -> None:
-        """Draw around this share of K from here on."""
-        self._sampler.mean = mean
 
     def choose(
         self, questions: ExperienceBucketManager, count: int, rng: np.random.Generator, exclude: Collection[str]

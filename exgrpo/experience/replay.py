@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.choice import Candidate, Choice, Look, choose_trajectories, mean_square
+from exgrpo.experience.choice import Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.difficulty_band import DifficultyBand
 from exgrpo.experience.draw_count import DrawCount
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
@@ -76,11 +75,10 @@ class ExperienceReplay:
         self.config = config
         self.pool = ExperiencePool(config) if pool is None else pool
         self.rng = np.random.default_rng(config.exp_seed) if rng is None else rng
-        self.groups = GroupBuffer(config.experience_max_groups, config.experience_max_age, config.exp_age_half_life)
+        self.groups = GroupBuffer(config.experience_max_groups, config.experience_max_age)
         self.mixing = config.experience and config.experience_start_sratio == 0
         self._questions = questions
-        self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired, config.exp_review_share)
-        self._band = DifficultyBand(config)
+        self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired)
         self._selector = TrajectorySelector(config.exp_metric, config.exp_select_mode)
         self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
@@ -113,7 +111,7 @@ class ExperienceReplay:
                 count = math.floor(self.config.experience_ratio * size + 1e-9)  # .29 * 100 is below 29 in binary
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
-                    stored = self.groups.choose(count, step, self.rng, exclude=barred)
+                    stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
                     replayed = self.pool.choose(count, self.rng, exclude=barred)
                     odds = self.pool.odds(replayed, barred)
@@ -125,8 +123,7 @@ class ExperienceReplay:
         left = len(self._questions) - len(drawn)
         if missing > left:
             raise RuntimeError(f"step {step} needs {missing} more questions, {left} are not in it yet")
-        fresh = self._fresh.draw_retired(missing, drawn, self.rng)
-        fresh += self._fresh.take(missing - len(fresh), drawn.union(fresh), next_question)
+        fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += past + fresh
         return Draw(replayed, fresh, self._mixed, stored)
 
@@ -159,15 +156,6 @@ class ExperienceReplay:
         """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
         return {question: self.pool.candidates(question) for question in questions}
 
-    def prospects(self, questions: Iterable[str]) -> list[Candidate]:
-        """What a look ahead of `choose` is worth: all that may be replayed; nothing where no choice needs a look."""
-        guards = self.config.exp_min_ess > 0 or self.config.exp_max_drift is not None
-        if not (guards or self._selector.needs_scores):
-            return []
-        limit = self.config.exp_max_candidates
-        known = self.candidates(questions)
-        return [(question, each) for question in known for each in self._selector.promising(known[question], limit)]
-
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
         """Choose one trajectory per question, by its score under the current policy (`choose_trajectories`).
 
@@ -181,7 +169,6 @@ class ExperienceReplay:
             look,
             self.rng,
             self.config.exp_max_candidates,
-            self.config.exp_min_ess,
             self.config.exp_max_drift,
         )
         odds = {question: self._odds.pop(question) for question in candidates if question in self._odds}
@@ -207,11 +194,10 @@ class ExperienceReplay:
 
         Returns:
             fresh_score, mixing (whether this step's draw was mixed), refused, how many of its questions were drawn
-            from each bucket, and the pool's metrics; with their keys reviewed, returned and bucket_mean.
+            from each bucket, and the pool's metrics.
         """
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
-        figures = self._fresh.end_retirements(groups) | self._band.observe(groups, self.pool)
         if self.mixing:
             for group, bucket in zip(groups, self.pool.buckets_of(groups), strict=True):
                 self.pool.observe(group, bucket)
@@ -225,7 +211,6 @@ class ExperienceReplay:
             "fresh_score": score,
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
-            **figures,
             **self._fell.metrics(),
         }
         known, rows, self._replayed = effects or {}, self._replayed, []
@@ -244,13 +229,11 @@ class ExperienceReplay:
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
-            **self._band.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; older states without `skipped` skip nothing until the next epoch."""
+        """Resume from `state`; what else it holds is of keys that 0.2.0 had, and is ignored."""
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
         self._fresh.deferred = list(state["deferred"])
-        self._fresh.skip(int(state.get("skipped", 0)))
-        self._band.restore(state, self.pool)
+        self._fresh.skip(int(state["skipped"]))

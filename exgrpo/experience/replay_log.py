@@ -1,4 +1,7 @@
-"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed trajectory or group."""
+"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed trajectory or group.
+
+The log is written anew with each checkpoint, so it is bounded: 1,562 steps of 64 replayed rows.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ class Odds(NamedTuple):
     drawn: int
 
 
+MAX_ROWS = 100_000  # of a log; the oldest are dropped first
 NO_ODDS = Odds(-1, math.nan, 0, 0)  # of a question that was not drawn here
 WHOLE_GROUP = -1  # instead of a position among the candidates
 
@@ -122,6 +126,14 @@ class Block:
     counts: npt.NDArray[np.int32]
     candidates: npt.NDArray[np.float64]
 
+    def newest(self, count: int) -> Block:
+        """The last `count` rows, of at least as many."""
+        first = len(self.questions) - count
+        candidates = self.candidates[int(self.counts[:first].sum()) :]
+        return Block(
+            self.questions[first:], self.graders[first:], self.numbers[first:], self.counts[first:], candidates
+        )
+
     def rows(self) -> Iterator[Replayed]:
         ends = np.cumsum(self.counts)
         for i, (question, grader) in enumerate(zip(self.questions, self.graders, strict=True)):
@@ -144,7 +156,7 @@ class Block:
 
 
 class ReplayLog:
-    """The replayed trajectories of all steps of a run."""
+    """The newest MAX_ROWS replayed trajectories and groups of a run, in the order of their steps."""
 
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
         self._blocks = list(blocks)
@@ -153,6 +165,8 @@ class ReplayLog:
         """Rows of one step."""
         if rows:
             self._blocks.append(_packed(rows))
+            if len(self) > MAX_ROWS:
+                self._blocks = [self.joined().newest(MAX_ROWS)]
 
     def __len__(self) -> int:
         return sum(len(block.questions) for block in self._blocks)

@@ -13,7 +13,7 @@ class StoreCounters:
         stored: added; one that replaced a duplicate counts in `duplicates` only.
         duplicates: recorded again with the same tokens; the newer record replaced the older one.
         evicted_by_question, evicted_by_size, evicted_by_age: dropped by the bound per question, by the bounds on the
-            whole pool (trajectories, memory or disk), by the bound on age.
+            whole pool (trajectories, memory), by the bound on age.
         retired: dropped because their question was retired.
     """
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience import packing
-from exgrpo.experience.bodies import Bodies
 from exgrpo.experience.packing import pack, unpack
 from exgrpo.experience.recording_order import RecordingOrder
 from exgrpo.experience.rules import Eviction
@@ -30,11 +29,9 @@ class TrajectoryStore:
 
     Args:
         max_per_question, max_trajectories: bounds in trajectories.
-        max_bytes, max_disk_bytes: bounds on `memory_bytes` and `disk_bytes`. All four bounds hold after `trim` and
-            `shrink`.
+        max_bytes: bound on `memory_bytes`. All three bounds hold after `trim` and `shrink`.
         eviction: rank of a trajectory; above the bound per question the highest rank is dropped first, the oldest
             among equals.
-        bodies: keeps the packed trajectories; owned by the store, which holds an entry of each.
     """
 
     def __init__(
@@ -42,21 +39,17 @@ class TrajectoryStore:
         max_per_question: int,
         max_trajectories: int,
         max_bytes: int,
-        max_disk_bytes: int,
         eviction: Eviction,
-        bodies: Bodies,
     ) -> None:
         self._max_per_question = max_per_question
         self._max_trajectories = max_trajectories
         self._max_bytes = max_bytes
-        self._max_disk_bytes = max_disk_bytes
         self._eviction = eviction
-        self._bodies = bodies
-        self._held: dict[str, list[bytes]] = {}  # question -> entries, in serial order; never empty
+        self._held: dict[str, list[bytes]] = {}  # question -> packed, in serial order; never empty
         self._order = RecordingOrder()
         self._count = 0
         self._tokens = 0
-        self._bytes = 0  # of the entries
+        self._bytes = 0  # of the packed trajectories
         self._steps: Counter[int] = Counter()  # step -> trajectories of that step
         self.counters = StoreCounters()
 
@@ -76,14 +69,8 @@ class TrajectoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and notes; 220 per
-        trajectory if their bodies are on a disk."""
+        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and notes."""
         return self._bytes + self._count * _OVERHEAD
-
-    @property
-    def disk_bytes(self) -> int:
-        """8 bytes per token and 40 per trajectory, plus masks and notes, if they are on a disk; otherwise 0."""
-        return self._bodies.disk_bytes
 
     def serials(self) -> npt.NDArray[np.int64]:
         """Serial numbers of the stored trajectories, ascending."""
@@ -93,7 +80,7 @@ class TrajectoryStore:
         """(serial, question, trajectory) with first <= serial <= last, ascending."""
         for serial, question in self._order.between(first, last):
             entry = next(entry for entry in self._held[question] if packing.serial(entry) == serial)
-            yield serial, question, unpack(self._bodies.read(entry))
+            yield serial, question, unpack(entry)
 
     def age_quantile(self, share: float, step: int) -> float:
         """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 for an empty store."""
@@ -106,7 +93,7 @@ class TrajectoryStore:
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording, as views. KeyError if it has none."""
-        return tuple(unpack(self._bodies.read(entry)) for entry in self._held[question])
+        return tuple(unpack(entry) for entry in self._held[question])
 
     def entropies(self, question: str) -> list[float]:
         """Those recorded of `candidates`, without making trajectories of them. KeyError if it has none."""
@@ -130,7 +117,7 @@ class TrajectoryStore:
         surplus = len(held) - self._max_per_question
         if surplus <= 0:
             return
-        ranked = [(self._eviction(self._bodies.glance(entry)), entry) for entry in held]
+        ranked = [(self._eviction(unpack(entry)), entry) for entry in held]
         ranked.sort(key=itemgetter(0), reverse=True)  # stable: the oldest first among equals
         for _, entry in ranked[:surplus]:
             self._drop(question, entry)
@@ -181,7 +168,7 @@ class TrajectoryStore:
         self._order.check_invariants(held)
         if any(not entries or entries != sorted(entries, key=packing.serial) for entries in self._held.values()):
             raise ValueError("trajectories of a question: must be in the order of recording and not none")
-        trajectories = [unpack(self._bodies.read(entry)) for _, entry in records]
+        trajectories = [unpack(entry) for _, entry in records]
         if sum(len(entry) for _, entry in records) != self._bytes:
             raise ValueError(f"count of {self._bytes} bytes: must be those held")
         if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
@@ -190,23 +177,20 @@ class TrajectoryStore:
             raise ValueError("counts of trajectories a step: must be those held")
         largest = max(map(len, self._held.values()), default=0)
         if not self._within_bounds() or largest > self._max_per_question:
-            size = f"{self.memory_bytes} bytes of memory, {self.disk_bytes} on disk"
-            raise ValueError(
-                f"{self._count} trajectories, {size}, {largest} of one question: must be within the bounds"
-            )
+            size = f"{self._count} trajectories, {self.memory_bytes} bytes, {largest} of one question"
+            raise ValueError(f"{size}: must be within the bounds")
 
     def _within_bounds(self) -> bool:
-        return (
-            self._count <= self._max_trajectories
-            and self.memory_bytes <= self._max_bytes
-            and self.disk_bytes <= self._max_disk_bytes
-        )
+        return self._count <= self._max_trajectories and self.memory_bytes <= self._max_bytes
 
     def _find(self, question: str, key: bytes) -> bytes | None:
-        return next((entry for entry in self._held.get(question, ()) if self._bodies.matches(entry, key)), None)
+        for entry in self._held.get(question, ()):
+            # startswith first: it copies nothing, and is false of almost all
+            if entry.startswith(key, packing.HEADER.size) and packing.key(entry) == key:
+                return entry
+        return None
 
-    def _append(self, question: str, packed: bytes) -> None:
-        entry = self._bodies.keep(packed)
+    def _append(self, question: str, entry: bytes) -> None:
         self._held.setdefault(question, []).append(entry)
         self._order.append(question)
         self._count += 1
@@ -219,7 +203,6 @@ class TrajectoryStore:
         held.remove(entry)  # no two are equal: the serial is in the header
         if not held:
             del self._held[question]
-        self._bodies.drop(entry)
         self._order.drop(packing.serial(entry))
         self._count -= 1
         self._tokens -= packing.length(entry)

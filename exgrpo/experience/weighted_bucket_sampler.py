@@ -53,7 +53,7 @@ class WeightedBucketSampler:
 
     Args:
         method: as in bucket_weights; False draws uniformly over all questions, regardless of bucket.
-        rollout_n, mean, sigma: as in bucket_weights; `mean` may be set between draws.
+        rollout_n, mean, sigma: as in bucket_weights.
 
     Raises:
         ValueError: as bucket_weights for the counts 1..K, or the rule forbids all of them.
@@ -66,7 +66,7 @@ class WeightedBucketSampler:
             raise ValueError(f"method={method}: gives -inf for all counts 1 to {rollout_n}: must allow one or more")
         self._method = method
         self._rollout_n = rollout_n
-        self.mean = mean
+        self._mean = mean
         self._sigma = sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
@@ -75,7 +75,7 @@ class WeightedBucketSampler:
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
             return {bucket: room[bucket] / total for bucket in open_buckets}
-        weights = bucket_weights(self._method, open_buckets, self._rollout_n, self.mean, self._sigma)
+        weights = bucket_weights(self._method, open_buckets, self._rollout_n, self._mean, self._sigma)
         return dict(zip(open_buckets, weights.tolist(), strict=True))
 
     def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
@@ -95,7 +95,7 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            weights = bucket_weights(self._method, unfilled, self._rollout_n, self.mean, self._sigma)
+            weights = bucket_weights(self._method, unfilled, self._rollout_n, self._mean, self._sigma)
             if not weights.any():
                 break
             for bucket, extra in zip(unfilled, rng.multinomial(missing, weights).tolist(), strict=True):

@@ -11,12 +11,6 @@ from exgrpo.inspect.text import printable
 from exgrpo.judged_by import UNKNOWN
 from exgrpo.saved.pool_files import SavedPool
 
-LACKS = (
-    "this checkpoint was saved by a version that recorded no replayed rows; it lacks the questions, their buckets and "
-    "odds, the candidates and their entropies, the advantages and the shares of the loss; it has the step's means:"
-)
-_MEANS = ("replayed_groups", "candidates", "chosen_score", "passed_over_score", "replay_age", "ratio_mean", "ratio_ess")
-
 
 def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping[str, Question]) -> Iterator[str]:
     """The lines on a step's replayed rows, or on one of them (1 is the first).
@@ -24,10 +18,6 @@ def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping
     Raises:
         ValueError: the step was not recorded, or has no such row.
     """
-    if saved.replays is None:
-        yield LACKS
-        yield from _means(saved, step)
-        return
     rows = [each for each in saved.replays if each.step == step]
     if not rows:
         recorded = sorted({each.step for each in saved.replays})
@@ -39,15 +29,6 @@ def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping
     if not 1 <= row <= len(rows):
         raise ValueError(f"--explain={step} {row}: must be a row from 1 to {len(rows)}")
     yield from _one(rows[row - 1], row, len(rows), saved.manifest["rollout_n"], questions)
-
-
-def _means(saved: SavedPool, step: int) -> Iterator[str]:
-    measured = next((each for each in saved.history if each.get("step") == step), None)
-    if measured is None:
-        raise ValueError(f"--explain={step}: this checkpoint's history has no such step")
-    for name in _MEANS:
-        if name in measured:
-            yield f"{name:20}{measured[name]:.4g}"
 
 
 def _overview(rows: Sequence[Replayed]) -> Iterator[str]:

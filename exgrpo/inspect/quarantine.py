@@ -139,11 +139,8 @@ def report(saved: SavedPool, suspect: Suspect, found: Found) -> Iterator[str]:
         f"{'taken out':16}{len(found.serials):,} trajectories of {len(questions):,} questions, "
         f"{found.tokens:,} tokens; {len(found.emptied):,} questions are left without any and leave the pool"
     )
-    if saved.replays is None:
-        yield f"{'replayed':16}unknown: this pool was saved by a version that did not record what it replayed"
-    else:
-        rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
-        yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], found)
+    rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
+    yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], found)
     yield from _retired(saved, suspect)
 
 
@@ -166,9 +163,6 @@ def _replays(rows: Sequence[Replayed], found: Found) -> Iterator[str]:
 
 
 def _retired(saved: SavedPool, suspect: Suspect) -> Iterator[str]:
-    if any(row.get("returned") for row in saved.history):
-        yield f"{'retired':16}in which steps is not known: some were put back later (trainer.exp_review_share)"
-        return
     retired = retired_in(saved.history, saved.state.retired, suspect.first, suspect.last)
     names = ", ".join(retired[:SHOWN]) + (", ..." if len(retired) > SHOWN else "")
     yield f"{'retired':16}{len(retired):,} questions in these steps, and they stay retired" + (names and f": {names}")

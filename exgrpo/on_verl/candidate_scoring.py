@@ -1,13 +1,10 @@
-"""Score the candidates of a step's replayed questions under the current policy: one log-prob pass of verl's actor.
-
-What is replayed is trained on under the same weights: :mod:`exgrpo.on_verl.log_prob_pass` does not pass it again.
-"""
+"""Score the candidates of a step's replayed questions under the current policy: one log-prob pass of verl's actor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +14,6 @@ from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.choice import Candidate, View
-from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import sequence_fields
@@ -30,24 +26,9 @@ def of_response(passed: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
     return passed[-length - 1 : -1].float().numpy()
 
 
-class Passed(NamedTuple):
-    """What the actor's pass says of a prompt of P tokens and its response of T, one ahead: the last T + 1 but the last.
-
-    Attributes:
-        entropy, log_probs: [P+T], as the actor writes them into the queue.
-    """
-
-    entropy: torch.Tensor
-    log_probs: torch.Tensor
-
-    def view(self, length: int) -> View:
-        """Of the response, which has `length` tokens."""
-        return View(*(of_response(row, length) for row in self))
-
-
-@dataclass
+@dataclass(frozen=True)
 class CandidateScorer:
-    """verl's actor as the `Look` of exgrpo.experience.choice; no candidate is scored twice.
+    """verl's actor as the `Look` of exgrpo.experience.choice.
 
     Attributes:
         prompts: question -> its prompt's tokens, int64 [P].
@@ -55,7 +36,6 @@ class CandidateScorer:
         ranks: number of data-parallel ranks that share the rows.
         micro_batch: each rank's number of rows must be a multiple of it.
         temperature: of the rollouts.
-        passed: of the candidates scored so far, by question and `Trajectory.key`.
     """
 
     prompts: Mapping[str, torch.Tensor]
@@ -63,32 +43,16 @@ class CandidateScorer:
     ranks: int
     micro_batch: int
     temperature: float
-    passed: dict[tuple[str, bytes], Passed] = field(default_factory=dict)
 
     @classmethod
     def of(cls, prompts: Mapping[str, torch.Tensor], workers: Any, rollout: DictConfig) -> CandidateScorer:
         """The scorer of an actor's worker group, by the rollout's settings for log-probs."""
         ranks = data_parallel_size(workers)
-        return cls(prompts, workers.compute_log_prob, ranks, rows_at_a_time(rollout), rollout.temperature)
+        at_a_time = 1 if rollout.log_prob_use_dynamic_bsz else int(rollout.log_prob_micro_batch_size_per_gpu)
+        return cls(prompts, workers.compute_log_prob, ranks, at_a_time, rollout.temperature)
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[View]:
-        """One pass over those that are not scored yet."""
-        missing = [candidate for candidate in candidates if _name(*candidate) not in self.passed]
-        if missing:
-            self._pass(missing)
-        return [self.passed[_name(*candidate)].view(len(candidate[1])) for candidate in candidates]
-
-    def said_of(self, question: str, trajectory: Trajectory) -> Passed | None:
-        """What is known of a candidate; None if it was not scored."""
-        return self.passed.get(_name(question, trajectory))
-
-    def passed_of(self, chosen: Mapping[str, Trajectory]) -> dict[str, Passed]:
-        """What is known of a trajectory of each of these questions; those that were not scored are absent."""
-        known = {question: self.said_of(question, each) for question, each in chosen.items()}
-        return {question: said for question, said in known.items() if said is not None}
-
-    def _pass(self, candidates: Sequence[Candidate]) -> None:
-        """Through a scratch partition that is cleared afterwards."""
+        """One pass, through a scratch partition that is cleared afterwards."""
         rows = [sequence_fields(self.prompts[question], trajectory) for question, trajectory in candidates]
         order = dealt([len(row["input_ids"]) for row in rows], self.ranks, self.ranks * self.micro_batch)
         keys = [f"candidate_{i}_0" for i in range(len(order))]
@@ -100,19 +64,12 @@ class CandidateScorer:
             data = queue.read(keys, SCRATCH, ["entropy", "log_probs"])
         finally:
             queue.clear(keys, SCRATCH)
-        for position, entropy, log_probs in zip(
-            order, data["entropy"].unbind(), data["log_probs"].unbind(), strict=True
-        ):
-            self.passed[_name(*candidates[position])] = Passed(entropy, log_probs)
-
-
-def _name(question: str, trajectory: Trajectory) -> tuple[str, bytes]:
-    return question, trajectory.key
-
-
-def rows_at_a_time(rollout: DictConfig) -> int:
-    """Each rank's number of rows in a log-prob pass must be a multiple of it."""
-    return 1 if rollout.log_prob_use_dynamic_bsz else int(rollout.log_prob_micro_batch_size_per_gpu)
+        columns = data["entropy"].unbind(), data["log_probs"].unbind()
+        views = {
+            position: View(*(of_response(row, len(candidates[position][1])) for row in passed))
+            for position, *passed in zip(order, *columns, strict=True)
+        }
+        return [views[position] for position in range(len(candidates))]
 
 
 def data_parallel_size(workers: Any) -> int:

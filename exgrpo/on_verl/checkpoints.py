@@ -13,7 +13,6 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
-from exgrpo.saved.disk_bodies import bodies_of
 from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -128,7 +127,7 @@ def open_experience(
             return resumed
     groups: list[StoredGroup] = []
     if config.experience_import is None:
-        pool = ExperiencePool(config, bodies_of(config))
+        pool = ExperiencePool(config)
     else:
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
         pool, groups = pool_folder.adopt(config.experience_import, config, compared)

@@ -51,11 +51,6 @@ class PromptsOut:
         """Whether a replayed trajectory will complete the group; False for a prompt that is not out."""
         return uid in self._prompts and self._prompts[uid].is_replayed
 
-    @property
-    def replayed(self) -> list[str]:
-        """The questions that are out and whose groups a replayed trajectory will complete."""
-        return [prompt.question for prompt in self._prompts.values() if prompt.is_replayed]
-
     def keep_only(self, uids: Collection[str]) -> list[Prompt]:
         """Forget all other prompts, and return those: their groups were evicted, so their questions are free again."""
         gone = [uid for uid in self._prompts if uid not in uids]

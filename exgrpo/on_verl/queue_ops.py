@@ -19,8 +19,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.candidate_scoring import Passed, of_response
-from exgrpo.on_verl.log_prob_pass import PASSED
+from exgrpo.on_verl.candidate_scoring import of_response
 from exgrpo.on_verl.phase import Codes, corrected
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import FreshRow, replayed_row, replayed_tag, split_key
@@ -60,25 +59,13 @@ def inject(
     siblings: Mapping[str, Sibling],
     chosen: Mapping[str, Trajectory],
     session: int,
-    passed: Mapping[str, Passed] | None = None,
 ) -> Batch:
-    """The batch with one replayed row for each uid of ``chosen``, as session ``session`` of its group.
-
-    Args:
-        passed: uid -> what the actor's pass said of its trajectory; the log-prob pass leaves these rows out.
-    """
+    """The batch with one replayed row for each uid of ``chosen``, as session ``session`` of its group."""
     if not chosen:
         return batch
-    known = passed or {}
     fields = [replayed_row(siblings[uid].row, trajectory, session) for uid, trajectory in chosen.items()]
-    for uid, row in zip(chosen, fields, strict=True) if known else ():
-        zeros = torch.zeros(len(row["input_ids"]))  # which the pass overwrites
-        row.update(known.get(uid, Passed(zeros, zeros))._asdict())
     keys = [f"{uid}_{session}_0" for uid in chosen]
-    tags = [
-        replayed_tag(siblings[uid].tag, trajectory) | ({PASSED: True} if uid in known else {})
-        for uid, trajectory in chosen.items()
-    ]
+    tags = [replayed_tag(siblings[uid].tag, trajectory) for uid, trajectory in chosen.items()]
     return with_rows(batch, keys, fields, tags)
 
 

@@ -15,9 +15,7 @@ from exgrpo.experience.replay_log import Effect
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.effects import Current, log_ratios, ratios_of
-from exgrpo.on_verl.log_prob_pass import PASSED
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import replayed_tag, split_key, stored_row
 
@@ -46,7 +44,6 @@ class StoredGroups:
         batch: Batch,
         admitted: Sequence[StoredGroup],
         row_of: Callable[[str], Mapping[str, Any]],
-        scorer: CandidateScorer | None = None,
     ) -> Batch:
         """The batch with these of the drawn groups, each under a uid of its own; none is waiting any more.
 
@@ -55,7 +52,6 @@ class StoredGroups:
         Args:
             batch: in the order of its prompts; at least one row.
             row_of: question -> its row of the data set.
-            scorer: has scored all of their rollouts, or none; the log-prob pass leaves out what it knows.
         """
         self.drawn = []
         fresh = list(dict.fromkeys(split_key(key)[0] for key in batch.keys))
@@ -74,11 +70,8 @@ class StoredGroups:
         for uid, group in self.joined.items():
             prompt, of_data = _prompt(group), row_of(group.question)
             for session, rollout in enumerate(group.rollouts):
-                said = scorer.said_of(group.question, rollout) if scorer is not None else None
-                row = stored_row(template, of_data, uid, rollout, session, prompt)
-                tag = replayed_tag(batch.tags[0], rollout, len(prompt))
-                fields.append(row | (said._asdict() if said is not None else {}))
-                tags.append(tag | ({PASSED: True} if said is not None else {}))
+                fields.append(stored_row(template, of_data, uid, rollout, session, prompt))
+                tags.append(replayed_tag(batch.tags[0], rollout, len(prompt)))
         return ops.in_order(ops.with_rows(batch, list(self.rows), fields, tags))
 
     def metrics(self, current: Current, step: int) -> dict[str, float]:

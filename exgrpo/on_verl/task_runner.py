@@ -9,8 +9,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from exgrpo.on_verl import validation_metrics
-
 
 class MixTaskRunner:
     """Ray actor of the training's driver process; this module imports neither verl nor torch, its ``run`` does.
@@ -31,7 +29,6 @@ class MixTaskRunner:
             get_rollout_replica_class(config.actor_rollout_ref.rollout.name)  # imports the engine early
             started.result()
         show_warnings()
-        validation_metrics.install()
         # TaskRunnerV1 is a Ray actor class; this is the plain class that it wraps
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
 

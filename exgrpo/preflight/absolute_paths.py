@@ -18,7 +18,6 @@ _PATHS = [
     "trainer.default_local_dir",
     "trainer.resume_from_path",
     "trainer.experience_import",
-    "trainer.experience_disk",
     "trainer.rollout_data_dir",
     "trainer.validation_data_dir",
 ]

@@ -22,7 +22,7 @@ from exgrpo.preflight import modes, ranks
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
-from exgrpo.saved import disk_bodies, durable
+from exgrpo.saved import durable
 from exgrpo.saved.pool_files import MANIFEST, DamagedPool, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ def verify(config: DictConfig) -> None:
         _rotation(config.trainer)
         _text_alone(config)
         _loss(config.actor_rollout_ref.actor)
-        disk_bodies.check(experience)
         _data_and_checkpoint(config)
     else:
         _folder_of_another_method(config)

@@ -17,7 +17,6 @@ import numpy as np
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.replay import old_buffers
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.saved import durable, pool_files
 from exgrpo.saved.pool_files import DamagedPool
@@ -27,7 +26,6 @@ IDENTITY = {"kind": "TrajectoryBuffer"}
 POOL = "pool"
 _FUNCTION = "a function"
 _PATIENCE_S = 10.0  # for another writer beside the folder
-_TABLES = ("windows", old_buffers.ROLLOUTS)  # at most one file of each
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,9 @@ def save(folder: Path, pool: ExperiencePool, on_disk: PoolFolder, buffer: SavedB
             "files": {"windows": windows},
         }
         on_disk.save(pool, folder / POOL, buffer.step, IDENTITY, state)
-        for stem in _TABLES:
-            for path in folder.glob(f"{stem}-{'[0-9a-f]' * 16}.parquet*"):
-                if path.name != windows["file"]:
-                    path.unlink()
+        for path in folder.glob(f"windows-{'[0-9a-f]' * 16}.parquet*"):
+            if path.name != windows["file"]:
+                path.unlink()
 
 
 def read(folder: Path, metric: Measure | None) -> SavedBuffer:
@@ -94,9 +91,6 @@ def read_pool(folder: Path, on_disk: PoolFolder, config: ExperienceConfig) -> Ex
     """Read the pool of a buffer that `read` has read. Raises as TrajectoryBuffer.load."""
     folder = folder.absolute()
     manifest = pool_files.read_manifest(folder / POOL)
-    files = manifest["replay_state"]["files"]
-    if old_buffers.ROLLOUTS in files:
-        return old_buffers.read_pool(folder / POOL, _read(folder, files[old_buffers.ROLLOUTS]), config)
     return on_disk.load(folder / POOL, config, manifest["step"], IDENTITY)
 
 

@@ -37,8 +37,6 @@ from exgrpo.saved import pool_groups, pool_replays, pool_segments
 from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 4
-# 2 had no loss_mask, reward or note: all tokens are actions, reward 1, no note; 3 had no grader and no replayed.parquet
-READABLE = (2, 3, FORMAT_VERSION)
 MANIFEST = "manifest.json"
 TRAJECTORIES = "trajectories"
 LIVE = "live.parquet"
@@ -79,14 +77,14 @@ class SavedPool:
         manifest: see the module docstring.
         state: buckets and retired questions.
         history: the metrics of each step, by their names in docs/metrics.md without the prefix.
-        replays: what was replayed, by step; None in pools of older formats.
+        replays: what was replayed, by step.
     """
 
     folder: Path
     manifest: dict[str, Any]
     state: BucketState
     history: list[dict[str, float]]
-    replays: ReplayLog | None
+    replays: ReplayLog
     _alive: npt.NDArray[np.int64]
 
     @property
@@ -105,9 +103,7 @@ class SavedPool:
 
     @property
     def on_disk(self) -> OnDisk:
-        """The segments that a later save may link; none from an older format."""
-        if self.manifest["format_version"] != FORMAT_VERSION:
-            return OnDisk()
+        """The segments that a later save may link."""
         return OnDisk(self.folder, self.segments)
 
     def records(self) -> Iterator[tuple[int, str, bytes]]:
@@ -161,7 +157,7 @@ def read_saved(folder: Path) -> SavedPool:
     kept = len(names) - sum(questions["retired"].to_pylist())
     state = BucketState(names[:kept], buckets[:kept], positions[:kept], names[kept:])
     rows = [{name: value for name, value in row.items() if value is not None} for row in history.to_pylist()]
-    replays = pool_replays.read(contents[REPLAYED]) if REPLAYED in contents else None
+    replays = pool_replays.read(contents[REPLAYED])
     return SavedPool(folder, manifest, state, rows, replays, live["serial"].to_numpy())
 
 
@@ -177,7 +173,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         version, checksum = manifest.get("format_version"), manifest.pop("checksum", None)
     except (ValueError, AttributeError) as error:
         raise DamagedPool(f"saved pool {folder}: {MANIFEST} cannot be read ({error})") from error
-    if version not in READABLE:
+    if version != FORMAT_VERSION:
         raise ValueError(f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}")
     if checksum != checksum_of(manifest):
         raise DamagedPool(

@@ -13,7 +13,6 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.saved import durable, pool_files, pool_writer
-from exgrpo.saved.disk_bodies import bodies_of
 
 
 class PoolFolder:
@@ -103,6 +102,5 @@ def _restored(
         records,
         saved.manifest["next_serial"],
         saved.manifest["counters"],
-        bodies_of(config),
         replays,
     )

@@ -36,16 +36,14 @@ def table(log: ReplayLog) -> pa.Table:
 
 
 def read(saved: pa.Table) -> ReplayLog:
-    """The log that `table` saved; a column that an older version did not write is NaN."""
+    """The log that `table` saved."""
     if not saved.num_rows:
         return ReplayLog()
-    absent = np.full(saved.num_rows, np.nan)
-    known = {name: saved[name].to_numpy() if name in saved.column_names else absent for name in NUMBERS}
     lists = [saved[f"candidate_{name}"].combine_chunks() for name in Candidate._fields]
     block = Block(
         saved["question"].to_pylist(),
         saved["grader"].to_pylist(),
-        np.column_stack([known[name] for name in NUMBERS]),
+        np.column_stack([saved[name].to_numpy() for name in NUMBERS]),
         np.diff(lists[0].offsets.to_numpy()).astype(np.int32),
         np.column_stack([each.values.to_numpy() for each in lists]),
     )

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -196,7 +196,9 @@ def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Itera
     numbers, questions, steps, entropies = (
         batch.column(name).to_pylist() for name in ("serial", "question", "step", "entropy")
     )
-    masks, rewards, notes, graders = (_optional(batch, name) for name in ("loss_mask", "reward", "note", "grader"))
+    masks, rewards, notes, graders = (
+        batch.column(name).to_pylist() for name in ("loss_mask", "reward", "note", "grader")
+    )
     tokens, starts, ends = _values(batch.column("tokens"))
     log_probs, firsts, lasts = _values(batch.column("log_probs"))
     for row in np.flatnonzero(is_alive).tolist():
@@ -210,17 +212,12 @@ def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Itera
             entropies[row],
             tokens_T,
             log_probs_T,
-            1.0 if rewards[row] is None else rewards[row],
+            rewards[row],
             b"" if masks[row] is None else np.packbits(masks[row]).tobytes(),
             (notes[row] or "").encode(),
             graders[row],
         )
         yield numbers[row], questions[row], packed
-
-
-def _optional(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """A column that segments of older formats lack; all None for them."""
-    return batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(batch)
 
 
 def _values(column: pa.ListArray) -> tuple[memoryview, list[int], list[int]]:

@@ -60,20 +60,15 @@ SHAPING: dict[str, Settings] = {
     "ExGRPO, no shaping": {"policy_loss.off_policy_reshape": "no_reshape"},
     "ExGRPO, TOPR": {"policy_loss.off_policy_loss": "topr"},
     "ExGRPO, rescue": {"trainer.exp_rescue": "True"},
-    "ExGRPO, band follows": {"trainer.exp_bucket_mean": "batch"},
-    "ExGRPO, a quarter review": {"trainer.exp_review_share": "0.25"},
 }
 SHAPING_SEEDS = 5
 # Of the settings that won for group replay, one change each; on the seeds of the search.
 ROUND_TWO: dict[str, Settings] = {
     "twice as many stored groups": {"loop.questions": "6", "trainer.experience_ratio": "0.667"},
     "rescue": {"trainer.exp_rescue": "True"},
-    "a tenth review": {"trainer.exp_review_share": "0.1"},
-    "a quarter review": {"trainer.exp_review_share": "0.25"},
     "two epochs of reuse": {"loop.reuse": "2", **_PPO_CLIP},
     "drift at most 0.05": {"trainer.exp_max_drift": "0.05"},
     "at most 10 steps old": {"trainer.experience_max_age": "10"},
-    "half-life of 5 steps": {"trainer.exp_age_half_life": "5"},
     "loss m2po": {"policy_loss.off_policy_loss": "m2po"},
     "loss asymre": {"policy_loss.off_policy_loss": "asymre"},
     "loss clip": {"policy_loss.off_policy_loss": "clip"},

@@ -1,8 +1,7 @@
 """A run that was killed and resumed is, to the last bit, the run that never stopped: draws, pool, weights, metrics.
 
 The same runs show what is replayed, what checkpoints hold and which are kept. Two FSDP ranks, each with a vLLM of its
-own, train as one does: the same draws, and losses up to rounding. The pool is on a disk; that such a
-pool decides as one in memory is shown in tests/unit/test_disk_bodies.py.
+own, train as one does: the same draws, and losses up to rounding.
 """
 
 import filecmp
@@ -37,8 +36,7 @@ ALWAYS = ["experience/fresh_score", "experience/replayed_groups", "experience/se
 def arguments(make_settings):
     def of(folder):
         steps = [f"trainer.total_training_steps={STEPS}", "trainer.save_freq=2", "trainer.max_optim_to_keep=2"]
-        disk = [f"trainer.experience_disk={folder}/disk", "trainer.experience_max_disk_bytes=1000000"]
-        return ["exgrpo.main_mix_ppo", *make_settings(folder), *steps, *disk, *FEW, *EXACT, *ONE_UPDATE]
+        return ["exgrpo.main_mix_ppo", *make_settings(folder), *steps, *FEW, *EXACT, *ONE_UPDATE]
 
     return of
 

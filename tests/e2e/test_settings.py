@@ -26,7 +26,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **se
 """
 
 
-def test_lora_rloo_gspo_correction_filter_and_rewards_of_any_range_are_killed_and_resumed(make_settings, forks, tmp_path):
+def test_lora_rloo_gspo_correction_filter_and_rewards_of_any_range_are_killed_and_resumed(
+    make_settings, forks, tmp_path
+):
     (tmp_path / "reward.py").write_text(REWARD)
     algorithm = "algorithm"
     arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), forks, "trainer.experience_start_sratio=0"]
@@ -36,7 +38,6 @@ def test_lora_rloo_gspo_correction_filter_and_rewards_of_any_range_are_killed_an
     arguments += ["trainer.exp_success_threshold=5"]
     arguments += [f"{algorithm}.adv_estimator=rloo", f"{algorithm}.rollout_correction.rollout_is=token"]
     arguments += [f"{algorithm}.filter_groups.enable=True", f"reward.custom_reward_function.path={tmp_path}/reward.py"]
-    arguments += ["trainer.exp_bucket_mean=batch", "trainer.exp_review_share=0.25"]
     first = Run(tmp_path, arguments, "first")
     first.kill_after(3)
     second = Run(tmp_path, arguments, "second")
@@ -46,8 +47,6 @@ def test_lora_rloo_gspo_correction_filter_and_rewards_of_any_range_are_killed_an
     for step, metrics in steps.items():
         assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-3)
         assert metrics["actor/kl_loss"] > 0 and "actor/pg_clipfrac_lower" in metrics
-        assert metrics["experience/bucket_mean"] != 0.5 and 0.3 < metrics["experience/bucket_mean"] < 0.7
-        assert metrics["experience/reviewed"] >= metrics["experience/returned"] >= 0
         scores = second.scores(step)
         assert set(scores.values()) == {9.0, -2.0}
         for uid, sessions in second.sessions(step).items():  # no group is left whose rewards are all the same
@@ -82,7 +81,9 @@ def rules(folder):
     """The examples of docs/extending.md, and a difficulty that shows: every question is filed under one success."""
     page = (ROOT / "docs" / "extending.md").read_text()
     examples = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    (folder / "my_rules.py").write_text(f"{examples}\ndef always_one(groups, rollout_n):\n    return [1 for _ in groups]\n")
+    (folder / "my_rules.py").write_text(
+        f"{examples}\ndef always_one(groups, rollout_n):\n    return [1 for _ in groups]\n"
+    )
     rule = "my_rules.py"  # of the folder the command is given in; the trainer has another
     keys = [f"trainer.exp_bucket_manager={rule}:hardest_first", f"trainer.exp_metric={rule}:least_changed"]
     keys += [f"trainer.exp_difficulty={rule}:always_one"]

@@ -16,7 +16,6 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl.early_scoring import Scoring
 from exgrpo.on_verl.effects import Weighing
 from exgrpo.on_verl.prompts_out import PromptsOut
 from exgrpo.on_verl.step_so_far import StepSoFar
@@ -103,7 +102,6 @@ def make_ready(trainer):
     resolve(trainer.config)
     trainer.agent_loop_manager = WholeRollouts(trainer.agent_loop_manager.failing)
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
-    trainer.scoring = Scoring(trainer.config, trainer.tokenizer, synchronous=not trainer.asynchronous)
     trainer.weighing = Weighing.of_config(trainer.config, True, "current")
     trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
     trainer.so_far, trainer.group_filter, trainer.response_shown = StepSoFar(), None, True

@@ -6,10 +6,8 @@ import time
 import numpy as np
 import pytest
 import torch
-from queue_rows import Model
-from queue_trainer import BASE_MODEL, STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
+from queue_trainer import STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
 from tensordict import TensorDict
-from transformers import AutoTokenizer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.group_buffer import StoredGroup
@@ -17,7 +15,6 @@ from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.early_scoring import Scoring
 
 PAST = {"q7": (1.0, 0.0, 0.0, 0.0), "q8": (0.0, 1.0, 1.0, 0.0)}
 KEYS = [*WHOLE_STEP, "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr", "trainer.exp_unit=group"]
@@ -138,22 +135,8 @@ def test_without_recorded_log_probs_replayed_rows_are_no_mismatch_of_rollout_and
     trainer._end_observation({})
 
 
-def test_what_a_look_has_scored_is_passed_once(stepped):
+def test_a_look_is_a_pass_of_its_own_and_verls_pass_is_over_all_rows(stepped):
     trainer, _, _ = stepped
     calls = [len(rows) for rows in trainer.actor_rollout_wg.calls]
-    if trainer.experience.exp_max_drift is None:
-        assert calls == [4 * K]
-    else:  # the success that rescues, the past groups, the rest
-        assert calls == [1, 2 * K, 2 * K - 1]
-
-
-def test_the_success_of_a_failed_group_is_scored_beside_what_was_scored_early(training_queue):
-    trainer, model = make_trainer(ExperienceMixPPOTrainer, 9, set(), *KEYS), Model()
-    scoring = Scoring(trainer.config, AutoTokenizer.from_pretrained(BASE_MODEL), synchronous=True)
-    messages = [{"role": "user", "content": "1+2"}]
-    drawn, failed = ("q3", Trajectory([5, 6], [-5.0, -6.0], 1)), ("q1", Trajectory([7], [-7.0], 1))
-    scoring.begin(model, [drawn], lambda question: messages)
-    prompts = {"q3": torch.tensor(scoring.builder.build_initial_tokens(messages)), "q1": torch.tensor([7, 8, 9])}
-    views = scoring.scorer(model, prompts)([drawn, failed])
-    assert [view.entropies.tolist() for view in views] == [[5, 6], [7]]
-    assert [len(rows) for rows in model.calls] == [1, 1] and model.calls[1] == [[7, 8, 9, 7]]
+    looks = [] if trainer.experience.exp_max_drift is None else [1, 2 * K]  # the success that rescues, the past groups
+    assert calls == [*looks, 4 * K]

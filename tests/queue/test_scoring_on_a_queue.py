@@ -1,7 +1,5 @@
 """Candidates through the actor by way of a real queue: one call, shared out evenly, each with its own view."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,10 +9,10 @@ from queue_rows import Model, trajectory
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay import ExperienceReplay
-from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl.candidate_scoring import SCRATCH, CandidateScorer
-from exgrpo.on_verl.early_scoring import Scoring
-from exgrpo.prompts import load_tokenizer
+
+ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def choose(candidates, model, ranks=1, micro_batch=1, **keys):
@@ -94,77 +92,12 @@ def test_random_selection_asks_no_model(partition):
 
 
 @pytest.mark.parametrize("metric", ["ent", "random"])
-def test_candidates_with_a_small_effective_sample_size_are_passed_over(partition, metric):
+def test_candidates_from_which_the_policy_has_drifted_are_passed_over(partition, metric):
     """The model's log-prob of a token is minus its id, the recorded one -2: of 2s the ratios are all 1."""
-    lopsided, even = trajectory(2, 12), trajectory(2, 2)  # ratios 1 and exp(-10): one of two tokens counts
+    lopsided, even = trajectory(2, 12), trajectory(2, 2)  # log-ratios 0 and -10: a mean square of 50
     unknown = Trajectory.without_log_probs([1, 9], step=2)
     candidates = {"a": (lopsided, even, unknown), "b": (even,), "c": (lopsided, lopsided)}
-    choice = choose(candidates, Model(), exp_metric=metric, exp_min_ess=0.51)
+    choice = choose(candidates, Model(), exp_metric=metric, exp_max_drift=49)
     assert set(choice.trajectories) == {"a", "b"} and choice.trajectories["a"] is not lopsided
     assert (choice.scored, choice.guarded) == (6, 3)
-    assert choose(candidates, Model(), exp_metric=metric, exp_min_ess=0.49).guarded == 0
-
-
-# -- ahead of the choice, while rollouts are generated -----------------------------------------------------------------
-
-MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
-
-
-@pytest.fixture
-def begun(partition):
-    """The quickstart's prompt of a question, the scorer's steps, and the actor."""
-
-    def begin(candidates, device="cpu", synchronous=True):
-        config = job(f"trainer.device={device}", f"{ROLLOUT}.log_prob_use_dynamic_bsz=True")
-        tokenizer, model = load_tokenizer(MODEL), Model()
-        scoring = Scoring(config, tokenizer, synchronous)
-        messages = [{"role": "user", "content": "1+1="}]
-        scoring.begin(model, [("a", each) for each in candidates], lambda question: messages)
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-        return scoring, torch.tensor(ids), model
-
-    return begin
-
-
-ROLLOUT = "actor_rollout_ref.rollout"
-
-
-def test_what_was_scored_ahead_is_not_scored_again(begun):
-    candidates = (trajectory(5, 6), trajectory(3, 4, 5))
-    scoring, prompt, model = begun(candidates)
-    scorer = scoring.scorer(model, {"a": prompt})
-    choice = ExperienceReplay(ExperienceConfig(rollout_n=4), ()).choose({"a": candidates}, scorer)
-    assert model.calls == [[[*prompt.tolist(), *each.tokens] for each in candidates]]
-    assert choice.trajectories["a"] is candidates[1] and choice.scored == 2
-    chosen = scorer.passed_of(choice.trajectories)["a"]
-    assert chosen.log_probs.tolist() == [-token for token in [*prompt.tolist()[1:], 3, 4, 5, int(prompt[0])]]
-    assert not scoring.scorer(model, {"a": prompt}).passed, "of this step alone"
-
-
-def test_a_prompt_that_was_rendered_otherwise_is_scored_as_it_was_generated_from(begun):
-    candidates = (trajectory(5, 6), trajectory(3, 4, 5))
-    scoring, prompt, model = begun(candidates)
-    scorer = scoring.scorer(model, {"a": torch.cat([prompt, torch.tensor([7])])})
-    assert not scorer.passed
-    scorer([("a", candidates[0])])
-    assert model.calls[1:] == [[[*prompt.tolist(), 7, 5, 6]]]
-
-
-@pytest.mark.parametrize(("device", "synchronous"), [("cuda", True), ("cpu", False)])
-def test_the_actor_is_idle_while_generating_on_a_cpu_in_the_synchronous_mode_alone(begun, device, synchronous):
-    assert begun((), "cpu", True)[0].is_early and not begun((), device, synchronous)[0].is_early
-
-
-def test_prospects_are_what_may_be_replayed_where_a_look_helps():
-    """Lone candidates too: a row that was scored does not pass with the batch."""
-    known = tuple(Trajectory([token], [-2.0], step=2, entropy=entropy) for token, entropy in [(5, 3.0), (8, 1.0)])
-
-    def prospects(**keys):
-        replay = ExperienceReplay(ExperienceConfig(rollout_n=4, **keys), ("a", "b"))
-        replay.pool.observe(RolloutGroup("a", 4, known))
-        replay.pool.observe(RolloutGroup("b", 4, known[:1]))
-        return [(question, int(each.tokens[0])) for question, each in replay.prospects(["a", "b"])]
-
-    assert prospects() == [("a", 5), ("a", 8), ("b", 5)]
-    assert prospects(exp_max_candidates=1) == [("a", 8), ("b", 5)]
-    assert prospects(exp_metric="random") == [] and len(prospects(exp_metric="random", exp_min_ess=0.5)) == 3
+    assert choose(candidates, Model(), exp_metric=metric, exp_max_drift=51).guarded == 0

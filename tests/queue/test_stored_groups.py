@@ -20,7 +20,6 @@ from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
 from exgrpo.on_verl.effects import log_ratios
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.log_prob_pass import PASSED, RestOfTheBatch
 from exgrpo.on_verl.phase import FRESH, REPLAYED, codes
 from exgrpo.on_verl.rows import rollout_groups
 from exgrpo.on_verl.stored_groups import StoredGroups
@@ -178,12 +177,6 @@ def test_a_group_that_the_model_has_drifted_from_is_dropped_by_one_look(partitio
     admitted = replay.admit(stored.drawn, scorer)
     assert [each.question for each in admitted] == ["x"] == [each.question for each in replay.groups]
     assert model.calls == [[[7, 2, 3], [7, 2, 3], [8, 8, 2, 9], [8, 8, 2, 9]]]
-    batch = ops.in_order(put(partition, group("a", 1, 0)))
-    batch = stored.join(batch, admitted, row_of, scorer)
-    RestOfTheBatch(model, 1, 1).compute_log_prob(batch)  # what was looked at is not passed again
-    assert model.calls[1:] == [[[7, 8, 9, 11, 11], [7, 8, 9, 12, 12, 12]]]
-    assert [tag.get(PASSED, False) for tag in batch.tags] == [False, False, True, True]
-    assert read(batch, "log_probs")["as00000_0_0"] == [-2.0, -3.0, -7.0]
 
 
 def test_for_past_groups_nothing_is_generated(training_queue):

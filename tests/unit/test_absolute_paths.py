@@ -3,6 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.loss_settings import LossSettings
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 
 
@@ -16,7 +18,6 @@ def config():
                 "default_local_dir": "runs/${trainer.project}",
                 "resume_from_path": "runs/global_step_3",
                 "experience_import": "teacher",
-                "experience_disk": "local",
                 "rollout_data_dir": None,
                 "validation_data_dir": "dump",
             },
@@ -36,7 +37,6 @@ def test_relative_paths_are_those_of_the_command(config, tmp_path, monkeypatch):
     assert config.trainer.default_local_dir == f"{tmp_path}/runs/p"
     assert config.trainer.resume_from_path == f"{tmp_path}/runs/global_step_3"
     assert config.trainer.experience_import == f"{tmp_path}/teacher"
-    assert config.trainer.experience_disk == f"{tmp_path}/local"
     assert config.trainer.validation_data_dir == f"{tmp_path}/dump" and config.trainer.rollout_data_dir is None
     assert config.actor_rollout_ref.model.path == f"{tmp_path}/here"
 
@@ -61,3 +61,34 @@ def test_names_stay_names(config):
     make_absolute(config)
     assert config.actor_rollout_ref.model == {"path": "here", "tokenizer_path": "org/name"}
     assert config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
+
+
+def test_every_key_that_takes_a_rule_of_a_file_is_made_absolute(tmp_path, monkeypatch):
+    """A key takes one if its check accepts this function, which has any arguments."""
+    (tmp_path / "mine.py").write_text("def rule(*any):\n    return any\n")
+    rule, sections = (
+        f"{tmp_path}/mine.py:rule",
+        {
+            "trainer": [key for key in ExperienceConfig.meanings() if key != "experience_import"],  # any text is a path
+            "actor_rollout_ref.actor.policy_loss": list(LossSettings.__dataclass_fields__),
+        },
+    )
+    taking = [f"{node}.{key}" for node, keys in sections.items() for key in keys if takes(node, key, rule)]
+    assert len(taking) == 8 and "trainer.exp_metric" in taking
+    monkeypatch.chdir(tmp_path)
+    config = OmegaConf.create()
+    for key in taking:
+        OmegaConf.update(config, key, "mine.py:rule", force_add=True)
+    make_absolute(config)
+    assert {key: OmegaConf.select(config, key) for key in taking} == dict.fromkeys(taking, rule)
+
+
+def takes(node, key, value):
+    try:
+        if node == "trainer":
+            ExperienceConfig.from_mapping({key: value}, 8)
+        else:
+            LossSettings.from_mapping({key: value})
+    except ValueError:
+        return False
+    return True

@@ -15,11 +15,10 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
 from exgrpo.replay.strategies import STRATEGIES
-from exgrpo.saved import durable, pool_files
 from exgrpo.saved.pool_files import DamagedPool
 from exgrpo.saved.pool_folder import PoolFolder
 
-OLD = Path(__file__).parents[1] / "golden" / "format2"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format4"
 
 
 def filled():
@@ -170,32 +169,13 @@ def test_after_clear_nothing_of_the_last_save_is_linked(tmp_path):
     assert len(loaded) == 1 and loaded.sample(size=9, **ALL).texts == ["text"]
 
 
-def test_a_buffer_of_the_old_format_draws_as_it_did(tmp_path):
-    shutil.copytree(OLD / "buffer", tmp_path / "b")
-    expected = json.loads((OLD / "buffer_draw.json").read_text())
-    expected["texts"] = expected.pop("rollouts")
-    for _ in range(2):  # as the old code wrote it, and saved again
+def test_a_buffer_saved_by_version_0_2_0_draws_as_it_did(tmp_path):
+    shutil.copytree(GOLDEN / "buffer", tmp_path / "b")
+    expected = json.loads((GOLDEN / "expected.json").read_text())["buffer"]
+    expected["batch"]["texts"] = expected["batch"].pop("rollouts")  # as they are called since
+    for _ in range(2):  # as 0.2.0 wrote it, and saved again
         loaded = TrajectoryBuffer.load(tmp_path / "b")
         loaded.save(tmp_path / "b")
         assert len(loaded) == expected["len"]
         batch = loaded.sample("uniform_random", 5, None, None)
-        assert all(plain(batch[name]) == repr(expected[name]) for name in expected.keys() - {"len"})
-        assert sorted(path.name.split("-")[0] for path in (tmp_path / "b").iterdir()) == ["pool", "windows"]
-
-
-def test_rewards_of_the_old_format_are_brought_into_range(tmp_path, caplog):
-    shutil.copytree(OLD / "buffer", tmp_path / "b")
-    manifest_file = tmp_path / "b" / "pool" / "manifest.json"
-    manifest = json.loads(manifest_file.read_text())
-    entry = manifest["replay_state"]["files"]["rollouts"]
-    table = pyarrow.parquet.ParquetFile(tmp_path / "b" / entry["file"]).read()
-    rewards = pyarrow.array([2.0, -3.0, *[0.25] * (len(table) - 2)])
-    table = table.set_column(table.schema.get_field_index("reward"), "reward", rewards)
-    pyarrow.parquet.write_table(table, tmp_path / "b" / entry["file"])
-    entry["sha256"] = durable.sha256(tmp_path / "b" / entry["file"])
-    del manifest["checksum"]
-    manifest_file.write_text(json.dumps(manifest | {"checksum": pool_files.checksum_of(manifest)}))
-    loaded = TrajectoryBuffer.load(tmp_path / "b")
-    rewards = {each.reward for prompt in loaded.pool for each in loaded.pool.candidates(prompt)}
-    assert rewards == {1.0, 0.0, 0.25}
-    assert "2 rewards, such as 2.0, are brought into 0..1" in caplog.text
+        assert all(plain(batch[name]) == repr(column) for name, column in expected["batch"].items())

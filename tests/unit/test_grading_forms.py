@@ -30,7 +30,7 @@ RIGHT = [
 ]  # fmt: skip
 
 WRONG = [
-    ("5 meters", r"50\text{ cm}"), ("2 hours 30 minutes", "2 hours"), ("2 hours", "2 hours 2 hours"), ("12 hours", "x = 12 hoursy"),
+    ("5 meters", r"50\text{ cm}"), ("2 hours 30 minutes", "2 hours"), ("2 hours", "2 hours 2 hours"), ("7 hours", "2 hours 5 hours"), ("12 hours", "x = 12 hoursy"),
     (r"n\equiv 1 \pmod 4", "n=2k+1"), (r"n\equiv 1 \pmod 4", r"m\equiv 1\pmod 4"), ("5", r"5 \pmod 1"), ("12:00", "1:00"),
     ("10:20", "1:2"), ("3:2", "2:3"), ("1101_2", "1101_3"), ("3:45 PM", "3:45 AM"), ("March 5", "5"), ("5", "March 5"),
     ("B", "(B)^2"), ("B", "B. C"), ("B", "(B) or (C)"), ("ABD", "A, B"), (MATRIX, MATRIX.replace("pmatrix", "vmatrix")),

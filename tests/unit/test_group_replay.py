@@ -69,16 +69,14 @@ def test_a_draw_has_each_question_once_and_none_that_is_excluded():
             buffer.add(group(question, 1, 0, step=step), step)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        assert {one.question for one in buffer.choose(5, 9, rng, exclude={"b"})} == {"a", "c"}
-        assert len(buffer.choose(1, 9, rng)) == 1
+        assert {one.question for one in buffer.choose(5, rng, exclude={"b"})} == {"a", "c"}
+        assert len(buffer.choose(1, rng)) == 1
 
 
-def test_draws_are_uniform_or_halve_with_age():
-    rng = np.random.default_rng(0)
-    for half_life, step, share_of_old in ((None, 10, 1 / 2), (5, 10, 1 / 5), (5, 9999, 1 / 5)):  # 9999: all are old
-        buffer = buffer_of(0, 10, half_life=half_life)
-        drawn = [buffer.choose(1, step, rng)[0].step for _ in range(2000)]
-        assert np.mean(np.equal(drawn, 0)) == pytest.approx(share_of_old, abs=0.03)
+def test_draws_are_uniform():
+    rng, buffer = np.random.default_rng(0), buffer_of(0, 10)
+    drawn = [buffer.choose(1, rng)[0].step for _ in range(2000)]
+    assert np.mean(np.equal(drawn, 0)) == pytest.approx(1 / 2, abs=0.03)
 
 
 def replay_of(questions="abcdefgh", start=0, **keys):
@@ -224,7 +222,6 @@ def test_a_replayed_group_is_recorded_with_what_it_weighs():
     [
         ({"exp_unit": "token"}, "trainer.exp_unit=token: must be one of trajectory, group"),
         ({"exp_max_drift": 0}, "trainer.exp_max_drift=0: must be a finite number above 0, or null"),
-        ({"exp_age_half_life": 5}, "trainer.exp_age_half_life=5: must be null unless trainer.exp_unit=group"),
         (
             {"exp_unit": "group", "experience_ratio": 1},
             "trainer.experience_ratio=1: must be below 1 with trainer.exp_unit",

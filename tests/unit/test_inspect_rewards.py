@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import sys
 from dataclasses import astuple
 from pathlib import Path
@@ -15,7 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import replay_world as world
 
+from exgrpo.experience import replay_log
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
@@ -28,7 +29,6 @@ from exgrpo.saved.pool_files import read_groups, read_saved
 from exgrpo.saved.pool_folder import PoolFolder
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
-FORMAT_3 = Path(__file__).parents[1] / "golden" / "format3" / "pool"
 QUARANTINE = ["--quarantine", "--rule", "decimals"]
 
 
@@ -127,10 +127,25 @@ def test_a_step_is_listed_and_what_is_not_there_is_refused(run, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_an_old_checkpoint_says_what_it_lacks(capsys):
-    step = int(read_saved(FORMAT_3).history[-1]["step"])
-    lines = printed(capsys, FORMAT_3, "--explain", step)
-    assert "recorded no replayed rows; it lacks the questions" in lines[0]
+@pytest.mark.parametrize("saves", [(), (3,), (5,), (2, 6)])
+def test_the_newest_rows_of_a_log_are_kept_wherever_it_is_saved(tmp_path, monkeypatch, saves):
+    """Six steps of three rows, of one to four candidates each; seven rows are kept."""
+    monkeypatch.setattr(replay_log, "MAX_ROWS", 7)
+    pool, number, shown = ExperiencePool(config := ExperienceConfig(rollout_n=2)), 0, []
+    for step in range(1, 7):
+        rows = []
+        for _ in range(3):
+            known = tuple(replay_log.Candidate(step, 0.5 * each, 1.0) for each in range(number % 4 + 1))
+            odds = replay_log.Odds(1, 0.5, number, 3)
+            rows.append(replay_log.Replayed(step, f"q{number}", None, odds, known, number % 4, 9, 1.0, number))
+            number += 1
+        pool.replays.add(rows)
+        shown += rows
+        if step in saves:
+            PoolFolder().save(pool, tmp_path / "pool", step, {})
+            pool = PoolFolder().load(tmp_path / "pool", config, step, {})
+    assert len(pool.replays) == 7 == len(list(pool.replays))
+    np.testing.assert_equal([astuple(row) for row in pool.replays], [astuple(row) for row in shown[-7:]])
 
 
 def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
@@ -226,16 +241,6 @@ def test_a_training_that_is_under_way_is_not_disturbed(run, capsys):
     with durable.exclusive_on_all_hosts(run), pytest.raises(SystemExit):
         inspect.main([str(run), *QUARANTINE])
     assert "another process is writing to" in capsys.readouterr().err
-
-
-def test_a_pool_of_an_older_format_can_be_quarantined_too(tmp_path, capsys):
-    pool = shutil.copytree(FORMAT_3, tmp_path / "pool")
-    before = content(pool)
-    lines = printed(capsys, pool, "--quarantine", "--grader", "unknown", "--steps", "0-1")
-    assert any("did not record what it replayed" in line for line in lines) and content(pool) != before
-    assert read_saved(pool).manifest["counts"]["trajectories"] == len(list(read_saved(pool).records()))
-    printed(capsys, pool, "--quarantine", "--undo")
-    assert content(pool) == before
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from exgrpo.experience import packing
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.saved.disk_bodies import bodies_of
 from exgrpo.saved.pool_folder import PoolFolder
 
 QUESTIONS = [f"q{i}" for i in range(6)]
@@ -28,14 +26,12 @@ class PoolMachine(RuleBasedStateMachine):
         per_question=st.integers(1, 4),
         overall=st.integers(1, 12),
         memory=st.sampled_from([10**9, 2500, 700]),
-        disk=st.sampled_from([None, 10**6, 150]),
         age=st.sampled_from([None, 1, 5]),
         method=st.sampled_from(["normal", "linear", False]),
         sample_range=st.sampled_from(["all", "first_half", "last_half"]),
         difficulty=st.sampled_from(["released", "fresh"]),
     )
-    def start(self, lbound, rbound, per_question, overall, memory, disk, age, method, sample_range, difficulty):
-        self.disk = tempfile.TemporaryDirectory()
+    def start(self, lbound, rbound, per_question, overall, memory, age, method, sample_range, difficulty):
         self.config = ExperienceConfig(
             rollout_n=K,
             experience_lbound=lbound,
@@ -43,14 +39,12 @@ class PoolMachine(RuleBasedStateMachine):
             experience_max_per_question=per_question,
             experience_max_trajectories=overall,
             experience_max_bytes=memory,
-            experience_disk=None if disk is None else self.disk.name,
-            experience_max_disk_bytes=disk or 10**6,
             experience_max_age=age,
             exp_bucket_manager=method,
             exp_sample_range=sample_range,
             exp_difficulty=difficulty,
         )
-        self.pool, self.folder = ExperiencePool(self.config, bodies_of(self.config)), PoolFolder()
+        self.pool, self.folder = ExperiencePool(self.config), PoolFolder()
         self.records = []  # (question, token, step, entropy), the latest recording last
         self.buckets = {}  # question -> bucket, in the order of entry
         self.retired = set()
@@ -91,10 +85,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def within_bounds(self):
         bodies = sum(8 * (1 + record[1] % 3) for record in self.records)
-        memory, disk = bodies + 200 * len(self.records), 0
-        if self.config.experience_disk is not None:
-            memory, disk = 220 * len(self.records), bodies + packing.HEADER.size * len(self.records)
-        return memory <= self.config.experience_max_bytes and disk <= self.config.experience_max_disk_bytes
+        return bodies + 200 * len(self.records) <= self.config.experience_max_bytes
 
     def forget_emptied(self):
         self.buckets = {q: bucket for q, bucket in self.buckets.items() if self.of(q)}

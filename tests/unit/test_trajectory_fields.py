@@ -1,4 +1,4 @@
-"""What a trajectory carries beside tokens and log-probs, through pool, disk and files; pools of older formats."""
+"""What a trajectory carries beside tokens and log-probs, through pool, disk and files; pools of 0.2.0."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,10 @@ import numpy as np
 import pandas
 import pytest
 
-from exgrpo import ExperienceConfig, ExperiencePool, PoolFolder, RolloutGroup, Trajectory
+from exgrpo import ExperienceConfig, ExperiencePool, ExperienceReplay, PoolFolder, RolloutGroup, Trajectory
 from exgrpo.experience.packing import pack, unpack
 from exgrpo.saved.exchange import read_rows, to_row, write_rows
-from exgrpo.saved.pool_files import read_manifest, read_saved
+from exgrpo.saved.pool_files import read_groups, read_manifest, read_saved
 
 CONFIG = ExperienceConfig(rollout_n=4)
 NOTE = json.dumps({"tool": "search", "text": "é €"}, ensure_ascii=False)
@@ -18,7 +18,7 @@ GRADER = "full; rules 5e1c09aa, math-verify 0.9.0; intervals"
 RICH = Trajectory([5, 6, 7], [-0.5, -1.0, -0.25], 3, 0.5, [1, 0, 1], 0.75, NOTE, GRADER)
 PLAIN = Trajectory([5, 6], [-0.5, -1.0], 3, 0.5)
 TEXT = Trajectory.without_log_probs([], 4, 0.1, None, 1.0, "a response without tokens")
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format4"  # written by the code of 0.2.0
 
 
 def facts(trajectory):
@@ -33,6 +33,10 @@ def facts(trajectory):
         trajectory.note,
         trajectory.grader,
     )
+
+
+def as_json(trajectory):
+    return [None if fact != fact else fact for fact in facts(trajectory)]  # an entropy that is not known is NaN
 
 
 def held():
@@ -122,23 +126,33 @@ def test_an_exported_row_gives_everything_back(tmp_path, suffix):
     assert [row["grader"] for row in rows] == [GRADER, None]
 
 
-@pytest.mark.parametrize(("number", "step"), [(2, 5), (3, 6)])
-def test_a_pool_saved_in_an_older_format_is_read_and_goes_on_in_format_4(tmp_path, number, step):
-    """33 trajectories of five partly solved questions, saved by the code of 0.1.0 and, in format 3, of 0.2.0."""
-    folder = GOLDEN / f"format{number}" / "pool"
-    assert read_manifest(folder)["format_version"] == number and read_saved(folder).replays is None
-    disk = PoolFolder()
-    pool = disk.load(folder, CONFIG, step, {"data_fingerprint": "abc"})
-    assert pool.metrics()["pool_tokens"] == 109 and pool.retired == ["question-0"]
-    assert [pool.bucket(f"question-{number}") for number in range(1, 6)] == [1, 2, 1, 2, 1]
-    first, second = pool.candidates("question-1")[:2]
-    assert first.tokens.tolist() == [53, 35, 67, 57] and np.isnan(first.entropy) and first.step == 1
-    assert second.log_probs.tolist() == [-0.10606205463409424, -1.6469473838806152]
-    (teacher,) = pool.candidates("teacher")
-    assert not teacher.has_log_probs and facts(teacher)[4:] == (None, 1.0, None, None)
-    drawn = pool.choose(3, np.random.default_rng(0))
-    disk.save(pool, tmp_path / "pool", 6, {})
-    again = PoolFolder().load(tmp_path / "pool", CONFIG, 6, {})
-    assert again.choose(3, np.random.default_rng(0)) == drawn and again.metrics() == pool.metrics()
-    assert read_saved(tmp_path / "pool").manifest["format_version"] == 4
-    assert "reward" in pandas.read_parquet(tmp_path / "pool" / "trajectories")  # nothing old was linked
+def test_a_pool_of_version_0_2_0_is_read_with_all_that_it_holds_and_draws_as_it_did(tmp_path):
+    """Its run had keys that are gone (exp_review_share, exp_bucket_mean=batch): the state's `bucket_mean` is theirs."""
+    expected, folder = json.loads((GOLDEN / "expected.json").read_text()), GOLDEN / "pool"
+    state = read_manifest(folder)["replay_state"]
+    assert "bucket_mean" in state and {"reviewed", "returned"} <= read_saved(folder).history[-1].keys()
+    config = ExperienceConfig(rollout_n=4, experience_start_sratio=0, exp_difficulty="fresh")
+    for _ in range(2):  # as 0.2.0 wrote it, and saved again
+        disk = PoolFolder()
+        pool = disk.load(folder, config, 14, {"data_fingerprint": "abc"})
+        held = {question: [*map(as_json, pool.candidates(question))] for question in pool}
+        for question, known in expected["pool"].items():
+            assert pool.bucket(question) == known["bucket"]
+            assert held.pop(question) == known["trajectories"]
+        assert not held and pool.retired == expected["retired"]
+        rows = [
+            [row.step, row.question, row.grader, row.odds.bucket, row.chosen]
+            + [row.tokens, row.digest, len(row.candidates)]
+            for row in pool.replays
+        ]
+        assert rows == expected["replayed"]
+        groups = read_groups(folder)
+        stored = [[g.question, g.step, g.prompt.tolist(), [*map(as_json, g.rollouts)]] for g in groups]
+        assert stored == expected["groups"]
+        questions = [f"question-{number}" for number in range(12)]
+        replay, stream = ExperienceReplay(config, questions, pool), iter(questions)
+        replay.restore(state)
+        disk.save(pool, tmp_path / "pool", 14, {"data_fingerprint": "abc"}, replay.state(), groups)
+        drawn = replay.draw(15, 6, lambda stream=stream: (next(stream), False))
+        assert {"replayed": drawn.replayed, "fresh": drawn.fresh} == expected["drawn"]
+        folder = tmp_path / "pool"

@@ -17,7 +17,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import checkpoints, optimizer_states
-from exgrpo.on_verl.candidate_scoring import Passed
+from exgrpo.on_verl.candidate_scoring import of_response
 from exgrpo.on_verl.rows import replayed_row, replayed_tag, sequence_fields, split_key, stored_row
 
 TENSORS = ("prompts", "responses", "response_mask", "input_ids", "position_ids", "rm_scores", "rollout_log_probs")
@@ -137,22 +137,10 @@ def test_the_pool_is_asked_where_verl_computes_log_probs():
 
 def test_a_response_is_cut_out_of_the_actors_output_where_verl_cuts():
     entropy, log_probs = torch.arange(7.0), -torch.arange(7.0)  # of three tokens of prompt and four of response
-    for row, view in zip((entropy, log_probs), Passed(entropy, log_probs).view(4), strict=True):
+    for row in (entropy, log_probs):
         masks = torch.nested.as_nested_tensor([torch.ones(4), torch.ones(2)], layout=torch.jagged)
         rows = torch.nested.as_nested_tensor([row, torch.zeros(5)], layout=torch.jagged)
-        assert view.tolist() == response_from_nested(rows, masks)[0].tolist()
-
-
-def test_verls_pass_goes_through_the_worker_group_that_can_be_replaced():
-    lines = source(PPOTrainer._compute_old_log_prob)
-    assert lines.count("self.actor_rollout_wg.") == 1, "log_prob_pass.py replaces it for this call alone"
-    assert "output: KVBatchMeta = self.actor_rollout_wg.compute_log_prob(batch)" in lines
-    assert "assert len(output) == len(batch)" in lines and lines.count("output") == 2
-
-
-def test_a_synchronous_step_waits_for_rollouts_after_they_are_asked_for():
-    assert "self.on_sample_begin()" in source(PPOTrainer._step_once).partition("self.replay_buffer.sample(")[0]
-    assert source(PPOTrainer.step).index("self.prepare_step()") < source(PPOTrainer.step).index("self._step_once(")
+        assert of_response(row, 4).tolist() == response_from_nested(rows, masks)[0].tolist()
 
 
 def test_the_advantage_is_of_a_rows_reward_among_those_of_its_uid():

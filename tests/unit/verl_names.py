@@ -97,7 +97,6 @@ CLASSES: dict[str, dict[str, str]] = {
         "_val_metrics_update": "self data_sources sample_uids reward_extra_infos_dict sample_turns expected_acc_counts",
         "_save_checkpoint": "self",
         "_load_checkpoint": "self",
-        "on_sample_begin": "self",
         "on_step_end": "self",
     },
     "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync": {},
@@ -105,10 +104,6 @@ CLASSES: dict[str, dict[str, str]] = {
     "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": {},
     "verl.utils.dataset.rl_dataset:RLHFDataset": {"__getitem__": "self item"},
     "verl.utils.metric:AggregationType": {},
-    "verl.utils.tokenizer.continuous_token:ContinuousTokenBuilder": {
-        "__init__": "self tokenizer chat_template_kwargs allowed_append_roles",
-        "build_initial_tokens": "self messages tools images videos audios mm_inputs_out",
-    },
     "verl.workers.config:FSDPOptimizerConfig": {},
     "verl.workers.config:PolicyLossConfig": {},
     "verl.workers.engine:EngineRegistry": {"register": "model_type backend device vendor"},
