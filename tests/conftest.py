@@ -34,22 +34,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = [
-    *(
-        "test_plain_verl.py",
-        "test_training.py",
-        "test_settings.py",
-        "test_exact_resume.py",
-        "test_modes.py",
-        "test_two_nodes.py",
-    ),
+    *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_exact_resume.py"),
+    *("test_modes.py", "test_two_nodes.py"),
     *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
-    *(
-        "test_recipe.py",
-        "test_released_scale.py",
-        "test_eval_hostile.py",
-        "test_verl_plugin.py",
-        "test_buffer_model.py",
-    ),
+    *("test_recipe.py", "test_released_scale.py", "test_eval_hostile.py", "test_verl_plugin.py"),
+    "test_buffer_model.py",
     *("test_packaging.py", "test_grading.py", "test_served.py", "test_eval_grading.py", "test_math_verify_reward.py"),
     *("test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py", "test_rare_success.py"),
     *("test_weight_socket.py", "test_watched.py"),

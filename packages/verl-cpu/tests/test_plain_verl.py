@@ -101,19 +101,10 @@ def test_verls_own_trainers_train_two_steps(folder, tmp_path, mode):
         f"trainer.default_local_dir={tmp_path}/checkpoints",
         "trainer.logger=[console,file]",
     ]
-    with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "verl.trainer.main_ppo", *arguments],
-            env=environment,
-            cwd=tmp_path,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(timeout=400)
-        finally:
-            end(process)
+    for _ in range(3):
+        code = train(arguments, environment, tmp_path)
+        if "node timed out during startup" not in (tmp_path / "log").read_text():
+            break  # Ray has 30 s, which a busy machine exceeds
     assert code == 0, (tmp_path / "log").read_text()[-3000:]
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     steps = {entry["step"]: entry["data"] for entry in map(json.loads, lines)}
@@ -121,10 +112,22 @@ def test_verls_own_trainers_train_two_steps(folder, tmp_path, mode):
     assert steps[1]["critic/score/mean"] == steps[2]["critic/score/mean"] == 1
 
 
-def end(process):
-    """Kill what is left of a training."""
-    if process.poll() is None:
-        for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def train(arguments, environment, folder):
+    """The exit code of a training whose output is in `log`; nothing is left of it."""
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "verl.trainer.main_ppo", *arguments],
+            env=environment,
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(timeout=400)
+        finally:
+            if process.poll() is None:
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

@@ -92,10 +92,8 @@ def test_the_actor_imports_the_module_that_the_stack_names():
 
 
 def test_what_a_killed_run_left_is_removed_and_what_lives_is_not(folder):
-    left, alive = (
-        folder / "verl_cpu_weights_4194305_ab.partial",
-        folder / "verl_cpu_weights_1_ab",
-    )  # above the highest pid
+    left = folder / "verl_cpu_weights_4194305_ab.partial"  # above the highest pid
+    alive = folder / "verl_cpu_weights_1_ab"
     for path in (left, alive):
         path.touch()
     channels(1, 1)
