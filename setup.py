@@ -70,7 +70,5 @@ setup(
             "exgrpo-inspect = exgrpo.inspect.__main__:main",
             "exgrpo-thinking-copy = exgrpo.thinking_copy.__main__:main",
         ],
-        "verl.plugins": ["exgrpo = exgrpo.plugin"],
-        "vllm.general_plugins": ["exgrpo = exgrpo.on_verl.cpu.vllm_on_cpu:install"],
     },
 )

@@ -29,7 +29,7 @@ from exgrpo.saved import durable
 ROOT = Path(__file__).resolve().parent.parent
 # environment of a training; by default Ray's workers have almost the lowest priority and wait for other processes
 RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
-STACKS = ("cpu", "one_gpu")  # of exgrpo/config/stack
+STACKS = ("cpu", "one_gpu")
 Figures = dict[str, Any]  # name -> a number, or [median, least, greatest]
 
 

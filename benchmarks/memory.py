@@ -28,7 +28,7 @@ GROUPS = {  # where memory groups are -> the file of its limit
     Path("/sys/fs/cgroup"): "memory.max",
 }
 # what a command line contains -> what the process is called in the table
-PREPARED = "exgrpo.prepared.server"
+PREPARED = "verl_cpu.prepared.server"
 NAMES = {
     PREPARED: "prepared process: all imports, of which the workers are forks",
     "exgrpo.main_mix_ppo": "driver",

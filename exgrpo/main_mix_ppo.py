@@ -1,62 +1,45 @@
 """Train with ExGRPO: ``python -m exgrpo.main_mix_ppo key=value ...`` (Hydra overrides; ``--cfg job`` only prints).
 
 The configuration is verl's own plus the ``trainer.*`` keys of docs/keys.md. Errors in it are reported in one line
-before Ray starts. ``stack=cpu`` runs the same program on a CPU.
+before Ray starts. ``stack=cpu``, of the package verl-cpu, runs the same program on a CPU.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 
 from exgrpo.on_verl import resolvers
-from exgrpo.on_verl.cpu.prepared_workers import prepared_workers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.preflight.checks import resolve, verify
-from exgrpo.prepared.uncollected import uncollected
 
 resolvers.register()  # before Hydra composes
 NODE_TOO_SLOW = "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
 CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 
 
+def main() -> None:
+    """Compose the configuration of the command line, then :func:`run`."""
+    on_cpu = any(argument.startswith("stack=cpu") for argument in sys.argv[1:])
+    if on_cpu and find_spec("verl_cpu") is None:
+        sys.exit("exgrpo: stack=cpu needs the package verl-cpu: pip install --no-deps packages/verl-cpu")
+    run()
+
+
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
-def main(config: DictConfig) -> None:
+def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
-    with prepared_workers(config):  # imports while the configuration is checked
-        with uncollected():
-            try:
-                verify(config)
-                verify_plugin()
-            except (ValueError, FileNotFoundError) as error:
-                sys.exit(f"exgrpo: {error}")
-            resolve(config)
-            verify_for_verl(config)
-        train(config)
-
-
-def verify_plugin() -> None:
-    """ValueError, in one line, if ``VERL_PLATFORM=cpu`` asks for exgrpo.plugin and verl has not loaded it."""
-    if os.environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
-        return
-    import verl  # noqa: F401  (loads the entry points of the group verl.plugins)
-
-    if "exgrpo.plugin" in sys.modules:  # a module whose import failed is taken out again
-        return
-    policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip()
-    named = {name.strip() for name in policy.lower().split(",")}
-    if not any(entry.value == "exgrpo.plugin" for entry in entry_points(group="verl.plugins")):
-        reason = "exgrpo is on the path but not installed: pip install --no-deps -e ."
-    elif not named & {"auto", "exgrpo"}:
-        reason = f"VERL_USE_EXTERNAL_PLUGINS={policy}: must be auto or name exgrpo"
-    else:
-        reason = "its import failed, a line above says why"
-    raise ValueError(f"VERL_PLATFORM=cpu: verl has not loaded exgrpo.plugin: {reason}")
+    try:
+        verify(config)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"exgrpo: {error}")
+    resolve(config)
+    verify_for_verl(config)
+    train(config)
 
 
 def verify_for_verl(config: DictConfig) -> None:

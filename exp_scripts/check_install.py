@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import warnings
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 VERL = "0.9.1"
@@ -99,12 +99,10 @@ def other_than_pinned() -> list[str]:
 
 
 def problems(driver: bool) -> list[str]:
-    """Every module that does not import, another verl, and exgrpo's plug-in where verl does not find it."""
+    """Every module that does not import, and another verl."""
     found = [text for module in MODULES + (KERNELS if driver else []) if (text := failure(module)) is not None]
     if installed("verl") != VERL:
         found.append(f"verl {installed('verl')}: exgrpo is for {VERL}")
-    if "exgrpo" not in entry_points(group="verl.plugins").names:
-        found.append("exgrpo is not among verl's plug-ins (entry points verl.plugins): install it, a path does not do")
     return found
 
 

@@ -169,7 +169,7 @@ fi
 install_exgrpo
 if [ -n "$why" ]; then
     echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
-        "square of ppo_max_token_len_per_gpu; train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
+        "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token; train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
         "(use_remove_padding=True works with it; ulysses_sequence_parallel_size must be 1)"
 fi
 echo "set-up: importing the modules that a run imports"

@@ -7,7 +7,7 @@ What each shows that no other test does:
 - test_pool_model.py, test_buffer_model.py: the pool and the buffer, against a plain model, in any order of calls.
 - test_ablation.py: a study goes on where it was stopped, and a wrong one is one line before anything is trained.
 - test_recipe.py, test_released_scale.py: what the recipes' scripts set, as Hydra composes it, against the page.
-- test_plugin.py: verl's entry point in real processes, its failure too.
+- packages/verl-cpu: test_plain_verl.py: verl's own trainers without exgrpo; test_verl_plugin.py: its entry point.
 - test_packaging.py: the wheel, installed, has its command and its configuration.
 - test_eval_hostile.py: answers that are made to hang or crash a grader cost themselves alone.
 - test_grading.py: the grader's agreement with given verdicts, and a sample of the adversary.
@@ -25,7 +25,7 @@ import tempfile
 import pytest
 
 from exgrpo.on_verl import resolvers
-from exgrpo.prepared.uncollected import uncollected
+from verl_cpu.prepared.uncollected import uncollected
 
 resolvers.register()  # as the training command does, for the tests that compose its configuration
 
@@ -34,9 +34,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = [
-    *("test_training.py", "test_settings.py", "test_exact_resume.py", "test_modes.py", "test_two_nodes.py"),
+    *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_exact_resume.py"),
+    *("test_modes.py", "test_two_nodes.py"),
     *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
-    *("test_recipe.py", "test_released_scale.py", "test_eval_hostile.py", "test_plugin.py", "test_buffer_model.py"),
+    *("test_recipe.py", "test_released_scale.py", "test_eval_hostile.py", "test_verl_plugin.py"),
+    "test_buffer_model.py",
     *("test_packaging.py", "test_grading.py", "test_served.py", "test_eval_grading.py", "test_math_verify_reward.py"),
     *("test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py", "test_rare_success.py"),
     *("test_weight_socket.py", "test_watched.py"),

@@ -23,12 +23,10 @@ from verl.workers.utils.padding import no_padding_2_padding
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl import log_probs
 from exgrpo.on_verl.phase import ON_POLICY, is_mixed, weights_of
 from exgrpo.on_verl.released_scale import RELEASED_GPUS
 
 OURS = "exgrpo"
-log_probs.install()  # on a CPU exgrpo.plugin has
 # all of LossSettings but PPO's clip range, which is a setting of verl's actor
 _OURS = [setting for setting in fields(LossSettings) if not setting.name.startswith("cliprange_")]
 MixPolicyLossConfig = make_dataclass(

@@ -1,14 +1,16 @@
 """Training runs of the real stack on the CPU, as a user starts them."""
 
 import contextlib
+import gc
 import sys
+from pathlib import Path
 
 import forked_driver
 import pytest
 from omegaconf import OmegaConf
 from training_run import ROOT, K
 
-from exgrpo.on_verl.cpu import prepared_workers
+from verl_cpu import prepared_workers
 
 sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
 
@@ -53,38 +55,32 @@ def read_at_import():
 
 
 @contextlib.contextmanager
-def shared(imports, job=prepared_workers.FIRST_JOB):
+def shared(job=prepared_workers.FIRST_JOB):
     """The program by which Ray's workers are forks of one prepared process for many runs, which imports but once.
 
     They have one thread each: two files' runs share two cores.
     """
-    stack = OmegaConf.load(ROOT / "exgrpo" / "config" / "stack" / "cpu.yaml")
+    stack = OmegaConf.load(Path(prepared_workers.__file__).with_name("stack") / "cpu.yaml")
     stack.ray_kwargs.ray_init.runtime_env.env_vars.OMP_NUM_THREADS = "1"  # read when torch is imported
-    with contextlib.ExitStack() as made:
-        with read_at_import() as patch:
-            patch.setattr(prepared_workers, "IMPORTS", imports)
-            patch.setattr(prepared_workers, "FIRST_JOB", job)
-            made.enter_context(prepared_workers.prepared_workers(stack))
-        yield stack.ray_kwargs.ray_init.runtime_env.py_executable
+    workers, thresholds = prepared_workers.PreparedWorkers(), gc.get_threshold()
+    with read_at_import() as patch:
+        patch.setattr(prepared_workers, "FIRST_JOB", job)
+        workers.on_run_start(stack)
+    gc.set_threshold(*thresholds)
+    yield stack.ray_kwargs.ray_init.runtime_env.py_executable
+    workers.on_run_end(stack)
 
 
 @pytest.fixture(scope="session")
 def prepared():
-    with shared(prepared_workers.IMPORTS) as program:
+    with shared() as program:
         yield program
 
 
 @pytest.fixture
 def prepared_second():
     """The same for the second job of a Ray that is already there."""
-    with shared(prepared_workers.IMPORTS, job="02000000") as program:
-        yield program
-
-
-@pytest.fixture(scope="session")
-def prepared_verl():
-    """The same for verl's own program: of the plug-in it has what verl itself loads."""
-    with shared("exgrpo.on_verl.cpu.verl_imports") as program:
+    with shared(job="02000000") as program:
         yield program
 
 
@@ -96,16 +92,7 @@ def forks(prepared):
     """
     with read_at_import():
         forked_driver.prepare()
-    return by(prepared)
-
-
-@pytest.fixture(scope="session")
-def verl_forks(prepared_verl):
-    return by(prepared_verl)
-
-
-def by(program):
-    return f"++ray_kwargs.ray_init.runtime_env.py_executable='{program}'"
+    return f"++ray_kwargs.ray_init.runtime_env.py_executable='{prepared}'"
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from forked_driver import ForkedDriver
 from watched import Watch
 
 from exgrpo.guarded import process_tree
-from exgrpo.on_verl.cpu import weight_socket
-from exgrpo.on_verl.cpu.prepared_workers import PATIENCE
+from verl_cpu import weight_socket
+from verl_cpu.prepared_workers import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 K = 4  # rollouts of a question
@@ -43,12 +43,11 @@ class Run:
             }
         )
         shared = any("py_executable" in argument for argument in self.arguments)  # see the fixture `forks`
-        ours = self.arguments[0] == "exgrpo.main_mix_ppo"
-        if shared and ours:  # in verl's own, actors do not read it
+        if shared:
             environment[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
         self.log = self.folder / f"{self.name}.log"
         arguments = [*self.arguments, f"trainer.rollout_data_dir={self.dump}"]
-        start = ForkedDriver if shared and ours else _start
+        start = ForkedDriver if shared else _start
         self.process = start(arguments, self.log, environment, self.folder)
         self.started = process_tree.look(self.process.pid).started
         self.watch = Watch(self.process, self.metrics_file, self.log)

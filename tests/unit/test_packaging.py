@@ -26,7 +26,7 @@ def built(tmp_path_factory):
     for name in COPIED:
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "exgrpo", folder / "exgrpo", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "docs", "eval"):
+    for name in ("tests", "docs", "eval", "packages"):
         (folder / name).mkdir()
         (folder / name / "large.json").touch()
         (folder / name / "test_it.py").touch()
@@ -59,8 +59,8 @@ def test_the_source_archive_holds_what_the_wheel_is_made_of_and_no_tests(built):
     archive, _ = built
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    assert {*COPIED, "exgrpo/config/stack/cpu.yaml", "exgrpo/inspect/page.html"} <= names
-    assert not [name for name in names if name.startswith(("tests", "docs", "eval"))]
+    assert {*COPIED, "exgrpo/config/stack/one_gpu.yaml", "exgrpo/inspect/page.html"} <= names
+    assert not [name for name in names if name.startswith(("tests", "docs", "eval", "packages"))]
 
 
 def test_the_metadata(built):
@@ -84,6 +84,12 @@ print(SelectiveReplay(replay_probability=1.0).choose(buffer, size=1).texts, exgr
 """
     done = run(built[1], code)
     assert done.stdout == f"['r'] {built[1] / 'exgrpo' / '__init__.py'}\n", done.stderr
+
+
+def test_nothing_in_it_is_loaded_by_others_or_of_a_cpu(built):
+    (file,) = built[1].glob("*.dist-info/entry_points.txt")
+    assert [line for line in file.read_text().splitlines() if line.startswith("[")] == ["[console_scripts]"]
+    assert not [path for path in (built[1] / "exgrpo").rglob("*") if "cpu" in path.name or "prepared" in path.name]
 
 
 def commands(wheel: Path) -> dict[str, EntryPoint]:
@@ -118,8 +124,8 @@ def test_a_command_without_the_stack_ends_in_one_line(built, name, arguments, st
 
 
 def test_the_training_command_finds_its_configuration(built):
-    done = run(built[1], call(commands(built[1])["exgrpo-train"], "stack=cpu", "--cfg", "job"), stack=True)
-    assert "  experience_ratio: 0.5\n" in done.stdout and "  device: cpu\n" in done.stdout, done.stderr
+    done = run(built[1], call(commands(built[1])["exgrpo-train"], "stack=one_gpu", "--cfg", "job"), stack=True)
+    assert "  experience_ratio: 0.5\n" in done.stdout and "gpu_memory_utilization: 0.4\n" in done.stdout, done.stderr
 
 
 def pins(file: str) -> dict[str, str]:

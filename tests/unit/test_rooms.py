@@ -15,7 +15,6 @@ ARROWS = {
     "prompts": "",
     "charts": "",
     "guarded": "",
-    "prepared": "",
     "math_verify_worker": "",
     "experience": "open_table",
     "saved": "experience",
@@ -27,15 +26,14 @@ ARROWS = {
     "grading": "math_verify_worker",
     "math_verify_reward": "gold_answers",
     "thinking_copy": "prompts saved",
-    "on_verl": "prepared judged_by prompts experience saved loss_metrics loss_settings mix_core_alg",
+    "on_verl": "judged_by prompts experience saved loss_metrics loss_settings mix_core_alg",
     "preflight": "open_table prompts experience saved loss_settings math_verify_reward on_verl",
     "inspect": "charts gold_answers judged_by prompts experience saved math_verify_reward on_verl preflight",
     "mix_trainer_checkpoints": "experience saved on_verl preflight",
     "mix_trainer_draws": "experience on_verl mix_trainer_checkpoints",
     "mix_trainer_observation": "judged_by experience on_verl mix_trainer_draws",
     "mix_trainer_experience": "judged_by experience loss_metrics on_verl mix_trainer_observation",
-    "plugin": "on_verl",
-    "main_mix_ppo": "prepared on_verl preflight",
+    "main_mix_ppo": "on_verl preflight",
     "commands": "main_mix_ppo",
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
@@ -99,6 +97,12 @@ def importers(framework: str) -> set[str]:
 @pytest.mark.parametrize("framework", CLUSTER)
 def test_verl_and_its_stack_are_known_to_one_room_the_trainer_and_the_command(framework):
     assert {path for path in importers(framework) if not path.startswith(KNOW_VERL)} == set()
+
+
+def test_nothing_is_imported_of_the_distributions_beside_it():
+    beside = [path.name for path in ROOT.glob("packages/*/src/*") if path.suffix != ".egg-info"]
+    assert "verl_cpu" in beside
+    assert {name: importers(name) for name in beside if importers(name)} == {}
 
 
 def test_one_file_knows_the_transfer_queue():

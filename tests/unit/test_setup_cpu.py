@@ -116,6 +116,18 @@ def test_a_second_call_installs_nothing_but_what_is_new(machine):
     assert "-r requirements-cpu-trl.txt" in said and "-r /dev" not in said and "--editable" not in said
 
 
+def test_the_checkouts_own_packages_are_installed_when_they_are_new_or_changed(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    for name in ("one", "two"):
+        has(machine, f"packages/{name}/pyproject.toml", "[project]\n")
+    assert "set-up: installing two\n" in setup(machine).stdout
+    assert "set-up: installing one" not in setup(machine).stdout
+    has(machine, "packages/one/pyproject.toml", "[project] # changed\n")
+    assert "set-up: installing two" not in setup(machine).stdout
+    installed = [line.split()[-1] for line in (machine / "pip.log").read_text().splitlines() if "--editable" in line]
+    assert installed == [".", "packages/one/", "packages/two/", "packages/one/"]
+
+
 def test_where_there_is_no_cpu_build_of_torch_the_plain_one_is_taken_and_it_is_said(machine):
     has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
     done = setup(machine, NO_CPU_BUILD="yes")

@@ -1,7 +1,7 @@
 """The names of verl 0.9.1 that we override, call or read: an upgrade that changes one fails here, not on a cluster.
 
 The names are in verl_names.py. What rows and the loss look like is in test_verl_rows.py and test_verl_actor.py, the
-configuration's keys in test_verl_keys.py, the entry point in test_plugin.py.
+configuration's keys in test_verl_keys.py. What verl-cpu uses of verl is in the same table.
 """
 
 import ast
@@ -11,11 +11,12 @@ import inspect
 from pathlib import Path
 
 import pytest
-from source_code import PACKAGE, defined, dotted, imports, shown, top, tree
+from source_code import PACKAGE, ROOT, defined, dotted, imports, shown, top, tree
 from verl_names import ATTRIBUTES, BY_SOURCE, CLASSES, FUNCTIONS
 
 LIBRARIES = ("verl", "transfer_queue", "vllm")
-FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if any(top(each.name) in LIBRARIES for each in imports(path))]
+OURS = [*sorted(PACKAGE.rglob("*.py")), *sorted(ROOT.glob("packages/verl-cpu/src/**/*.py"))]
+FILES = [path for path in OURS if any(top(each.name) in LIBRARIES for each in imports(path))]
 MEMBERS = [(name, member) for name, members in CLASSES.items() for member in members]
 
 

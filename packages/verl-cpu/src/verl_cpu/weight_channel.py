@@ -44,11 +44,11 @@ class SharedMemoryChannel(CheckpointEngine):
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        for left in FOLDER.glob("exgrpo_weights_*"):  # by a run that was killed in an update
-            if not Path(f"/proc/{left.name.split('_')[2]}").exists():
+        for left in FOLDER.glob("verl_cpu_weights_*"):  # by a run that was killed in an update
+            if not Path(f"/proc/{left.name.split('_')[3]}").exists():
                 with contextlib.suppress(OSError):  # another user's
                     left.unlink()
-        file = str(FOLDER / f"exgrpo_weights_{os.getpid()}_{uuid.uuid4().hex}")
+        file = str(FOLDER / f"verl_cpu_weights_{os.getpid()}_{uuid.uuid4().hex}")
         return tuple(  # type: ignore[return-value]
             {"file": [file] * size, "rank": list(range(size))} for size in (actor_wg_world_size, rollout_world_size)
         )

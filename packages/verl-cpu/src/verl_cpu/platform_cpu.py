@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
 
-from exgrpo.on_verl.cpu import device
+from verl_cpu import device, is_asked_for
 
 
 class PlatformCPU(PlatformBase):
@@ -25,7 +24,7 @@ class PlatformCPU(PlatformBase):
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+        return is_asked_for()
 
     def current_device(self) -> Any:
         return device.current_device()

@@ -29,12 +29,12 @@ class PreparedProcess:
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         """Start importing the module (see server.py) with the variables that the workers will have; returns at once."""
-        name = f"exgrpo-{secrets.token_hex(8)}"
+        name = f"verl-cpu-{secrets.token_hex(8)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(f"\0{name}")  # without a file that a kill would leave
             listening.listen(WAITING)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "exgrpo.prepared.server", str(listening.fileno()), module],
+                [sys.executable, "-m", "verl_cpu.prepared.server", str(listening.fileno()), module],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],

@@ -1,4 +1,4 @@
-"""``python -m exgrpo.prepared.server FD MODULE``: import the module, then fork for each that asks on the socket.
+"""``python -m verl_cpu.prepared.server FD MODULE``: import the module, then fork for each that asks on the socket.
 
 The module may have bound itself to variables that imports read: where ``fits(environment)`` is false, none is forked.
 Its ``forked()`` is called in each fork, in the worker's environment.
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from exgrpo.prepared.uncollected import uncollected
+from verl_cpu.prepared.uncollected import uncollected
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 
 def install() -> None:
-    """Adapt this process; called once by :mod:`exgrpo.plugin`, before verl looks for its platform."""
+    """Adapt this process; called once by :mod:`verl_cpu.plugin`, before verl looks for its platform."""
     from verl.plugin.platform import PlatformRegistry
 
-    from exgrpo.on_verl import log_probs
-    from exgrpo.on_verl.cpu.platform_cpu import PlatformCPU
+    from verl_cpu import log_probs
+    from verl_cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
     # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, but run on a CPU unchanged.

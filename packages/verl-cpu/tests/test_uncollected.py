@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from exgrpo.prepared.uncollected import uncollected
+from verl_cpu.prepared.uncollected import uncollected
 
 
 class Cycle:

@@ -11,7 +11,7 @@ import functools
 import os
 from typing import Any
 
-TRAINING = "EXGRPO_TRAINING"  # variable with the training's own part of the name; absent: the names are verl's
+TRAINING = "VERL_CPU_TRAINING"  # variable with the training's own part of the name; absent: the names are verl's
 
 
 def install() -> None:

@@ -10,7 +10,7 @@ import pytest
 # What a prepared process does: it imports and forks, and the fork plants; then it is the worker.
 WORKER = """
 import json, multiprocessing, os, sys
-from exgrpo.prepared import seed
+from verl_cpu.prepared import seed
 
 imported_by = os.getpid()
 born = []
@@ -92,7 +92,7 @@ def test_it_has_no_more_files_open_than_a_spawned_process(told):
 def test_it_ends_with_a_parent_that_spawns_nothing():
     code = """
 import os, sys
-from exgrpo.prepared import seed
+from verl_cpu.prepared import seed
 seed.plant(print)
 os.kill(os.getpid(), 9)
 """

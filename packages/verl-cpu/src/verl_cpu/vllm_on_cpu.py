@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 
-from exgrpo.on_verl.cpu import weight_socket
+from verl_cpu import is_asked_for, weight_socket
 
 
 def install() -> None:
     """Adapt this vLLM process; does nothing unless ``VERL_PLATFORM=cpu``. Safe to call more than once."""
-    if os.environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
+    if not is_asked_for():
         return
     _keep_packed_weights()
     _map_shared_weights_by_torch()

@@ -1,4 +1,4 @@
-"""What any training of verl imports on a CPU, stock or with replay, and what forks of a process that has it need.
+"""What any training of verl imports on a CPU, and what forks of a process that has it need.
 
 The order is part of it: verl's plug-in adapts the process first, and vLLM reads its variables when it is imported.
 Ray reads its own once, at its import, two of which the raylet will only give to its workers; and its generator of
@@ -34,12 +34,18 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 for _name, _value in get_ppo_ray_runtime_env()["env_vars"].items():
     os.environ.setdefault(_name, _value)
 
+import verl.experimental.agent_loop
+import verl.trainer.main_ppo
+import verl.trainer.ppo.v1.trainer_sync
 import verl.workers.engine_workers
 import verl.workers.rollout.vllm_rollout.vllm_async_server
 import vllm.v1.engine.async_llm
 import vllm.v1.worker.cpu_worker
 
-from exgrpo.prepared import seed
+from verl_cpu import weight_socket
+from verl_cpu.prepared import seed
+
+weight_socket.install()
 
 
 def fits(environment: dict[str, str]) -> bool:

@@ -9,7 +9,7 @@ ENDS = """
 import asyncio, json, os, sys, threading
 import verl, torch
 from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer
-from exgrpo.on_verl.cpu import vllm_on_cpu, weight_socket
+from verl_cpu import vllm_on_cpu, weight_socket
 
 vllm_on_cpu.install()
 weight_socket.install()

@@ -11,7 +11,7 @@ from torch.distributed.tensor import distribute_tensor
 from verl.checkpoint_engine import CheckpointEngineRegistry
 from verl.utils import fsdp_utils
 
-from exgrpo.on_verl.cpu import weight_channel
+from verl_cpu import weight_channel
 
 
 @pytest.fixture
@@ -87,12 +87,13 @@ def test_saved_weights_stay_as_they_were_when_the_model_is_updated(tmp_path):
 def test_the_actor_imports_the_module_that_the_stack_names():
     source = (Path(fsdp_utils.__file__).parents[1] / "workers" / "engine_workers.py").read_text()
     assert "import_external_libs(checkpoint_engine_config.custom_backend_module or None)" in source
-    stack = (Path(weight_channel.__file__).parents[2] / "config" / "stack" / "cpu_separate.yaml").read_text()
+    stack = (Path(weight_channel.__file__).with_name("stack") / "cpu_separate.yaml").read_text()
     assert f"custom_backend_module: {weight_channel.__name__}\n" in stack and "backend: shared_memory\n" in stack
 
 
 def test_what_a_killed_run_left_is_removed_and_what_lives_is_not(folder):
-    left, alive = folder / "exgrpo_weights_4194305_ab.partial", folder / "exgrpo_weights_1_ab"  # above the highest pid
+    left = folder / "verl_cpu_weights_4194305_ab.partial"  # above the highest pid
+    alive = folder / "verl_cpu_weights_1_ab"
     for path in (left, alive):
         path.touch()
     channels(1, 1)

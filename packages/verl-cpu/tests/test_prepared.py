@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from exgrpo.prepared import PreparedProcess
+from verl_cpu.prepared import PreparedProcess
 
 MODULE = """
 import gc, os
@@ -126,7 +126,7 @@ def test_for_another_user_nothing_is_forked(prepared, tmp_path):
 def test_it_ends_with_the_process_that_made_it(tmp_path):
     (tmp_path / "prepared_module.py").write_text(MODULE)
     code = (
-        "import os, signal; from exgrpo.prepared import PreparedProcess\n"
+        "import os, signal; from verl_cpu.prepared import PreparedProcess\n"
         "made = PreparedProcess('prepared_module', os.environ | {'AT_IMPORT': ''})\n"
         "print(made._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
