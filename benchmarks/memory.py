@@ -35,6 +35,7 @@ NAMES = {
     "gcs_server": "Ray: gcs_server",
     "raylet/raylet": "Ray: raylet",
     "math_verify_worker": "reward: Math-Verify",
+    "exgrpo.full_grader": "reward: Math-Verify and rules",
 }
 
 
