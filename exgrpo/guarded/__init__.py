@@ -56,9 +56,9 @@ def run(folder: Path, command: list[str]) -> int:
         record.remove(folder)
         print(f"exgrpo: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    record.began(child)
+    record.began(child.pid)
     record.write(folder)
-    code = _wait(child, record, folder, stopping)
+    code = child.returncode = _wait(child.pid, record, folder, stopping)
     record.shared |= process_tree.end(lambda: [*process_tree.descendants(os.getpid()), *record.survivors()])
     stopped = code > 128 and code - 128 in stopping
     if code and not stopped:
@@ -109,15 +109,18 @@ def _wait(child: int, record: RunRecord, folder: Path, stopping: set[signal.Sign
                 record.write(folder)
 
 
-def _start(command: list[str], temporary: Path, blocked: set[signal.Signals]) -> int:
-    """Start the command in a session of its own; its process id. It ends with this process, even with a killed one."""
+def _start(command: list[str], temporary: Path, blocked: set[signal.Signals]) -> subprocess.Popen[bytes]:
+    """Start the command in a session of its own. It ends with this process, even with a killed one.
+
+    The caller holds on to what is returned: a Popen that nobody has reaps its child, whose code is then lost.
+    """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         env=os.environ | {"TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary)},
         start_new_session=True,
         preexec_fn=partial(_before_exec, blocked),
-    ).pid
+    )
 
 
 def _before_exec(blocked: set[signal.Signals]) -> None:

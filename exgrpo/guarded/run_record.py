@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ class RunRecord:
     """One running command. Times are clock ticks since the machine's start, as /proc has them."""
 
     NAME: ClassVar[str] = "running.json"
+    MARK: ClassVar[str] = ".exgrpo-guarded"  # a file in the temporary folder: who made it
 
     machine: str  # numbers of processes mean something only there, and until it is started again
     guard: int
@@ -29,18 +31,24 @@ class RunRecord:
 
     @classmethod
     def of_this_process(cls, temporary: Path) -> RunRecord:
-        """For the process that guards a command."""
+        """For the process that guards a command; marks the temporary folder as made for it."""
         itself = process_tree.look(os.getpid())
         assert itself is not None
-        return cls(_machine(), itself.pid, itself.started, str(temporary))
+        record = cls(_machine(), itself.pid, itself.started, str(temporary))
+        record.mark()
+        return record
 
     @classmethod
     def read(cls, folder: Path) -> RunRecord | None:
         """The record of a folder; None without one."""
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             values: dict[str, Any] = json.loads((folder / cls.NAME).read_text())
             return cls(**values | {"shared": set(values["shared"])})
         return None
+
+    def mark(self) -> None:
+        """Write into the temporary folder that this record's guard has made it."""
+        Path(self.temporary, self.MARK).write_text(self._maker())
 
     def began(self, child: int) -> None:
         """Note the command, of which all processes are in the session of the first."""
@@ -65,13 +73,36 @@ class RunRecord:
         return process_tree.in_session(self.session, self.session_started)
 
     def remove(self, folder: Path) -> None:
-        """Remove the temporary folder and the files in shared memory, then this record."""
+        """Remove the temporary folder and the files in shared memory, then this record.
+
+        Only what a guarded run can have made: a record may be damaged, or somebody else's. Of another folder, or of a
+        file that is not in shared memory, a line is said.
+        """
         in_use = process_tree.shared_files(process.pid for process in process_tree.everything())
         for name in self.shared - in_use:
+            if Path(name).parent != process_tree.SHARED_MEMORY:
+                self._left(folder, name)
+                continue
             with contextlib.suppress(OSError):
                 os.unlink(name)
-        shutil.rmtree(self.temporary, ignore_errors=True)
+        if self._is_ours(Path(self.temporary)):
+            shutil.rmtree(self.temporary, ignore_errors=True)
+        elif os.path.lexists(self.temporary):
+            self._left(folder, self.temporary)
         (folder / self.NAME).unlink(missing_ok=True)
+
+    def _maker(self) -> str:
+        return f"{self.machine} {self.guard} {self.started}"
+
+    def _is_ours(self, temporary: Path) -> bool:
+        """Whether the guard of this record has made the folder."""
+        with contextlib.suppress(OSError, ValueError):
+            return not temporary.is_symlink() and (temporary / self.MARK).read_text() == self._maker()
+        return False
+
+    def _left(self, folder: Path, name: str) -> None:
+        said = f"exgrpo: {folder / self.NAME} names {name}, which its run has not made: left as it is"
+        print(said, file=sys.stderr, flush=True)
 
 
 def _machine() -> str:

@@ -166,7 +166,7 @@ def test_a_number_that_belongs_to_somebody_else_by_now_is_left_alone(stranger):
 
 
 def test_a_record_of_another_start_of_the_machine_names_no_process(stranger, tmp_path):
-    record = RunRecord.of_this_process(tmp_path / "temporary")
+    record = RunRecord.of_this_process(tmp_path)
     record.began(stranger.pid)
     assert record.guard_lives() and record.survivors() == [stranger.pid]
     record.machine = "before the reboot"
@@ -176,7 +176,7 @@ def test_a_record_of_another_start_of_the_machine_names_no_process(stranger, tmp
 def test_shared_memory_that_others_use_is_left(tmp_path):
     ours = get_context("spawn").Semaphore()
     path = Path(f"/dev/shm/sem.{ours._semlock.name[1:]}")
-    record = RunRecord.of_this_process(tmp_path / "temporary")
+    record = RunRecord.of_this_process(tmp_path)
     record.shared = {str(path)}
     record.remove(tmp_path)
     assert path.exists()
@@ -222,6 +222,29 @@ def test_what_is_below_a_process_that_is_ending_is_found():
         os.kill(pid, signal.SIGKILL)
     process.communicate()
     watched.until(lambda: not process_tree.lives(below))
+
+
+# The command has ended, and nobody has asked for its code, before its guard goes on.
+ENDS_AT_ONCE = """
+import os, subprocess, sys
+from pathlib import Path
+from exgrpo import guarded
+
+class Ended(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+subprocess.Popen = Ended
+sys.exit(guarded.run(Path(sys.argv[1]), sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_that_ends_at_once_has_its_code(tmp_path, code):
+    command = [sys.executable, "-c", ENDS_AT_ONCE, str(tmp_path), "bash", "-c", f"exit {code}"]
+    assert subprocess.run(command, timeout=60).returncode == code
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_that_is_not_there_is_a_line(tmp_path):
