@@ -14,4 +14,4 @@ else
 fi
 "$EXGRPO_VENV"/bin/mypy exgrpo packages/*/src eval data benchmarks \
     exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/pip_settings.py exp_scripts/write_keys.py \
-    exp_scripts/quickstart exp_scripts/smollm2
+    exp_scripts/guarded exp_scripts/quickstart exp_scripts/smollm2

@@ -12,7 +12,7 @@ from pathlib import Path
 from forked_driver import ForkedDriver
 from watched import Watch
 
-from exgrpo.guarded import process_tree
+import process_tree
 from exgrpo.on_verl.cpu import weight_socket
 from exgrpo.on_verl.cpu.prepared_workers import PATIENCE
 

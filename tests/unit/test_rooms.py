@@ -13,7 +13,6 @@ ARROWS = {
     "gold_answers": "",
     "prompts": "",
     "charts": "",
-    "guarded": "",
     "prepared": "",
     "math_verify_worker": "",
     "full_grader": "math_verify_worker",

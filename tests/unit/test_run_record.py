@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from exgrpo import guarded
-from exgrpo.guarded import process_tree
-from exgrpo.guarded.run_record import RunRecord
+import guard
+import process_tree
+from run_record import RunRecord
 
 SLEEP = "import time; time.sleep(600)"
 # as a worker that nobody serves any more: it has mapped a file in shared memory
@@ -54,7 +54,7 @@ def test_memory_that_was_shared_since_the_guards_last_look_is_removed(start, tmp
         record.began(left.pid)
         record.started -= 1  # its guard is gone
         record.write(tmp_path)
-        guarded.clear(tmp_path)
+        guard.clear(tmp_path)
         assert not process_tree.lives(left.pid) and not shared.exists()
     finally:
         shared.unlink(missing_ok=True)
@@ -66,12 +66,12 @@ def test_a_guard_whose_number_belongs_to_somebody_else_by_now_has_ended(start, t
     record.guard = stranger.pid
     record.mark()
     record.write(tmp_path)
-    guarded.clear(tmp_path)
+    guard.clear(tmp_path)
     assert list(tmp_path.iterdir()) == [] and process_tree.lives(stranger.pid)
 
 
 IN_ANOTHER_CONTAINER = """
-import os, sys; from pathlib import Path; from exgrpo.guarded.run_record import RunRecord
+import os, sys; from pathlib import Path; from run_record import RunRecord
 temporary = Path(sys.argv[1], "temporary")
 temporary.mkdir()
 record = RunRecord.of_this_process(temporary)
@@ -84,7 +84,9 @@ def test_a_record_of_another_container_on_this_machine_names_no_process(tmp_path
     apart = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("no processes with numbers of their own may be made here")
-    subprocess.run([*apart, sys.executable, "-c", IN_ANOTHER_CONTAINER, str(tmp_path)], check=True)
+    environment = os.environ | {"PYTHONPATH": str(Path(guard.__file__).parent)}
+    command = [*apart, sys.executable, "-c", IN_ANOTHER_CONTAINER, str(tmp_path)]
+    subprocess.run(command, env=environment, check=True)
     record, ours = RunRecord.read(tmp_path), record_of(tmp_path)
     ours.began(os.getpid())
     assert record.guard == 1 and ours.guard_lives()
@@ -107,7 +109,7 @@ def test_what_a_record_names_and_its_run_has_not_made_is_left(tmp_path, capfd):
         if temporary.name == "link":
             temporary.symlink_to(mine)
         record.write(run)
-        guarded.clear(run)
+        guard.clear(run)
         assert temporary.exists() and sorted(path.name for path in run.iterdir()) == ["work.txt"]
         said = capfd.readouterr().err.splitlines()
         assert f"exgrpo: {run}/running.json names {temporary}, which its run has not made: left as it is" in said
@@ -124,5 +126,5 @@ def test_the_temporary_folder_that_a_run_has_made_is_removed(tmp_path):
 @pytest.mark.parametrize("text", ["{}", "[]", "5", '{"machine": "m"}'])
 def test_a_record_without_its_values_counts_as_none(tmp_path, text):
     (tmp_path / RunRecord.NAME).write_text(text)
-    guarded.clear(tmp_path)
+    guard.clear(tmp_path)
     assert RunRecord.read(tmp_path) is None

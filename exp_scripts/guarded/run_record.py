@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from exgrpo.guarded import process_tree
+import process_tree
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Runs a command on this machine so that nothing of it is left behind: ``python -m exgrpo.guarded DIR command ...``
+"""Runs a command on this machine so that nothing of it is left behind: ``python exp_scripts/guarded DIR command ...``
 
 For a training that starts its own Ray: most of Ray's processes are not children of the driver, and a driver that is
 killed leaves sockets, semaphores, a session folder and, for a while, processes. This process adopts whatever the
@@ -22,8 +22,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from exgrpo.guarded import process_tree
-from exgrpo.guarded.run_record import RunRecord
+import process_tree
+from run_record import RunRecord
 
 LOOK_S = 2.0  # between two looks at shared memory
 LONGEST_TEMPORARY = 35  # characters of a path below which Ray's sockets fit into the 107 bytes that Linux allows
