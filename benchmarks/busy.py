@@ -23,6 +23,7 @@ from common import (
     ROOT,
     Figures,
     at_least,
+    descendants,
     die_with_parent,
     environment_of,
     machine,
@@ -32,8 +33,6 @@ from common import (
     spread,
     training,
 )
-
-from exgrpo.guarded import process_tree
 
 TICKS = os.sysconf("SC_CLK_TCK")
 WARM_UP = 3  # steps
@@ -102,7 +101,7 @@ class Watched:
 
     def _cpu_seconds(self) -> float:
         """Of all processes of the training so far, those that have ended included."""
-        for pid in process_tree.descendants(os.getpid()):
+        for pid in descendants(os.getpid()):
             if pid != self._neighbour.process.pid:
                 try:
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

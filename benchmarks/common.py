@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import exgrpo
 from exgrpo.saved import durable
@@ -31,6 +32,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
 STACKS = ("cpu", "one_gpu")
 Figures = dict[str, Any]  # name -> a number, or [median, least, greatest]
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids of those below a process."""
+    return [process.pid for process in psutil.Process(root).children(recursive=True)]
 
 
 def machine(*packages: str) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from pathlib import Path
 
 from common import ROOT, at_least, die_with_parent, environment_of
 
-from exgrpo.guarded import process_tree
+sys.path.insert(0, str(ROOT / "exp_scripts" / "guarded"))
+
+import process_tree
 
 MARK = "EXGRPO_KILLS"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)

@@ -18,9 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import runs
-from common import ROOT, Figures, at_least, environment_of, machine, parser, refuse, report, training
-
-from exgrpo.guarded import process_tree
+from common import ROOT, Figures, at_least, descendants, environment_of, machine, parser, refuse, report, training
 
 TICKS = os.sysconf("SC_CLK_TCK")
 GROUPS = {  # where memory groups are -> the file of its limit
@@ -35,6 +33,7 @@ NAMES = {
     "gcs_server": "Ray: gcs_server",
     "raylet/raylet": "Ray: raylet",
     "math_verify_worker": "reward: Math-Verify",
+    "exgrpo.full_grader": "reward: Math-Verify and rules",
 }
 
 
@@ -76,7 +75,7 @@ class Peaks:
             return
         self._next = elapsed + 1
         together = 0.0
-        for pid in process_tree.descendants(os.getpid()):
+        for pid in descendants(os.getpid()):
             try:
                 pss, seconds, name = seen(pid)
             except (OSError, StopIteration):

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import runs
-from common import ROOT, at_least, environment_of, machine, parser, refuse, training
+from common import ROOT, at_least, descendants, environment_of, machine, parser, refuse, training
 
-from exgrpo.guarded import process_tree
 from exgrpo.saved import durable
 
 STEPS = 20
@@ -151,7 +150,7 @@ def recorder(metrics: Path, cpu: list[float]) -> Callable[[float], None]:
 def cpu_seconds() -> float:
     """Of all processes below this one that have not ended."""
     ticks = 0
-    for pid in process_tree.descendants(os.getpid()):
+    for pid in descendants(os.getpid()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])  # user, system

@@ -18,6 +18,7 @@ from typing import Any
 
 import hydra
 import transfer_queue as tq
+from common import descendants
 from omegaconf import DictConfig
 from tensordict import TensorDict
 from trainer_start import start
@@ -26,7 +27,6 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo.guarded import process_tree
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.candidate_scoring import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
@@ -38,7 +38,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(root: int) -> Iterator[tuple[int, float]]:
     """(process, CPU seconds) of all processes below this one."""
-    for pid in process_tree.descendants(root):
+    for pid in descendants(root):
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

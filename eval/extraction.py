@@ -3,11 +3,13 @@ r"""Find the answer in a response: \boxed{...}, or the letter of a multiple-choi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
-from exgrpo.grading.boxes import boxed
+from exgrpo import full_grader
 
 __all__ = ["DIGITS", "LETTERS", "boxed", "choice"]
 
+boxed: Callable[[str], Iterator[str]] = full_grader.package().boxed
 LETTERS, DIGITS = "A-J", "1-9"  # choices are lettered; some of ARC's are numbered
 _MARKUP = re.compile(r"\\(?:(?:text|math)(?:bf|it|rm|sf)?|bf|rm|left|right)(?![a-zA-Z])|\\[,;! ]|[{}$*_~]")
 _STATED = (

@@ -15,12 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from exgrpo import full_grader
+
 OURS = "pkg://exgrpo.math_verify_reward"
 UNKNOWN = "unknown"
 _THINK = "require_think=False"
 _SEPARATOR = "; "
-_PACKAGE = Path(__file__).parent
-_SOURCES = ("gold_answers.py", "math_verify_reward.py", "math_verify_worker.py", "grading/*.py")
+_SOURCES = ("gold_answers.py", "math_verify_reward.py", "math_verify_worker.py")
 
 
 @dataclass(frozen=True)
@@ -70,19 +71,27 @@ def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
     if path == OURS and name == "compute_score":
         settings = reward.get("reward_kwargs") or {}
         think = "" if settings.get("require_think", True) else f", {_THINK}"
-        return JudgedBy(str(settings.get("grader", "strict")), our_version() + think)
+        grader = str(settings.get("grader", "strict"))
+        return JudgedBy(grader, version_of(grader) + think)
     file = Path(str(path)).expanduser()
     version = f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" if file.is_file() else ""
     return JudgedBy(f"{path}:{name}", version)
 
 
 @cache
-def our_version() -> str:
-    """Of our graders: a checksum of the code that decides, and Math-Verify's version."""
+def version_of(grader: str) -> str:
+    """Of one of our graders: a checksum of the code that decides, and Math-Verify's version.
+
+    Raises:
+        ValueError: `grader` is full and its package is not installed.
+    """
+    names = (*_SOURCES, "full_grader.py") if grader == "full" else _SOURCES
+    decides = [Path(__file__).with_name(name) for name in names]
+    if grader == "full":
+        decides += sorted(Path(full_grader.package().__path__[0]).glob("*.py"))
     content = hashlib.sha256()
-    for pattern in _SOURCES:
-        for path in sorted(_PACKAGE.glob(pattern)):
-            content.update(path.read_bytes())
+    for path in decides:
+        content.update(path.read_bytes())
     return f"rules {content.hexdigest()[:8]}, math-verify {_installed('math-verify')}"
 
 

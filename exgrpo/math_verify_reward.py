@@ -24,10 +24,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
 
 STRICT, FULL = GRADERS = ("strict", "full")
-FULL_GRADER = ("full grader", ("-m", "exgrpo.grading.worker"))  # name and command of its process, for a Verifier
+FULL_GRADER = ("full grader", ("-m", "exgrpo.full_grader"))  # name and command of its process, for a Verifier
 THINK_END = "</think>"
 MAX_CHARACTERS = 20_000  # the last ones of an answer are judged; parsing takes more than linear time in the length
 ANSWERS_PER_PROCESS = 5_000
@@ -45,7 +46,7 @@ def compute_score(
     grader: str = STRICT,
     **_: Any,
 ) -> dict[str, Any]:
-    """Whether ``solution_str`` ends in the answer ``ground_truth``; never raises, for any arguments.
+    """Whether ``solution_str`` ends in the answer ``ground_truth``.
 
     Args:
         data_source, extra_info: passed by verl; unused.
@@ -57,13 +58,19 @@ def compute_score(
         timeout_s: seconds for this answer, not counting the wait for its turn (the threads of a caller share one
             process, which takes up to START_TIMEOUT_S to start); an answer that takes longer is wrong.
         grader: ``strict``, Math-Verify alone; or ``full``, which also judges by rules what Math-Verify rejects
-            (docs/grading.md).
+            (docs/grading.md), if math-verify-rules is installed.
         **_: address and tokenizer of a reward model, passed by verl if there is one; unused.
 
     Returns:
         ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 if there was no verdict in time, or none at all;
         with ``full`` also ``rule``, the name of what accepted the answer, empty for a wrong one.
+
+    Raises:
+        ValueError: `grader` is full and its package is not installed: every answer would count as wrong. Nothing else
+            raises, for any arguments.
     """
+    if grader == FULL:
+        full_grader.package()
     try:
         answer = judged_part(str(solution_str), require_think)
         gold = () if ground_truth is None else latex_forms(str(ground_truth))

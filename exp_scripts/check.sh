@@ -12,6 +12,6 @@ else
     "$EXGRPO_VENV"/bin/ruff format .
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
-"$EXGRPO_VENV"/bin/mypy exgrpo eval data benchmarks packages/*/src \
+"$EXGRPO_VENV"/bin/mypy exgrpo packages/*/src eval data benchmarks \
     exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/pip_settings.py exp_scripts/write_keys.py \
-    exp_scripts/quickstart exp_scripts/smollm2
+    exp_scripts/guarded exp_scripts/quickstart exp_scripts/smollm2

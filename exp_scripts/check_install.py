@@ -56,6 +56,7 @@ MODULES = [
     "exgrpo.on_verl.agent_loop",
     "math_verify",
     "exgrpo.math_verify_reward",
+    "math_verify_rules",
     "tensorboard",
     "wandb",
 ]

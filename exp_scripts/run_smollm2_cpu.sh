@@ -27,7 +27,7 @@ else
         --count 128 --test_count 32 --output_dir "$output/data"
 fi
 
-exec "$python" -m exgrpo.guarded "$output" "$python" -m exgrpo.main_mix_ppo stack=cpu \
+exec "$python" exp_scripts/guarded "$output" "$python" -m exgrpo.main_mix_ppo stack=cpu \
     data.train_files="$train" \
     data.val_files="$test" \
     data.val_max_samples=16 \

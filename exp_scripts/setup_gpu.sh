@@ -149,12 +149,12 @@ install_flash_attn() {
 }
 
 # Built outside the checkout, so that no deleted module is installed from an old build folder.
-install_exgrpo() {
+install_folder() {
     local build
-    echo "set-up: installing exgrpo"
+    echo "set-up: installing $1"
     build=$(mktemp -d)
     printf '[build]\nbuild_base = %s\n[egg_info]\negg_base = %s\n' "$build" "$build" >"$build/folders.cfg"
-    DIST_EXTRA_CONFIG=$build/folders.cfg install --no-build-isolation "$root" || fail "exgrpo could not be installed"
+    DIST_EXTRA_CONFIG=$build/folders.cfg install --no-build-isolation "$2" || fail "$1 could not be installed"
     rm -r "$build"
 }
 
@@ -166,7 +166,8 @@ else
     install_stack
     if [ -n "$flash_attn" ]; then install_flash_attn; else why="--no-flash-attn"; fi
 fi
-install_exgrpo
+install_folder exgrpo "$root"
+for package in "$root"/packages/*/; do install_folder "$(basename "$package")" "${package%/}"; done
 if [ -n "$why" ]; then
     echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
         "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token; train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \

@@ -10,7 +10,7 @@ What each shows that no other test does:
 - packages/verl-cpu: test_plain_verl.py: verl's own trainers without exgrpo; test_verl_plugin.py: its entry point.
 - test_packaging.py: the wheel, installed, has its command and its configuration.
 - test_eval_hostile.py: answers that are made to hang or crash a grader cost themselves alone.
-- test_grading.py: the grader's agreement with given verdicts, and a sample of the adversary.
+- test_full_grader.py, test_rules_and_guards.py: agreement with given verdicts; a sample of the adversary.
 - test_served.py: evaluation against a real server of vLLM's protocol, with faults.
 - test_eval_grading.py, test_math_verify_reward.py: both graders' agreement with given verdicts; their processes' ends.
 - test_prepare_eval.py, test_grade_only.py, test_script_starts.py: commands, each a process that imports the stack.
@@ -37,11 +37,16 @@ SLOW = [
     *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_exact_resume.py"),
     *("test_modes.py", "test_two_nodes.py"),
     *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
-    *("test_recipe.py", "test_released_scale.py", "test_eval_hostile.py", "test_verl_plugin.py"),
-    "test_buffer_model.py",
-    *("test_packaging.py", "test_grading.py", "test_served.py", "test_eval_grading.py", "test_math_verify_reward.py"),
-    *("test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py", "test_rare_success.py"),
-    *("test_weight_socket.py", "test_watched.py"),
+    *(
+        "test_recipe.py",
+        "test_released_scale.py",
+        "test_eval_hostile.py",
+        "test_verl_plugin.py",
+        "test_buffer_model.py",
+    ),
+    *("test_packaging.py", "test_full_grader.py", "test_rules_and_guards.py", "test_served.py", "test_eval_grading.py"),
+    *("test_math_verify_reward.py", "test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py"),
+    *("test_rare_success.py", "test_weight_socket.py", "test_watched.py"),
 ]
 
 

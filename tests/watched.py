@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from exgrpo.guarded import process_tree
+import process_tree
 
 LOOK_S = 0.02
 ASLEEP_S = 240.0  # since the last output, with a core wanted in less than half of the looks

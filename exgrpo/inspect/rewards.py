@@ -11,10 +11,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
 from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
-from exgrpo.judged_by import JudgedBy, our_version
+from exgrpo.judged_by import JudgedBy, version_of
 from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
 from exgrpo.saved.durable import replaced
 from exgrpo.saved.pool_files import SavedPool
@@ -81,7 +82,12 @@ class _Graders:
 def judge_again(
     saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, rollouts: Path | None
 ) -> list[Judged]:
-    """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a folder of dumps."""
+    """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a folder of dumps.
+
+    Raises:
+        ValueError: the full grader's package is not installed, or the folder has no dumps.
+    """
+    full_grader.package()
     graders = _Graders()
     try:
         rows = list(_pool(saved, questions, tokenizer, graders))
@@ -118,7 +124,7 @@ def _dumps(folder: Path, author: JudgedBy, graders: _Graders) -> Iterator[Judged
 
 def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
     """Counts, then the rows that someone should look at."""
-    yield f"{'judged again by':16}strict and full: {our_version()}"
+    yield f"{'judged again by':16}strict and full: {version_of('full')}"
     for place in ("pool", "rollouts"):
         part = [row for row in rows if row.place == place]
         if part:

@@ -11,10 +11,11 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from exgrpo import full_grader
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
-from exgrpo.math_verify_reward import GRADERS
+from exgrpo.math_verify_reward import FULL, GRADERS
 from exgrpo.on_verl import optimizer_states, released_scale
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.on_verl.trainer_keys import TrainerKeys
@@ -105,6 +106,8 @@ def _packages(config: DictConfig) -> None:
     grader = OmegaConf.select(config, key, default=GRADERS[0])
     if our_reward and grader not in GRADERS:
         raise ValueError(f"{key}={grader}: must be one of {', '.join(GRADERS)}")
+    if our_reward and grader == FULL:
+        full_grader.package()
 
 
 def _attention(config: DictConfig) -> None:

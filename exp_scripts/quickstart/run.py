@@ -3,7 +3,7 @@
     python exp_scripts/quickstart/run.py [--restart] [--seed N] [--output DIR] [key=value ...]
 
 The training is ``python -m exgrpo.main_mix_ppo`` with the settings below; its own output goes to DIR/train.log. It runs
-under ``exgrpo.guarded``: however this program ends, all of the training ends with it.
+under ``exp_scripts/guarded``: however this program ends, all of the training ends with it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import learning_curves
 import progress
 import tasks
 
-from exgrpo import guarded
 from exgrpo.on_verl.checkpoints import marked_step
 
 HERE = Path(__file__).resolve().parent
+GUARDED = HERE.parent / "guarded"
 STEPS = 40
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SETTINGS = [
@@ -69,14 +69,13 @@ def main() -> None:
     except Stopped as stopped:
         print(f"quickstart: stopped; {how_to_go_on(arguments.restart)}")
         sys.exit(stopped.code)
-    except guarded.StillRunning as error:
-        sys.exit(f"quickstart: {error}")
 
 
 def quickstart(arguments: argparse.Namespace) -> int:
     """All of it; the training's exit code."""
     output = arguments.output.resolve()
-    guarded.clear(output)
+    if clear(output):
+        return 1  # a run is going on there, as has been said
     steps = total_steps(arguments.overrides)
     done = marked_step(output / "checkpoints") or 0
     if arguments.restart or done >= steps:
@@ -151,7 +150,7 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
     shown = progress.view(output, steps, done)
     with open(output / "train.log", "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "exgrpo.guarded", str(output), *arguments],
+            [sys.executable, str(GUARDED), str(output), *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -166,7 +165,12 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
             signal.signal(number, signal.SIG_IGN)  # the end takes a second; it is not to be cut short
         process.terminate()
         process.wait()
-        guarded.clear(output)  # does nothing, unless the guard itself was killed
+        clear(output)  # does nothing, unless the guard itself was killed
+
+
+def clear(output: Path) -> int:
+    """End and remove what a killed run of this folder left; 0, or 1 if a run is going on there."""
+    return subprocess.run([sys.executable, str(GUARDED), str(output)]).returncode
 
 
 def stop_at_signals() -> None:

@@ -25,6 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+GUARDED = HERE.parent / "guarded"
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation"), str(HERE.parent / "quickstart")]
 
 from comparison import estimate, marked  # noqa: E402
@@ -115,7 +116,7 @@ def train_to(task: RareTask, arguments: Sequence[str], folder: Path) -> None:
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, "-m", "exgrpo.guarded", str(folder), sys.executable, "-m", "exgrpo.main_mix_ppo"]
+    command = [sys.executable, str(GUARDED), str(folder), sys.executable, "-m", "exgrpo.main_mix_ppo"]
     started = time.monotonic()
     with open(folder / "train.log", "w") as log:
         process = subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment)

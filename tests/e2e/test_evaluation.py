@@ -12,7 +12,7 @@ import pytest
 import watched
 from watched import Watch
 
-from exgrpo.guarded import process_tree
+import process_tree
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"

@@ -21,7 +21,7 @@ import pytest
 from training_run import Run, of_ray
 from watched import Watch
 
-from exgrpo.guarded import process_tree
+import process_tree
 from exgrpo.on_verl.checkpoints import marked_step
 
 RAY = Path(sys.executable).parent / "ray"

@@ -12,7 +12,7 @@ from pathlib import Path
 from forked_driver import ForkedDriver
 from watched import Watch
 
-from exgrpo.guarded import process_tree
+import process_tree
 from verl_cpu import weight_socket
 from verl_cpu.prepared_workers import PATIENCE
 

@@ -16,7 +16,7 @@ WITH_PATHS = [page for page in FRONT + PAGES if page.name != "CHANGELOG.md"]  # 
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FOLDERS = "exgrpo|exp_scripts|benchmarks|data|eval|tests|docs"
+FOLDERS = "exgrpo|packages|exp_scripts|benchmarks|data|eval|tests|docs"
 # files that are in the repository, unlike data/valid.parquet; or folders, which end in a slash
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/(?:[\w./*-]*\.(?:py|sh|md|yaml|json|txt|png)\b|[\w./-]*/(?=[`\s,;]))")
 MODULE = re.compile(r"python -m ([\w.]+)")

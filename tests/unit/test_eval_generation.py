@@ -11,11 +11,11 @@ import pytest
 import watched
 from eval_inputs import settings
 
+import process_tree
 from eval import copies, generate_vllm, generation, partial_file, vllm_engine
 from eval.partial_file import PartialFile
 from eval.question_files import Question
 from exgrpo.experience.question_id import question_id
-from exgrpo.guarded import process_tree
 
 ROOT = Path(__file__).parents[2]
 

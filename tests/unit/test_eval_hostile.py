@@ -104,4 +104,4 @@ def test_processes_end_with_the_grading():
 def grading_workers():
     """Ids of this process's children that judge."""
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    return {child for child in children if b"grading.worker" in Path(f"/proc/{child}/cmdline").read_bytes()}
+    return {child for child in children if b"exgrpo.full_grader" in Path(f"/proc/{child}/cmdline").read_bytes()}

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = sorted(ROOT.glob("packages/*/pyproject.toml"))
 GPU = {"python_version": "3.12", "python_full_version": "3.12.1", "platform_machine": "x86_64", "sys_platform": "linux"}
 
 # Answers what the scripts ask, makes a small file for each package it is to fetch, notes what it is to install.
@@ -114,6 +115,7 @@ def test_torch_first_then_the_lock_then_exgrpo(fake):
         "--no-compile --no-deps torch==2.11.0",
         f"--no-compile --no-deps -r {ROOT}/requirements.txt",
         f"--no-compile --no-deps --no-build-isolation {ROOT}",
+        *(f"--no-compile --no-deps --no-build-isolation {path.parent}" for path in PACKAGES),
     ]
     (left_out,) = [line for line in done.stdout.splitlines() if "flash-attn is left out" in line]
     assert "(--no-flash-attn)" in left_out and "override_config.attn_implementation=sdpa" in left_out
@@ -155,7 +157,7 @@ def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
     assert done.returncode == 0, done.stderr
     made, *installs = (fake / "notes").read_text().splitlines()
     assert "--system-site-packages" in made
-    assert len(installs) == 2 and all(line.startswith(f"only {pieces}/wheels ") for line in installs)
+    assert len(installs) == 2 + len(PACKAGES) and all(line.startswith(f"only {pieces}/wheels ") for line in installs)
 
 
 def test_a_damaged_piece_and_another_lock_are_refused(fake):

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import watched
 
-from exgrpo import guarded
-from exgrpo.guarded import process_tree
-from exgrpo.guarded.run_record import RunRecord
+import guard as guards
+import process_tree
+from run_record import RunRecord
 
+GUARDED = str(Path(guards.__file__).parent)
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 # As Ray does: a worker in a process group of its own, an orphan, a semaphore, files below the temporary folder.
@@ -46,7 +47,7 @@ class Guarded:
         self.folder, note = folder, folder.parent / f"{folder.name}.json"
         note.unlink(missing_ok=True)
         command = [sys.executable, "-c", TREE, str(note), end]
-        self.process = subprocess.Popen([sys.executable, "-m", "exgrpo.guarded", str(folder), *command], **options)
+        self.process = subprocess.Popen([sys.executable, GUARDED, str(folder), *command], **options)
         watched.until(note.exists)
         found = json.loads(note.read_text())
         self.pids, self.temporary, self.semaphore = found["pids"], Path(found["temporary"]), Path(found["semaphore"])
@@ -73,7 +74,7 @@ def start(tmp_path):
             if process_tree.lives(pid):
                 os.kill(pid, signal.SIGKILL)
         guard.process.wait()
-        guarded.clear(guard.folder)
+        guards.clear(guard.folder)
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
     guard.process.wait()
     watched.until(lambda: not process_tree.lives(guard.pids[0]))  # the command itself ends with its guard
     assert guard.left()[0] == guard.pids[1:]
-    guarded.clear(guard.folder)
+    guards.clear(guard.folder)
     assert guard.left() == ([], [])
     assert "processes that a killed run" in capfd.readouterr().out
     assert stranger.poll() is None
@@ -139,16 +140,26 @@ def test_a_semaphore_is_removed_though_no_process_is_left(start):
         os.kill(pid, signal.SIGKILL)
     guard.process.wait()
     watched.until(lambda: not guard.left()[0])
-    guarded.clear(guard.folder)
+    guards.clear(guard.folder)
     assert guard.left() == ([], [])
 
 
 def test_a_second_run_of_the_folder_is_refused(start, monkeypatch):
     monkeypatch.setattr(process_tree, "LIMIT_S", 0.2)
     guard = start()
-    with pytest.raises(guarded.StillRunning, match=f"a run is going on there \\(process {guard.process.pid}\\)"):
-        guarded.clear(guard.folder)
+    with pytest.raises(guards.StillRunning, match=f"a run is going on there \\(process {guard.process.pid}\\)"):
+        guards.clear(guard.folder)
     assert len(guard.left()[0]) == 3
+
+
+def test_without_a_command_it_clears_up_or_says_who_is_at_work(start):
+    guard = start()
+    asked = [sys.executable, GUARDED, str(guard.folder)]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.returncode == 1 and "a run is going on there" in done.stderr and len(guard.left()[0]) == 3
+    guard.process.kill()
+    guard.process.wait()
+    assert subprocess.run(asked).returncode == 0 and guard.left() == ([], [])
 
 
 def test_an_ignored_hangup_stays_ignored(start):
@@ -166,7 +177,7 @@ def test_a_number_that_belongs_to_somebody_else_by_now_is_left_alone(stranger):
 
 
 def test_a_record_of_another_start_of_the_machine_names_no_process(stranger, tmp_path):
-    record = RunRecord.of_this_process(tmp_path / "temporary")
+    record = RunRecord.of_this_process(tmp_path)
     record.began(stranger.pid)
     assert record.guard_lives() and record.survivors() == [stranger.pid]
     record.machine = "before the reboot"
@@ -176,7 +187,7 @@ def test_a_record_of_another_start_of_the_machine_names_no_process(stranger, tmp
 def test_shared_memory_that_others_use_is_left(tmp_path):
     ours = get_context("spawn").Semaphore()
     path = Path(f"/dev/shm/sem.{ours._semlock.name[1:]}")
-    record = RunRecord.of_this_process(tmp_path / "temporary")
+    record = RunRecord.of_this_process(tmp_path)
     record.shared = {str(path)}
     record.remove(tmp_path)
     assert path.exists()
@@ -184,19 +195,19 @@ def test_shared_memory_that_others_use_is_left(tmp_path):
 
 def test_a_torn_record_counts_as_none(tmp_path):
     (tmp_path / RunRecord.NAME).write_text('{"machine": ')
-    guarded.clear(tmp_path)
+    guards.clear(tmp_path)
 
 
 def test_a_long_path_for_temporary_files_is_not_taken(start, tmp_path):
     """Ray's sockets would not fit."""
     guard = start(env=os.environ | {"TMPDIR": str(tmp_path), "RAY_TMPDIR": str(tmp_path)})
-    assert len(str(tmp_path)) > guarded.LONGEST_TEMPORARY >= len(str(guard.temporary))
+    assert len(str(tmp_path)) > guards.LONGEST_TEMPORARY >= len(str(guard.temporary))
     assert not list(tmp_path.glob("xg-*"))
 
 
-def test_no_command_is_a_line():
-    done = subprocess.run([sys.executable, "-m", "exgrpo.guarded", "run"], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == "exgrpo: usage: python -m exgrpo.guarded DIR command ...\n"
+def test_no_folder_is_a_line():
+    done = subprocess.run([sys.executable, GUARDED], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == "exgrpo: usage: python exp_scripts/guarded DIR [command ...]\n"
 
 
 FIRST_THREAD_ENDS = """
@@ -224,8 +235,32 @@ def test_what_is_below_a_process_that_is_ending_is_found():
     watched.until(lambda: not process_tree.lives(below))
 
 
+# The command has ended, and nobody has asked for its code, before its guard goes on.
+ENDS_AT_ONCE = """
+import os, subprocess, sys
+from pathlib import Path
+import guard
+
+class Ended(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+subprocess.Popen = Ended
+sys.exit(guard.run(Path(sys.argv[1]), sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_that_ends_at_once_has_its_code(tmp_path, code):
+    environment = os.environ | {"PYTHONPATH": GUARDED}
+    command = [sys.executable, "-c", ENDS_AT_ONCE, str(tmp_path), "bash", "-c", f"exit {code}"]
+    assert subprocess.run(command, env=environment, timeout=60).returncode == code
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_command_that_is_not_there_is_a_line(tmp_path):
-    command = [sys.executable, "-m", "exgrpo.guarded", str(tmp_path), "no-such-command"]
+    command = [sys.executable, GUARDED, str(tmp_path), "no-such-command"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (127, "exgrpo: no-such-command: No such file or directory\n")
     assert list(tmp_path.iterdir()) == []

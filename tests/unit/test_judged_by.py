@@ -3,12 +3,13 @@
 import runpy
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from exgrpo import math_verify_reward
-from exgrpo.judged_by import OURS, JudgedBy, of_settings, our_version
+from exgrpo import full_grader, math_verify_reward
+from exgrpo.judged_by import OURS, JudgedBy, of_settings, version_of
 from exgrpo.on_verl.rows import FreshRow, rollout_groups
 
 SETTINGS = {"path": OURS, "name": "compute_score", "reward_kwargs": {"require_think": False, "grader": "full"}}
@@ -25,9 +26,9 @@ def test_a_text_says_who_judged_and_is_read_again():
 def test_the_settings_of_a_run_name_grader_and_version(tmp_path):
     full = of_settings(SETTINGS)
     assert (full.grader, full.rule, full.requires_think) == ("full", "", False)
-    assert full.version == f"{our_version()}, require_think=False" and "math-verify 0." in full.version
+    assert full.version == f"{version_of('full')}, require_think=False" and "math-verify 0." in full.version
     plain = of_settings({"path": OURS, "name": "compute_score", "reward_kwargs": None})
-    assert (plain.grader, plain.version, plain.requires_think) == ("strict", our_version(), True)
+    assert (plain.grader, plain.version, plain.requires_think) == ("strict", version_of("strict"), True)
     mine = tmp_path / "mine.py"
     mine.write_text("def score(**_): return 1.0\n")
     first = of_settings({"path": str(mine), "name": "score"})
@@ -37,16 +38,28 @@ def test_the_settings_of_a_run_name_grader_and_version(tmp_path):
     assert of_settings({"path": None, "name": "compute_score"}).grader == "verl's own"
 
 
-@pytest.mark.parametrize("changed", ["gold_answers.py", "math_verify_worker.py", "grading/units.py"])
-def test_the_version_changes_with_the_code_that_decides(tmp_path, changed):
+@pytest.mark.parametrize(
+    ("changed", "graders"),
+    [
+        ("exgrpo/gold_answers.py", {"strict", "full"}),
+        ("exgrpo/math_verify_worker.py", {"strict", "full"}),
+        ("exgrpo/full_grader.py", {"full"}),
+        ("math_verify_rules/units.py", {"full"}),
+    ],
+)
+def test_the_version_changes_with_the_code_that_decides(tmp_path, monkeypatch, changed, graders):
     package = shutil.copytree(Path(math_verify_reward.__file__).parent, tmp_path / "exgrpo")
+    rules = shutil.copytree(full_grader.package().__path__[0], tmp_path / "math_verify_rules")
 
-    def version():
-        return runpy.run_path(str(package / "judged_by.py"))["our_version"]()
+    def versions():
+        return {grader: runpy.run_path(str(package / "judged_by.py"))["version_of"](grader) for grader in before}
 
-    assert version() == our_version()
-    (package / changed).write_text((package / changed).read_text().replace("    return ", "    return not ", 1))
-    assert version() != our_version()
+    before = {grader: version_of(grader) for grader in ("strict", "full")}
+    monkeypatch.setattr(full_grader, "package", lambda: SimpleNamespace(__path__=[str(rules)]))
+    assert versions() == before and before["strict"] != before["full"]
+    file = tmp_path / changed
+    file.write_text(file.read_text().replace("    return ", "    return not ", 1))
+    assert {grader for grader, version in versions().items() if version != before[grader]} == graders
 
 
 def test_the_full_reward_names_its_rule_and_the_strict_one_does_not():

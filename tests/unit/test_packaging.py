@@ -1,6 +1,7 @@
 """The wheel and the source archive: what they hold, what runs from them, what their commands say without the stack."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import exgrpo
 
 ROOT = Path(__file__).parents[2]
+RULES = ROOT / "packages" / "math-verify-rules"
 COPIED = ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"]
 FRAMEWORKS = ["ray", "verl", "vllm", "torch", "transformers", "omegaconf", "hydra", "pandas", "pyarrow", "tqdm"]
 
@@ -26,7 +28,8 @@ def built(tmp_path_factory):
     for name in COPIED:
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "exgrpo", folder / "exgrpo", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "docs", "eval", "packages"):
+    shutil.copytree(ROOT / "packages", folder / "packages", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests", "docs", "eval"):
         (folder / name).mkdir()
         (folder / name / "large.json").touch()
         (folder / name / "test_it.py").touch()
@@ -53,6 +56,26 @@ def test_the_wheel_holds_the_package_with_everything_it_reads(built):
     files = {path for path in files if "__pycache__" not in path.parts}
     assert {path.relative_to(wheel) for path in (wheel / "exgrpo").rglob("*") if path.is_file()} == files
     assert [path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")] == ["exgrpo"]
+
+
+def test_the_wheel_holds_no_file_of_the_full_grader(built):
+    rules = {path.read_bytes() for path in (RULES / "src").rglob("*.py")}
+    wheel = {path.read_bytes() for path in built[1].rglob("*.py")}
+    assert len(rules) > 20 and not rules & wheel and not (built[1] / "exgrpo" / "grading").exists()
+
+
+def test_the_full_grader_has_a_wheel_of_its_own_that_works_without_this_package(tmp_path):
+    folder = shutil.copytree(RULES, tmp_path / "rules", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
+    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (folder / "dist").glob("math_verify_rules-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "wheel")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    where = "import math_verify_rules\nprint(math_verify_rules.__file__)\n"
+    done = run(folder / "wheel", f"sys.modules['exgrpo'] = None\n{code}{where}")
+    assert done.stdout == f"{folder / 'wheel' / 'math_verify_rules' / '__init__.py'}\n", done.stderr
+    assert (folder / "wheel" / "math_verify_rules" / "cases.jsonl").is_file()
 
 
 def test_the_source_archive_holds_what_the_wheel_is_made_of_and_no_tests(built):

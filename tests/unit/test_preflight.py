@@ -87,6 +87,13 @@ def test_the_grader_is_strict_or_full(files):
         verify(configuration(files, f"{key}=lenient"))
 
 
+def test_a_missing_full_grader_is_named_with_how_to_install_it(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify_rules", None)
+    verify(configuration(files))
+    with pytest.raises(ValueError, match=r"math-verify-rules, which is not installed: pip install \./packages/math-"):
+        verify(configuration(files, "reward.custom_reward_function.reward_kwargs.grader=full"))
+
+
 def test_a_missing_math_verify_is_named(files, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="the package math-verify is not installed"):

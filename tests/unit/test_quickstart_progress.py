@@ -14,7 +14,7 @@ import pytest
 import watched
 from rich.console import Console
 
-from exgrpo.guarded import process_tree
+import process_tree
 
 QUICKSTART = Path(__file__).parents[2] / "exp_scripts" / "quickstart"
 LOG = """\

@@ -11,11 +11,11 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 ARROWS = {
     "open_table": "",
     "gold_answers": "",
-    "judged_by": "",
     "prompts": "",
     "charts": "",
-    "guarded": "",
     "math_verify_worker": "",
+    "full_grader": "math_verify_worker",
+    "judged_by": "full_grader",
     "experience": "open_table",
     "saved": "experience",
     "loss_metrics": "",
@@ -23,12 +23,12 @@ ARROWS = {
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "replay": "experience saved loss_settings mix_core_alg",
-    "grading": "math_verify_worker",
-    "math_verify_reward": "gold_answers",
+    "math_verify_reward": "gold_answers full_grader",
     "thinking_copy": "prompts saved",
     "on_verl": "judged_by prompts experience saved loss_metrics loss_settings mix_core_alg",
-    "preflight": "open_table prompts experience saved loss_settings math_verify_reward on_verl",
-    "inspect": "charts gold_answers judged_by prompts experience saved math_verify_reward on_verl preflight",
+    "preflight": "open_table full_grader prompts experience saved loss_settings math_verify_reward on_verl",
+    "inspect": "charts gold_answers full_grader judged_by prompts experience saved math_verify_reward "
+    "on_verl preflight",
     "mix_trainer_checkpoints": "experience saved on_verl preflight",
     "mix_trainer_draws": "experience on_verl mix_trainer_checkpoints",
     "mix_trainer_observation": "judged_by experience on_verl mix_trainer_draws",
@@ -40,7 +40,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__in
 CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's stack
 KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_", "exgrpo/main_mix_ppo.py")
 
-OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data")
+OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data", "packages")
 # Private names of other libraries that are theirs to give; exgrpo's own are never here.
 FOREIGN = {
     "_replace": "a documented method of namedtuple",
@@ -113,6 +113,19 @@ def test_one_file_knows_the_transfer_queue():
 def test_memory_and_mathematics_import_numpy_alone(path):
     foreign = {top(name.name) for name in imports(path)} - sys.stdlib_module_names - {"numpy", "exgrpo"}
     assert foreign == set()
+
+
+BESIDE = sorted((ROOT / "packages").glob("*/src/*/**/*.py"))
+
+
+@pytest.mark.parametrize("path", BESIDE, ids=shown)
+def test_a_package_beside_this_one_does_not_know_it(path):
+    assert "exgrpo" not in {top(name.name) for name in imports(path)}
+
+
+def test_the_packages_beside_this_one_are_known_to_no_file_at_its_import():
+    beside = {path.parts[len((ROOT / "packages").parts) + 2] for path in BESIDE}
+    assert beside and {name for name in beside if importers(name)} == set()
 
 
 def outside() -> list[Path]:

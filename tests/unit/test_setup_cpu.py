@@ -40,8 +40,9 @@ def machine(tmp_path):
         (tmp_path / folder).mkdir()
         for name in names:
             shutil.copy(ROOT / folder / name, tmp_path / folder)
-    for path in [*ROOT.glob("requirements-*.txt"), ROOT / "setup.py"]:
-        shutil.copy(path, tmp_path)
+    for path in [*ROOT.glob("requirements-*.txt"), ROOT / "setup.py", *ROOT.glob("packages/*/pyproject.toml")]:
+        (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
     (tmp_path / "bin").mkdir()
     for tool in ["bash", "uname", "dirname", "basename", "cat", "cmp", "cp", "mkdir", "grep", "awk", "sort"]:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
@@ -105,6 +106,14 @@ def test_the_measured_version_is_preferred_and_what_does_not_run_is_passed_over(
         torch = lock.pop("torch")
         assert pins(machine / "installed.txt") == lock
         assert f"--no-deps torch=={torch}\n" in (machine / "pip.log").read_text()
+
+
+def test_the_packages_beside_exgrpo_are_installed_from_the_checkout(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    setup(machine)
+    editable = re.findall(r"--editable (\S+)", (machine / "pip.log").read_text())
+    beside = sorted(f"./{path.parent.relative_to(ROOT)}" for path in ROOT.glob("packages/*/pyproject.toml"))
+    assert "./packages/math-verify-rules" in beside and editable == [".", *beside]
 
 
 def test_a_second_call_installs_nothing_but_what_is_new(machine):
