@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 
 class DrawCount:
@@ -15,7 +16,7 @@ class DrawCount:
     """
 
     def __init__(self, rollout_n: int) -> None:
-        self._counts = np.zeros(rollout_n + 1, np.int64)
+        self._counts: npt.NDArray[np.int64] = np.zeros(rollout_n + 1, np.int64)
 
     def add(self, buckets: Iterable[int]) -> None:
         """Count a question of each of these buckets."""
