@@ -20,7 +20,6 @@ FUNCTIONS = {
     ),
     "verl.trainer.ppo.core_algos:get_policy_loss_fn": "name",
     "verl.trainer.ppo.core_algos:register_policy_loss": "name",
-    "verl.trainer.ppo.metric_utils:bootstrap_metric": "data subset_size reduce_fns n_bootstrap seed",
     "verl.trainer.ppo.utils:need_critic": "config",
     "verl.trainer.ppo.utils:need_reference_policy": "config",
     "verl.trainer.ppo.v1.trainer_base:register_trainer": "name",
