@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: pages of the repository's root on the site, and links to files that a site does not hold.
+"""Hooks of docs/mkdocs.yml: pages of the repository's root on the site, and links to files that a site does not hold.
 
 README.md is the first page. The pages link to scripts and other files; on the site, such a link becomes the file's
 path. A link to a file that does not exist is a warning, which `mkdocs build --strict` counts as an error.
