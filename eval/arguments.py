@@ -94,8 +94,8 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "--grade_only",
         type=Path,
         metavar="FILE",
-        help="generate nothing: grade the responses in a jsonl or parquet file of another harness or of the release, and "
-        "write the report (docs/evaluation.md lists the columns); --input_file then names the benchmark of each row",
+        help="generate nothing: grade the responses in a jsonl or parquet file of another harness or of the release, "
+        "and write the report (docs/evaluation.md lists the columns); --input_file then names each row's benchmark",
     )
 
 

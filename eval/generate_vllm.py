@@ -34,7 +34,6 @@ from eval.settings import Settings
 from eval.templates import TEMPLATES
 from exgrpo.thinking_copy.template import keeps_system
 
-
 SHOWN_SYSTEM = 100  # characters of a system message
 
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from eval import benchmark_files
 from eval.extraction import DIGITS, LETTERS, boxed, choice
 from eval.oat_forms import last_box
-from exgrpo.gold_answers import clean, latex_forms
+from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, MAX_CHARACTERS, THINK_END, Verifier, judged_part
 
 CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")

@@ -31,10 +31,11 @@ def _unit() -> re.Pattern[str]:
 
 
 _REMOVED_UNITS = re.compile(
-    r"(?:degree|cm|centimeter|meter|mile|second|minute|hour|day|week|month|year|foot|feet|inch|yard)(?:es)?s? *(?:\^[0-9]+)?"
+    r"(?:degree|cm|centimeter|meter|mile|second|minute|hour|day|week|month|year|foot|feet|inch|yard)"
+    r"(?:es)?s? *(?:\^[0-9]+)?"
 )
 _OUTER_TEXT = re.compile(r"^\\text\{(.+?)\}$")
-_SYMBOLS = {"√": "sqrt", "π": "pi", "∞": "inf", "∪": "U", "·": "*", "×": "*"}
+_SYMBOLS = {"√": "sqrt", "π": "pi", "∞": "inf", "\N{UNION}": "U", "·": "*", "\N{MULTIPLICATION SIGN}": "*"}
 _THOUSANDS = re.compile(r"(\d),(\d\d\d)(?=$|\D)")
 
 

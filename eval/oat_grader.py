@@ -108,7 +108,7 @@ def _equal_entries(gold: str, answer: str) -> bool:
 
 
 def _difference_is_zero(difference: str) -> bool:
-    """Whether SymPy simplifies the text to 0; False for text with more than two letters, or that is not safe to read."""
+    """Whether SymPy simplifies the text to 0; False for more than two letters, or text not safe to read."""
     letters = set(filter(str.isalpha, difference.replace("sqrt", "").replace("frac", "")))
     normal = unicodedata.normalize("NFKC", difference) == difference  # Python reads names in that form
     if len(letters) > 2 or _TOO_HARD.search(difference) or _UNSAFE.search(difference) or not normal:
@@ -128,9 +128,7 @@ def _math_verify() -> tuple[Callable[[str], list[Any]], Callable[[str, str], boo
 
     def parsed(answer: str) -> list[Any]:
         marked = answer if "$" in answer else f"${answer}$"
-        return list(
-            parse(marked, extraction_config=configuration, fallback_mode="no_fallback", parsing_timeout=None)
-        )
+        return list(parse(marked, extraction_config=configuration, fallback_mode="no_fallback", parsing_timeout=None))
 
     def equal(gold: str, answer: str) -> bool:
         if any(len(text) > LONG and repeats_itself(text) for text in (gold, answer)):

@@ -77,7 +77,9 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
             "estimates": {metric: asdict(value) for metric, value in estimates.items()},
             "bayes": asdict(bayes.mean([posteriors[name] for name in names])),
             **_responses([row for row in rows if row["benchmark"] in names]),
-            "graders": {grader: _mean_of([benchmarks[name]["graders"][grader] for name in names]) for grader in graders},
+            "graders": {
+                grader: _mean_of([benchmarks[name]["graders"][grader] for name in names]) for grader in graders
+            },
         }
 
     parts = {

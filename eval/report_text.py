@@ -119,11 +119,13 @@ def notes(summary: Mapping[str, Any]) -> str:
 
 def _graders(summary: Mapping[str, Any]) -> str:
     decided_by = summary["decided_by"]
-    said = [f"Right is what {decided_by} accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."]
+    said = [
+        f"Right is what {decided_by} accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."
+    ]
     if OAT in summary["graders"]:
         said.append(
-            "Oat (--add_oat_evaluate, as in paper and release) judges the last box, of multiple choice and of a response "
-            "that was cut off, too, and where </think> is missing the box of the thought."
+            "Oat (--add_oat_evaluate, as in paper and release) judges the last box, of multiple choice and of a "
+            "response that was cut off, too, and where </think> is missing the box of the thought."
         )
     said.append("By Math-Verify and the full grader a response that was cut off is wrong.")
     if FULL in summary["graders"]:

@@ -24,7 +24,9 @@ def test_defaults_are_the_released_ones():
 
 
 def test_flags_are_written_as_in_the_released_commands_or_bare():
-    assert settings("--remove_system", "True", "--add_oat_evaluate", "True") == settings("--add_oat_evaluate")
+    assert settings("--remove_system", "True", "--add_oat_evaluate", "True") == settings(
+        "--remove_system", "--add_oat_evaluate"
+    )
     assert settings("--remove_system", "False").remove_system is False
 
 

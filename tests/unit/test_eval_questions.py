@@ -74,12 +74,19 @@ def test_files_without_a_system_message_work(tmp_path):
 def test_the_first_line_says_what_the_prompt_is(tmp_path, remove_system, system, said):
     questions = read(parquet(tmp_path, [row("a", system=system)]), remove_system=remove_system)
     first, second = describe(settings("--n", "1"), questions).splitlines()
-    assert first.startswith(f"Prompt: the model's chat template (own){said}") and second == "math: 1 questions x 1 sample"
+    assert (
+        first.startswith(f"Prompt: the model's chat template (own){said}") and second == "math: 1 questions x 1 sample"
+    )
 
 
 @pytest.mark.parametrize(
     ("flags", "trained", "removed"),
-    [((), True, False), ((), False, True), (("--remove_system", "True"), True, True), (("--template", "no"), True, True)],
+    [
+        ((), True, False),
+        ((), False, True),
+        (("--remove_system", "True"), True, True),
+        (("--template", "no"), True, True),
+    ],
 )
 def test_a_thinking_copy_keeps_the_system_messages_unless_told_otherwise(tmp_path, flags, trained, removed):
     model = shutil.copytree(MODEL, tmp_path / "model")

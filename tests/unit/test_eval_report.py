@@ -196,7 +196,9 @@ def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_cou
     alone = report.summarise(by_math_verify, RUN)
     assert alone["decided_by"] == "Math-Verify" and alone["graders"] == ["Math-Verify", "full grader"]
     assert accuracies(alone) == ["mean over benchmarks: full grader 50.0 %, Math-Verify 50.0 %"]
-    judged = [{**r, "math_verify_correct": r["correct"], "oat_correct": r["benchmark"] == "aime"} for r in by_math_verify]
+    judged = [
+        {**r, "math_verify_correct": r["correct"], "oat_correct": r["benchmark"] == "aime"} for r in by_math_verify
+    ]
     oat = [{**r, "correct": r["oat_correct"]} for r in judged]
     found = report.write(oat, {**RUN, "prompt": "Prompt: |x|"}, tmp_path / "out.jsonl")
     line = "mean over benchmarks: Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %"
@@ -209,7 +211,9 @@ def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_cou
     assert "<p>Prompt: |x|</p>" in page.split("<table>")[0] and f"<p>{line}</p>" in page
     assert "<th>Mean@n (Oat)</th><th>Math-Verify</th><th>full grader</th>" in page
     either = report.summarise([{**r, "correct": r["correct"] or r["oat_correct"]} for r in judged], RUN)
-    assert accuracies(either)[0].endswith("Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %, Oat or Math-Verify 75.0 %")
+    assert accuracies(either)[0].endswith(
+        "Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %, Oat or Math-Verify 75.0 %"
+    )
 
 
 def test_disagreements_are_listed(rows):

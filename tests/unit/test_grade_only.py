@@ -2,9 +2,9 @@
 
 import json
 
+import eval_inputs
 import pyarrow as pa
 import pyarrow.parquet as pq
-import eval_inputs
 import pytest
 
 from eval import compare, generate_vllm, report_page, response_files
@@ -186,7 +186,7 @@ def test_files_of_the_release_whose_benchmarks_the_questions_file_names(tmp_path
 
 
 def test_responses_to_other_questions_are_refused(tmp_path):
-    questions = eval_inputs.parquet(tmp_path, [eval_inputs.row("a", "1"), eval_inputs.row("b", "2")])
+    questions = eval_inputs.parquet(tmp_path, [eval_inputs.row("Else?", "1"), eval_inputs.row("Other?", "2")])
     file = jsonl(tmp_path / "o.jsonl", released(0, "1", "x"), released(1, "2", "x"))
     with pytest.raises(ValueError, match="row 0: does not answer row 0 of --input_file"):
         response_files.read(file, [questions])
