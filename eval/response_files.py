@@ -96,9 +96,13 @@ def _of_benchmarks(
         text = question.messages[-1]["content"].strip()
         if each.gold.strip() != question.answer.strip() or (each.question and text not in each.question):
             raise ValueError(f"--grade_only: row {number}: does not answer row {place // times} of --input_file")
-        optional = {"grader": question.grader, "cluster": question.cluster}
-        known = {name: value for name, value in optional.items() if value}
-        new = replace(each, benchmark=question.benchmark, question_id=question.question_id, **known)
+        new = replace(
+            each,
+            benchmark=question.benchmark,
+            question_id=question.question_id,
+            grader=question.grader or each.grader,
+            cluster=question.cluster or each.cluster,
+        )
         named.append((number, new))
     return named
 
