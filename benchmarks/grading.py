@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import machine, parser, report
+from common import ROOT, machine, parser, report
 
-from eval.grading import grade
-from eval.oat_forms import last_box
 from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier
 
@@ -64,23 +63,19 @@ def main() -> None:
 
 def oat_disagreements(name: str, path: Path, given: list[int]) -> list[str]:
     """A line with the number of equal verdicts, then one for each other: row, the given verdict, gold and box."""
+    sys.path.insert(0, str(ROOT))  # eval/ is not installed
+    from eval.grading import OAT_GRADER
+    from eval.oat_forms import last_box
+
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    answers = [
-        {
-            "benchmark": name,
-            "response": row["pred"] if r"\boxed" in row["pred"] else rf"\boxed{{{row['pred']}}}",
-            "answer": row["gold"],
-            "finish_reason": "stop",
-        }
-        for row in rows
-    ]
-    verdicts = [row["oat_correct"] for row in grade(answers, oat=True)]
-    lines = []
-    for number, (verdict, other) in enumerate(zip(verdicts, given, strict=True)):
-        if verdict != bool(other):
-            answer = answers[number]
-            box = last_box(answer["response"])
-            lines.append(f"  row {number}: given {other}, ours {int(verdict)}: gold {answer['answer']!r}, box {box!r}")
+    judge, lines = Verifier("Oat", (str(OAT_GRADER),)), []
+    for number, (row, other) in enumerate(zip(rows, given, strict=True)):
+        box = last_box(row["pred"]) if r"\boxed" in row["pred"] else row["pred"]
+        reply = None if box is None else judge.judge((row["gold"],), box, WALL_S, CPU_S)
+        ours = bool(reply and reply["correct"])
+        if ours != bool(other):
+            lines.append(f"  row {number}: given {other}, ours {int(ours)}: gold {row['gold']!r}, box {box!r}")
+    judge.close()
     return [f"{name}: {len(rows) - len(lines)} of {len(rows)} verdicts are equal", *lines]
 
 
