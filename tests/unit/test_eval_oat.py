@@ -9,6 +9,7 @@ from eval_verdicts import row, verdicts
 from eval import grading, oat_grader
 from eval.grading import grade
 from eval.oat_forms import last_box, math_form, prm800k_form, repeats_itself
+from exgrpo.math_verify_reward import FULL_GRADER
 
 SHARED = Path(__file__).parents[3] / "shared"
 LONG = "\n".join(f"Case {number}." for number in range(5_000))  # more than is judged
@@ -16,18 +17,20 @@ LONG = "\n".join(f"Case {number}." for number in range(5_000))  # more than is j
 
 @pytest.fixture(scope="module", autouse=True)
 def kept():
-    """One process of the grader for all tests: it imports SymPy."""
+    """One process of each grader for all tests: they import SymPy."""
 
     class Kept(grading.Verifier):
         def close(self):
             pass
 
-    verifier = Kept("Oat", (str(grading.OAT_GRADER),))
+    oat, full = Kept("Oat", (str(grading.OAT_GRADER),)), Kept(*FULL_GRADER)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grading, "_oat_grader", lambda: verifier)
+        patch.setattr(grading, "_oat_grader", lambda: oat)
+        patch.setattr(grading, "_full_grader", lambda: full)
         patch.setattr(grading, "_count", lambda jobs, processes, worth: min(len(jobs), 1))
         yield
-    grading.Verifier.close(verifier)
+    grading.Verifier.close(oat)
+    grading.Verifier.close(full)
 
 
 def by_oat(response, gold, **options):
