@@ -1,9 +1,12 @@
 """The full grader against data with known verdicts: what each rule accepts, rightly and wrongly, and its CPU time.
 
     nice python benchmarks/grading.py GRADING_DATA
+    nice python benchmarks/grading.py GRADING_DATA --oat VERDICTS.json    # where Oat's grader differs
 
 GRADING_DATA holds the four files of SETS, lines of JSON with gold, pred and expected. Printed is a table in Markdown, a
-row for each rule that decided (accepted correctly / accepted wrongly), then the right verdicts by either grader. Times
+row for each rule that decided (accepted correctly / accepted wrongly), then the right verdicts by either grader.
+VERDICTS.json has the verdicts of another copy of Oat's grader, such as the released one: file name -> a list of 1 and
+0, row by row; an answer without a box is put into one, but for those of responses. Printed are the disagreements. Times
 are CPU seconds of the judging process without its start, so a busy machine disturbs them little.
 """
 
@@ -11,11 +14,12 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import machine, parser, report
+from common import ROOT, machine, parser, report
 
 from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier
@@ -40,7 +44,13 @@ def main() -> None:
     """Judge the answers of all sets and print the table."""
     arguments = parser(__doc__)
     arguments.add_argument("folder", type=Path, metavar="GRADING_DATA")
+    arguments.add_argument("--oat", type=Path, metavar="VERDICTS", help="given verdicts of Oat's grader")
     options = arguments.parse_args()
+    if options.oat:
+        given = json.loads(options.oat.read_text(encoding="utf-8"))
+        for name in sorted(SETS.keys() & given.keys()):
+            print("\n".join(oat_disagreements(name, options.folder / f"{name}.jsonl", given[name])))
+        return
     verdicts = {name: judged(options.folder / f"{name}.jsonl", boxed) for name, boxed in SETS.items()}
     print("\n".join(table(verdicts)))
     figures: dict[str, float] = {}
@@ -49,6 +59,24 @@ def main() -> None:
         figures[f"{name}: wrong answers accepted, share"] = found.wrongly / found.rows
         figures[f"{name}: CPU s for 10,000 answers"] = found.cpu_s / found.rows * 10_000
     report("verdicts of the full grader", figures, machine("math-verify"), options)
+
+
+def oat_disagreements(name: str, path: Path, given: list[int]) -> list[str]:
+    """A line with the number of equal verdicts, then one for each other: row, the given verdict, gold and box."""
+    sys.path.insert(0, str(ROOT))  # eval/ is not installed
+    from eval.grading import OAT_GRADER
+    from eval.oat_forms import last_box
+
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    judge, lines = Verifier("Oat", (str(OAT_GRADER),)), []
+    for number, (row, other) in enumerate(zip(rows, given, strict=True)):
+        box = last_box(row["pred"]) if r"\boxed" in row["pred"] else row["pred"]
+        reply = None if box is None else judge.judge((row["gold"],), box, WALL_S, CPU_S)
+        ours = bool(reply and reply["correct"])
+        if ours != bool(other):
+            lines.append(f"  row {number}: given {other}, ours {int(ours)}: gold {row['gold']!r}, box {box!r}")
+    judge.close()
+    return [f"{name}: {len(rows) - len(lines)} of {len(rows)} verdicts are equal", *lines]
 
 
 def judged(path: Path, boxed: bool) -> Verdicts:

@@ -52,13 +52,15 @@ def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
     _add_scoring(parser)
     _add_machine(parser)
     flags = vars(parser.parse_args(arguments))
+    if (output_eval := flags.pop("output_eval")) is not None:
+        print(f"--output_eval={output_eval}: not written, as in the release, which takes the flag and never uses it")
     try:
         return Settings(**flags)
     except ValueError as error:
         parser.error(str(error))
 
 
-def _flag(group: Any, name: str, default: bool, text: str) -> None:
+def _flag(group: Any, name: str, default: bool | None, text: str) -> None:
     group.add_argument(name, nargs="?", type=boolean, const=True, default=default, metavar="True|False", help=text)
 
 
@@ -80,14 +82,20 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
     add("--output_file", required=True, type=Path, help="jsonl file to write; the report is written beside it")
     names = f"prompt format: {', '.join(TEMPLATES)}; own is the model's chat template (%(default)s)"
     add("--template", default="own", help=names)
-    _flag(group, "--remove_system", True, "drop the questions' system messages (%(default)s)")
+    _flag(
+        group,
+        "--remove_system",
+        None,
+        "drop the questions' system messages (True as released; False for a model whose chat template says that it is "
+        "one of exgrpo.thinking_copy, which is trained with them)",
+    )
     add("--limit", type=int, metavar="N", help="the first N questions of each benchmark (all)")
     add(
         "--grade_only",
         type=Path,
         metavar="FILE",
-        help="generate nothing: grade the responses in a jsonl or parquet file of another harness, and write the "
-        "report (docs/evaluation.md lists the columns)",
+        help="generate nothing: grade the responses in a jsonl or parquet file of another harness or of the release, "
+        "and write the report (docs/evaluation.md lists the columns); --input_file then names each row's benchmark",
     )
 
 
@@ -102,7 +110,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("sampling").add_argument
     add("--temperature", type=float, default=0.6, help="0 is greedy (%(default)s)")
     add("--top_p", type=float, default=1.0, help="nucleus sampling (%(default)s)")
-    add("--max_tokens", type=int, default=8192, help="longest response; a truncated one is wrong (%(default)s)")
+    add("--max_tokens", type=int, default=8192, help="longest response (%(default)s)")
     add(
         "--n",
         type=samples_by_benchmark,
@@ -116,8 +124,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def _add_scoring(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scoring")
-    _flag(group, "--add_oat_evaluate", False, "also judge by a second, independent grader (%(default)s)")
-    _flag(group, "--any_true", False, "with it: correct is what either grader accepts (%(default)s)")
+    _flag(group, "--add_oat_evaluate", False, "judge by Oat's grader, as the paper does (%(default)s)")
+    _flag(group, "--any_true", False, "with it: right is what Oat's grader or Math-Verify accepts (%(default)s)")
     _flag(
         group,
         "--add_think_before_answer",
@@ -126,6 +134,7 @@ def _add_scoring(parser: argparse.ArgumentParser) -> None:
         "is wrong; always on if the prompt ends with <think> (%(default)s)",
     )
     _flag(group, "--no_split_think", False, "judge the whole response, including its thought (%(default)s)")
+    group.add_argument("--output_eval", metavar="FILE", help="accepted and not used, as in the release")
     _flag(group, "--skip_scoring", False, "write the responses without verdicts and report (%(default)s)")
     _flag(
         group,

@@ -90,14 +90,15 @@ def _sample(run: Run, row: Mapping[str, Any]) -> Any:
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict that counts and, if the row has them, those of the full and the second grader."""
+    """The verdict that counts and, if the row has them, those of the full grader, Math-Verify and Oat's."""
     from inspect_ai.scorer import CORRECT, INCORRECT, Score
 
     verdicts = {SCORER: row["correct"]}
     if "rule" in row:
         verdicts["full_grader"] = row["rule"] is not None
     if "oat_correct" in row:
-        verdicts["second_grader"] = bool(row["oat_correct"])
+        verdicts["math_verify"] = row["math_verify_correct"]
+        verdicts["oat"] = bool(row["oat_correct"])
     return {
         name: Score(value=CORRECT if right else INCORRECT, answer=row["extracted"], explanation=row.get("rule"))
         for name, right in verdicts.items()

@@ -10,9 +10,8 @@ from typing import Any
 
 from eval.partial_file import differences
 from eval.settings import Settings
+from exgrpo.prompts import opens_thought
 from exgrpo.saved import durable
-
-THINK = "<think>\n"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def finish(settings: Settings, run: FinishedRun) -> None:
     if not settings.skip_scoring:
         from eval.grading import grade
 
-        think = settings.add_think_before_answer or rows[0]["prompt"].endswith(THINK)
+        think = settings.add_think_before_answer or opens_thought(rows[0]["prompt"])
         rows = grade(
             rows,
             oat=settings.add_oat_evaluate,

@@ -17,7 +17,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,22 @@ from eval.question_files import Question
 from eval.served import Server
 from eval.settings import Settings
 from eval.templates import TEMPLATES
+from exgrpo.thinking_copy.template import keeps_system
+
+SHOWN_SYSTEM = 100  # characters of a system message
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that the flags name: the question files, the model's folder or server, the distinct questions."""
+    """The inputs that the flags name: the question files, the model's folder or server, the distinct questions.
+
+    `remove_system`: whether the questions' system messages were left out.
+    """
 
     files: list[Path]
     model: Path | Server
     questions: list[Question]
+    remove_system: bool
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
@@ -65,6 +72,7 @@ def evaluate(settings: Settings) -> None:
         grade_file(settings, settings.grade_only)
         return
     inputs = read_inputs(settings)
+    settings = replace(settings, remove_system=inputs.remove_system)
     print(describe(settings, inputs.questions), flush=True)
 
     from eval import run_facts, sampler
@@ -92,7 +100,8 @@ def evaluate(settings: Settings) -> None:
         rows = [partial.rows[request.key] for request in requests]
         generated = run_facts.Generated(partial.started, partial.seconds, sum(row["tokens"] for row in rows))
         server = inputs.model if isinstance(inputs.model, Server) else None
-        finish(settings, FinishedRun(rows, run_facts.record(settings, identity, generated, server)))
+        record = run_facts.record(settings, identity, generated, server)
+        finish(settings, FinishedRun(rows, {"prompt": prompt_line(settings, inputs.questions), **record}))
         partial.path.unlink()
 
 
@@ -100,14 +109,15 @@ def grade_file(settings: Settings, file: Path) -> None:
     """Grade the responses that another harness wrote, and report as for a run of this one."""
     from eval import grading, run_facts
 
-    rows = response_files.read(file)
+    rows = response_files.read(file, question_files.expand(settings.input_file))
     make_writable(settings.output_file)
     counts = Counter(row["benchmark"] for row in rows)
-    print("\n".join(f"{name}: {count} responses of {file}" for name, count in counts.items()), flush=True)
-    grading.check(rows, oat=settings.add_oat_evaluate)
+    prompt = f"Prompt: as in {file.name}, whose harness chose template and system message."
+    print("\n".join([prompt, *(f"{name}: {count} responses of {file}" for name, count in counts.items())]), flush=True)
+    grading.check(rows)
     identity = {"grade_only": model_files.file_sha256(file)}
     finished_run(settings, identity)  # refuses to overwrite another run's output
-    finish(settings, FinishedRun(rows, run_facts.graded_record(settings, file, identity, rows)))
+    finish(settings, FinishedRun(rows, {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}))
 
 
 def read_inputs(settings: Settings) -> Inputs:
@@ -115,29 +125,44 @@ def read_inputs(settings: Settings) -> Inputs:
     files = question_files.expand(settings.input_file)
     model = served.find(settings) if settings.base_url else model_files.find(str(settings.model_path))
     make_writable(settings.output_file)
-    questions = question_files.read(files, remove_system=settings.remove_system, limit=settings.question_limit)
+    remove_system = settings.remove_system
+    if remove_system is None:  # as released, but for a model that says how it was trained
+        remove_system = settings.template != "own" or isinstance(model, Server) or not keeps_system(model)
+    questions = question_files.read(files, remove_system=remove_system, limit=settings.question_limit)
     benchmarks = {question.benchmark for question in questions}
     for name, samples in settings.n.items():
         if name and name not in benchmarks:
             raise ValueError(f"--n={name}={samples}: no such benchmark in the input files")
-    return Inputs(files, model, questions)
+    return Inputs(files, model, questions, remove_system)
 
 
 def describe(settings: Settings, questions: Sequence[Question]) -> str:
-    """A line for each benchmark, with its questions and samples per question; one on system messages, if they go."""
-    lines = []
+    """A line on the prompt, then one for each benchmark, with its questions and samples per question."""
+    lines = [prompt_line(settings, questions)]
     counts = Counter((question.benchmark, question.repeats) for question in questions)
     for (benchmark, repeats), count in counts.items():
         samples = settings.samples(benchmark, repeats)
         plural = "s" if samples > 1 else ""
         note = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
         lines.append(f"{benchmark}: {count} questions x {samples} sample{plural}{note}")
-    if settings.template == "own" and any(question.left_out for question in questions):
-        lines.append(
-            "the files' system messages are left out, as in the released evaluation; --remove_system False keeps them, "
-            "for a model that was trained with them"
-        )
     return "\n".join(lines)
+
+
+def prompt_line(settings: Settings, questions: Sequence[Question]) -> str:
+    """Which template and which system message the questions are asked with; the first line of the report."""
+    template = "the model's chat template (own)" if settings.template == "own" else f"--template {settings.template}"
+    if any(question.left_out for question in questions):
+        return (
+            f"Prompt: {template}; the files' system messages are left out, as in the released evaluation. A model that "
+            "was trained with them is asked with --remove_system False."
+        )
+    systems = {message["content"] for q in questions for message in q.messages if message["role"] == "system"}
+    if not systems:
+        return f"Prompt: {template}; the files have no system message."
+    shown = " ".join(min(systems).split())
+    shown = shown if len(shown) <= SHOWN_SYSTEM else f"{shown[:SHOWN_SYSTEM]} ..."
+    others = f" and {len(systems) - 1} others" if len(systems) > 1 else ""
+    return f'Prompt: {template}, with the files\' system message "{shown}"{others}.'
 
 
 def load_tokenizer(folder: Path, template: str) -> Any:
@@ -191,7 +216,7 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
     from eval import grading, report  # noqa: F401 - checks that the report's packages are installed
 
     nothing = Response(place=0, text="", tokens=0, finish_reason="stop")
-    grading.check([generation.row(request, nothing) for request in requests], oat=settings.add_oat_evaluate)
+    grading.check([generation.row(request, nothing) for request in requests])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and
-optionally a second grader.
+optionally Oat's, which then decides.
 
 Mathematics is judged in separate processes, like the training reward (exgrpo.math_verify_reward): an answer that hangs
 or crashes affects no other. The limit is on CPU time, so a busy machine does not change verdicts.
@@ -8,7 +8,6 @@ or crashes affects no other. The limit is on CPU time, so a busy machine does no
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,16 +19,16 @@ from tqdm import tqdm
 
 from eval import benchmark_files
 from eval.extraction import DIGITS, LETTERS, boxed, choice
-from exgrpo.gold_answers import clean, latex_forms
-from exgrpo.math_verify_reward import FULL_GRADER, Verifier, judged_part
+from eval.oat_forms import last_box
+from exgrpo.gold_answers import latex_forms
+from exgrpo.math_verify_reward import FULL_GRADER, MAX_CHARACTERS, THINK_END, Verifier, judged_part
 
 CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
 CPU_S = 2.0  # CPU time for one answer; the slowest of 6,345 real ones took 0.5
 WALL_S = 60.0  # wall-clock time, for an answer that sleeps
 WORTH_A_START = 100  # number of answers that take Math-Verify as long as starting another process
-WORTH_A_SECOND_START = 5_000  # the same for the second grader, which imports verl
 VERDICT_KEYS = ("correct", "extracted", "vote", "rule", "timed_out", "math_verify_correct", "oat_correct")
-SECOND_GRADER = Path(__file__).with_name("second_grader.py")
+OAT_GRADER = Path(__file__).with_name("oat_grader.py")
 
 Row = dict[str, Any]
 Job = tuple[str, str]  # gold, answer
@@ -54,31 +53,32 @@ def grade(
     A row with ``grader`` "letter" is multiple choice, as are the benchmarks of CHOICE_BENCHMARKS.
 
     Args:
-        oat: also judge by the second grader: ``oat_correct`` (None for multiple choice) and ``math_verify_correct``.
-        any_true: with `oat`, ``correct`` is true if either grader accepts the answer.
+        oat: ``correct`` is the verdict of Oat's grader on the last box, as in the released evaluation: multiple choice
+            included, a truncated response judged like any other, and one without the </think> of `require_think` judged
+            as a whole. ``oat_correct`` has it too, ``math_verify_correct`` what ``correct`` is without `oat`.
+        any_true: with `oat`, ``correct`` is true if either of the two is.
         require_think: judge the text after the first </think>, as in training; an answer without </think> is wrong.
         processes: number of processes of each grader; default: the number of cores.
 
     Raises:
-        ValueError: a multiple-choice answer that is not a letter, a row without response, or the second grader is not
-            installed.
+        ValueError: a multiple-choice answer that is not a letter, or a row without response.
         OSError: a grader's process does not start.
     """
-    check(rows, oat=oat)
+    check(rows)
     jobs = [_job(row, require_think) for row in rows]
     mathematics = [job for row, job in zip(rows, jobs, strict=True) if job[1] and not _is_choice(row)]
     distinct = list(dict.fromkeys(mathematics))
     first = _judge(distinct, latex_forms, _full_grader, _count(distinct, processes, WORTH_A_START))
-    second = {}
-    if oat:
-        second = _judge(distinct, _plain_forms, _second_grader, _count(distinct, processes, WORTH_A_SECOND_START))
+    boxes = [_boxed_job(row, require_think) for row in rows] if oat else []
+    in_boxes = list(dict.fromkeys(job for job in boxes if job))
+    second = _judge(in_boxes, lambda gold: (gold,), _oat_grader, _count(in_boxes, processes, WORTH_A_START))
     graded = []
     for row, job in zip(rows, jobs, strict=True):
         verdict = _judge_choice(*job) if _is_choice(row) else first.get(job, _NOTHING)
         ungraded = {key: value for key, value in row.items() if key not in VERDICT_KEYS}
         graded.append(ungraded | _verdict(verdict))
-        if oat:
-            _add_second(graded[-1], second.get(job, _NOTHING), any_true)
+    for row, box in zip(graded, boxes, strict=oat):
+        _let_oat_decide(row, second[box] if box else _NOTHING, any_true)
     return graded
 
 
@@ -92,10 +92,17 @@ def _job(row: Row, require_think: bool) -> Job:
     return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
 
 
-def check(rows: Sequence[Mapping[str, Any]], *, oat: bool) -> None:
+def _boxed_job(row: Row, require_think: bool) -> Job | None:
+    """The gold answer and the content of the last box that Oat's grader sees; None without a box."""
+    response = row["response"]
+    if require_think and THINK_END in response:
+        response = judged_part(response, require_think)
+    box = last_box(response[-MAX_CHARACTERS:])
+    return None if box is None else (row["answer"], box)
+
+
+def check(rows: Sequence[Mapping[str, Any]]) -> None:
     """ValueError at the first problem that would prevent grading; cheap."""
-    if oat and importlib.util.find_spec("verl") is None:
-        raise ValueError("--add_oat_evaluate=True: must have verl installed, whose copy of PRM800K's grader it uses")
     for row in rows:
         for key in ("benchmark", "response", "answer", "finish_reason"):
             if not isinstance(row.get(key), str):
@@ -119,23 +126,21 @@ def _verdict(reply: Reply) -> Reply:
     return kept | {"rule": reply.get("rule"), "timed_out": reply.get("timed_out", False)}
 
 
-def _add_second(row: Row, reply: Reply, any_true: bool) -> None:
-    """Add the second grader's verdict to the first's."""
-    row["math_verify_correct"] = row["correct"]
-    row["oat_correct"] = None if _is_choice(row) else reply["correct"]
-    row["correct"] = row["correct"] or bool(any_true and row["oat_correct"])
-
-
-def _plain_forms(gold: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((clean(gold), gold)))
+def _let_oat_decide(row: Row, reply: Reply, any_true: bool) -> None:
+    """Make Oat's the verdict of a row that Math-Verify has judged; the answer is its box, if it has one."""
+    row["math_verify_correct"], row["oat_correct"] = row["correct"], reply["correct"]
+    row["correct"] = reply["correct"] or (any_true and row["correct"])
+    row["timed_out"] = row["timed_out"] or reply.get("timed_out", False)
+    if reply["vote"] is not None:
+        row.update(extracted=reply["extracted"], vote=reply["vote"])
 
 
 def _full_grader() -> Verifier:
     return Verifier(*FULL_GRADER)
 
 
-def _second_grader() -> Verifier:
-    return Verifier("PRM800K", (str(SECOND_GRADER),))
+def _oat_grader() -> Verifier:
+    return Verifier("Oat", (str(OAT_GRADER),))
 
 
 def _count(jobs: Sequence[Job], processes: int | None, worth_a_start: int) -> int:

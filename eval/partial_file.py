@@ -12,6 +12,20 @@ from typing import Any
 
 from eval.generation import Key
 
+# What a row is read for, here and after the run, with its type: eval/generation.py writes it.
+ROW_KEYS = {
+    "benchmark": str,
+    "question": int,
+    "sample": int,
+    "question_id": str,
+    "response": str,
+    "tokens": int,
+    "finish_reason": str,
+    "answer": str,
+    "prompt": str,
+    "input_file": str,
+}
+
 
 def key_of(row: Mapping[str, Any]) -> Key:
     """The key of a row's sample."""
@@ -36,8 +50,9 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 class PartialFile:
     """Open for one process at a time; a context manager.
 
-    The first line has the settings that the responses depend on, the others one row each. A last line that a kill left
-    incomplete is removed; nothing else is ever rewritten.
+    The first line has the settings that the responses depend on, the others one row each. A last
+    line that a kill left incomplete is removed; nothing else is ever rewritten: a line that cannot
+    be read stays where it is and is passed over, and a line of print names it.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], restart: bool = False) -> None:
@@ -49,6 +64,7 @@ class PartialFile:
 
         Raises:
             ValueError: it belongs to a run with other settings; the message names the differences.
+                Or its first line cannot be read, and others follow.
             OSError: it cannot be written, or another run is writing it.
         """
         self.path = path
@@ -69,10 +85,18 @@ class PartialFile:
             raise OSError(f"{self.path}: another run is writing it") from error
         if restart:
             self._file.truncate(0)
-        header, self._session = self._read()
-        if header is None or not self.rows:
+        lines = self._whole_lines()
+        header = _header(lines[0]) if lines else None
+        if len(lines) > 1 and header is None:
+            raise ValueError(
+                f"{self.path}: its line 1, with the run's settings, cannot be read, and "
+                f"{len(lines) - 1} lines follow; --restart discards them"
+            )
+        self._session = self._read(lines[1:])
+        if header is None or len(lines) == 1:
             self._file.truncate(0)
-            header = {"settings": dict(settings), "started": datetime.now(UTC).isoformat(timespec="seconds")}
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            header = {"settings": dict(settings), "started": now}
             self._append([header])
         self.started: str = header["started"]
         if other := differences(settings, header["settings"]):
@@ -105,23 +129,58 @@ class PartialFile:
         self._file.write(lines.encode(errors="replace"))
         self._file.flush()
 
-    def _read(self) -> tuple[dict[str, Any] | None, int]:
-        """Read all rows and remove an incomplete last line; returns the first line and this session's number."""
+    def _whole_lines(self) -> list[bytes]:
+        """All lines; an incomplete last one is removed from the file."""
         self._file.seek(0)
-        header, end = None, 0
-        for line in self._file:
-            try:
-                entry = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                entry = None
-            if entry is None:
-                break
-            if header is None:
-                header = entry
-            else:
-                self.rows[key_of(entry["row"])] = entry["row"]
-                self._seconds[entry["session"]] = entry["seconds"]
-            end += len(line)
-        self._file.truncate(end)
-        self._file.seek(end)
-        return header, max(self._seconds, default=-1) + 1
+        lines = list(self._file)
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        self._file.truncate(sum(map(len, lines)))
+        return lines
+
+    def _read(self, lines: Sequence[bytes]) -> int:
+        """Read the rows; returns this session's number."""
+        unread = []
+        for number, line in enumerate(lines, start=2):
+            if (entry := _entry(line)) is None:
+                unread.append(str(number))
+                continue
+            self.rows[key_of(entry["row"])] = entry["row"]
+            self._seconds[entry["session"]] = entry["seconds"]
+        if unread:
+            named = ", ".join(unread[:5]) + ("" if len(unread) <= 5 else ", ...")
+            print(
+                f"{self.path}: {len(unread)} of {len(lines)} rows cannot be read (line {named}); "
+                "they stay in the file, and their samples are generated again",
+                flush=True,
+            )
+        return max(self._seconds, default=-1) + 1
+
+
+def _json_object(line: bytes) -> dict[str, Any] | None:
+    """The line's JSON object; None if it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _header(line: bytes) -> dict[str, Any] | None:
+    """The first line's settings and start; None if it has none."""
+    header = _json_object(line) or {}
+    whole = isinstance(header.get("settings"), dict) and isinstance(header.get("started"), str)
+    return header if whole else None
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """A row with its session and seconds; None if the line is not one that `add` writes."""
+    entry = _json_object(line) or {}
+    row = entry.get("row")
+    whole = (
+        isinstance(row, dict)
+        and all(isinstance(row.get(key), kind) for key, kind in ROW_KEYS.items())
+        and isinstance(entry.get("session"), int)
+        and isinstance(entry.get("seconds"), int | float)
+    )
+    return entry if whole else None

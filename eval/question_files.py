@@ -79,6 +79,11 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
     return [question for by_key in benchmarks.values() for question in _even(list(by_key.values()))[:limit]]
 
 
+def in_order(files: Sequence[Path]) -> list[Question]:
+    """The question of each row of the files, repeated ones too, without system messages; ValueError as for `read`."""
+    return [_question(row, file, remove_system=True) for file in files for row in _rows(file)]
+
+
 def _even(questions: list[Question]) -> list[Question]:
     """The questions, all with the lowest number of repeats: an accidental duplicate row does not add samples."""
     repeats = min(question.repeats for question in questions)

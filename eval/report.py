@@ -25,7 +25,7 @@ if not __package__:  # run as a script: only this folder is on the import path
 from eval import bayes, graded_file, picture, report_page
 from eval.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
 from eval.pass_curves import curves
-from eval.report_text import SIDES, hardware, markdown, markdown_table
+from eval.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
 from eval.terminal import show
 from exgrpo.saved import durable
 
@@ -49,13 +49,15 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
     ):
         durable.replace_file(output.with_suffix(suffix), text, errors="replace")
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
+    print(f"{run['prompt']}\n" if "prompt" in run else "", end="")
     show(markdown_table(summary))
+    print("\n" + "\n".join(accuracies(summary)))
     return summary
 
 
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     """The report's content as JSON values."""
-    scores = score(rows)
+    scores, graders = score(rows), [name for name, share in _accuracies(rows).items() if share is not None]
     estimates = estimate(scores)
     posteriors = {name: bayes.of_scores(benchmark) for name, benchmark in scores.items()}
     pass_curves = curves(scores)
@@ -71,12 +73,13 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
         }
 
     def mean_over(names: Sequence[str], estimates: Mapping[str, Estimate]) -> dict[str, Any]:
-        full = [benchmarks[name]["full"] for name in names]
         return {
             "estimates": {metric: asdict(value) for metric, value in estimates.items()},
             "bayes": asdict(bayes.mean([posteriors[name] for name in names])),
             **_responses([row for row in rows if row["benchmark"] in names]),
-            "full": None if None in full else float(np.mean(full)),
+            "graders": {
+                grader: _mean_of([benchmarks[name]["graders"][grader] for name in names]) for grader in graders
+            },
         }
 
     parts = {
@@ -89,7 +92,8 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
         "parts": parts,
         "overall": mean_over(list(scores), estimates[OVERALL]),
         "interval": {"level": LEVEL, "resamples": RESAMPLES, "method": "percentile bootstrap over questions"},
-        "second_grader": any(row.get("oat_correct") is not None for row in rows),
+        "graders": graders,
+        "decided_by": _decided_by(rows),
         "disagreements": len(differing),
         "disagreements_listed": [_listed(row) for row in differing[:KEPT_DISAGREEMENTS]],
         "hardware": hardware(run),
@@ -109,11 +113,12 @@ def _parts(rows: Sequence[Row]) -> dict[str, list[str]]:
 def _responses(rows: Sequence[Row]) -> dict[str, Any]:
     """Lengths in tokens, and the shares of responses that are truncated, have no answer, or could not be judged.
 
-    ``full``: the accuracy by the full grader, None for rows from before it existed; ``rules``: its extra successes.
+    ``graders``: the accuracy by each, None for one that judged none of the rows; ``rules``: the full grader's extra
+    successes.
     """
     tokens = np.array([row["tokens"] for row in rows])
     mean_right, mean_wrong = SIDES
-    extra_rules = Counter(row["rule"] for row in rows if row.get("rule") and not row["correct"])
+    extra_rules = Counter(row["rule"] for row in rows if row.get("rule") and not _by_math_verify(row))
     lengths = {
         mean_right: _mean(tokens, [row["correct"] is True for row in rows]),
         mean_wrong: _mean(tokens, [row["correct"] is False for row in rows]),
@@ -130,9 +135,35 @@ def _responses(rows: Sequence[Row]) -> dict[str, Any]:
         "cut_off": _share(row["finish_reason"] == "length" for row in rows),
         "no_answer": _share(row["vote"] is None and row["finish_reason"] != "length" for row in rows),
         "timed_out": sum(row["timed_out"] for row in rows),
-        "full": _share(row["rule"] is not None for row in rows) if all("rule" in row for row in rows) else None,
+        "graders": _accuracies(rows),
         "rules": dict(extra_rules.most_common()),
     }
+
+
+def _accuracies(rows: Sequence[Row]) -> dict[str, float | None]:
+    """The share of right responses by each grader; None for one that has not judged them."""
+    oat = [row["oat_correct"] for row in rows if row.get("oat_correct") is not None]
+    return {
+        MATH_VERIFY: _share(map(_by_math_verify, rows)),
+        FULL: _share(row["rule"] is not None for row in rows) if all("rule" in row for row in rows) else None,
+        OAT: _share(oat) if oat else None,
+    }
+
+
+def _by_math_verify(row: Row) -> bool:
+    return bool(row.get("math_verify_correct", row["correct"]))
+
+
+def _decided_by(rows: Sequence[Row]) -> str:
+    """The grader whose verdict is ``correct``."""
+    if any(row.get("oat_correct") is None for row in rows):
+        return MATH_VERIFY
+    return OAT if all(row["correct"] == row["oat_correct"] for row in rows) else f"{OAT} or {MATH_VERIFY}"
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
 
 
 def _mean(tokens: Any, chosen: list[bool]) -> float | None:

@@ -49,7 +49,9 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
         ),
         run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
         facts=facts(summary["run"]),
-        cell=report_text.cell,
+        graders=report_text.other_graders(summary),
+        accuracies=report_text.accuracies(summary),
+        notes=report_text.notes(summary),
         number=report_text.number,
         chart_script=charts.script(),
         data=charts.embedded(

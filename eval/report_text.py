@@ -12,6 +12,7 @@ SHOWN_DISAGREEMENTS = 50
 # whose machine and versions a run file holds, by where the responses come from: an engine of our own, a server, a file
 MACHINES = {"engine": "", "served": " of the client", "graded": " of the grading"}
 SIDES = ("mean_right", "mean_wrong")  # lengths of right and of wrong responses
+MATH_VERIFY, FULL, OAT = "Math-Verify", "full grader", "Oat"
 
 
 def number(value: float | None) -> str:
@@ -41,17 +42,35 @@ def _lines(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return benchmarks + [(f"**{plain(title)}**", mean) for title, mean in means(summary)]
 
 
+def accuracies(summary: Mapping[str, Any]) -> list[str]:
+    """A line for each mean, with its accuracy by every grader in percent; last that of the verdict that counts."""
+    return [f"{title}: {', '.join(_percents(summary, mean))}" for title, mean in means(summary)]
+
+
+def _percents(summary: Mapping[str, Any], mean: Mapping[str, Any]) -> list[str]:
+    values = {name: mean["graders"][name] for name in summary["graders"] if name != summary["decided_by"]}
+    values[summary["decided_by"]] = mean["estimates"]["mean"]["value"]
+    return [f"{name} {100 * value:.1f} %" for name, value in values.items() if value is not None]
+
+
+def other_graders(summary: Mapping[str, Any]) -> list[str]:
+    """The graders with a column of their own: all but the one whose verdict counts."""
+    return [name for name in summary["graders"] if name != summary["decided_by"]]
+
+
 def markdown_table(summary: Mapping[str, Any]) -> str:
     """The table with a row per benchmark and the means over benchmarks."""
+    others = other_graders(summary)
+    titles = [f"Mean@n ({summary['decided_by']})", *others, "Best@n", "majority@n"]
     lines = [
-        "| benchmark | questions | n | Mean@n | full grader | Best@n | majority@n | tokens | cut off | Bayes@N |",
-        "| --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
+        f"| benchmark | questions | n | {' | '.join(titles)} | tokens | cut off | Bayes@N |",
+        f"| --- | ---: | ---: |{' --- |' * len(titles)} ---: | ---: | --- |",
     ]
     if summary["hardware"]:
         lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
     for title, benchmark in _lines(summary):
-        mean, *others = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
-        values = " | ".join((mean, number(benchmark.get("full")), *others))
+        mean, *rest = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
+        values = " | ".join([mean, *(number(benchmark["graders"][name]) for name in others), *rest])
         counts = f"{benchmark.get('questions', '')} | {benchmark.get('samples', '')}"
         responses = f"{benchmark['tokens']['mean']:.0f} | {number(benchmark['cut_off'])}"
         machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
@@ -61,7 +80,10 @@ def markdown_table(summary: Mapping[str, Any]) -> str:
 
 def markdown(summary: Mapping[str, Any]) -> str:
     """The report as Markdown."""
-    parts = [f"# {plain(str(summary['run'].get('model_path', 'a model')))}", markdown_table(summary), _notes(summary)]
+    title = f"# {plain(str(summary['run'].get('model_path', 'a model')))}"
+    prompt = [plain(summary["run"]["prompt"])] if "prompt" in summary["run"] else []
+    accuracy = "\n".join(f"- {plain(line)}" for line in accuracies(summary))
+    parts = [title, *prompt, markdown_table(summary), accuracy, notes(summary)]
     metrics = {
         metric for benchmark in summary["benchmarks"].values() for metric in benchmark["estimates"] if "@" in metric
     }
@@ -73,7 +95,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
             lines.append(f"| {title} | {' | '.join(cells)} |")
         parts += ["## pass@k", "\n".join(lines)]
     parts += ["## Responses", _lengths(summary)]
-    if summary["second_grader"]:
+    if OAT in summary["graders"]:
         parts += ["## Where the graders disagree", _disagreements(summary)]
     parts += ["## How it was made", "```json\n" + json.dumps(summary["run"], indent=2, ensure_ascii=False) + "\n```"]
     return "\n\n".join(parts) + "\n"
@@ -83,16 +105,32 @@ def _k(metric: str) -> int:
     return int(metric.partition("@")[2])
 
 
-def _notes(summary: Mapping[str, Any]) -> str:
+def notes(summary: Mapping[str, Any]) -> str:
+    """What the table's figures are."""
     interval = summary["interval"]
     return (
         f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
         "last line is the unweighted mean over benchmarks, each with its own n; above it the means over the benchmarks "
-        "of each input file, if there are several such files. A response that was cut off is wrong. "
-        "Full grader: Mean@n if answers that Math-Verify rejects are also judged by rules. majority@n: whether the "
+        f"of each input file, if there are several such files. {_graders(summary)} majority@n: whether the "
         "most frequent answer is right; with ties, the probability that a random one of them is. Bayes@N: the "
         "posterior mean under a flat prior and its 95 % credible interval, for these questions only (arXiv 2510.04265)."
     )
+
+
+def _graders(summary: Mapping[str, Any]) -> str:
+    decided_by = summary["decided_by"]
+    said = [
+        f"Right is what {decided_by} accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."
+    ]
+    if OAT in summary["graders"]:
+        said.append(
+            "Oat (--add_oat_evaluate, as in paper and release) judges the last box, of multiple choice and of a "
+            "response that was cut off, too, and where </think> is missing the box of the thought."
+        )
+    said.append("By Math-Verify and the full grader a response that was cut off is wrong.")
+    if FULL in summary["graders"]:
+        said.append("Full grader: Mean@n if answers that Math-Verify rejects are also judged by rules.")
+    return " ".join(said)
 
 
 def _lengths(summary: Mapping[str, Any]) -> str:
@@ -115,7 +153,7 @@ def _disagreements(summary: Mapping[str, Any]) -> str:
     head = f"{summary['disagreements']} responses" + (f", the first {len(listed)}:" if listed else ".")
     if not listed:
         return head
-    lines = ["| benchmark | question | sample | gold | answer | Math-Verify | second |", "| --- |" + " --- |" * 6]
+    lines = [f"| benchmark | question | sample | gold | answer | {MATH_VERIFY} | {OAT} |", "| --- |" + " --- |" * 6]
     for row in listed:
         verdicts = " | ".join("right" if row[key] else "wrong" for key in ("math_verify_correct", "oat_correct"))
         place = f"{plain(row['benchmark'])} | {row['question']} | {row['sample']}"

@@ -1,7 +1,8 @@
 """Read the responses of another harness into rows of an output file, ready to be graded.
 
 A row has one of three forms: plain columns (the names below), a sample of lm-eval's ``--log_samples``, or a row of
-lighteval's details. A row with a list of responses gives that many samples of its question.
+lighteval's details. A row with a list of responses gives that many samples of its question. The released evaluation's
+files have plain columns, but no names of benchmarks: those come from the questions' files.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from data.sources import Row, open_file
 from data.texts import answer_text, question_text
+from eval import question_files
+from eval.question_files import Question
 from exgrpo.experience.question_id import question_id
+from exgrpo.math_verify_reward import THINK_END
+from exgrpo.prompts import THINK, opens_thought
 
 QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
 IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
 RESPONSE = (
     *("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs"),
+    "generated_text",  # of the released evaluation
     *("prediction", "pred"),  # last, since some harnesses call the extracted answer so, beside a response
 )
 GOLD = ("gold", "ground_truth", "gt", "target", "expected_answer", "reference", "reward_model", "answer")
@@ -47,8 +53,12 @@ class Answered:
     cluster: str | None = None
 
 
-def read(file: Path) -> list[dict[str, Any]]:
+def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """The file's responses as rows of an output file; tokens are 0 if the file does not have their number.
+
+    Args:
+        asked: question files in verl's schema, whose rows are answered in their order, each by as many responses: they
+            name the benchmarks.
 
     Raises:
         ValueError: some rows cannot be graded; the message has their numbers, from 0, and the reasons.
@@ -69,7 +79,32 @@ def read(file: Path) -> list[dict[str, Any]]:
     if faults:
         more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
         raise ValueError(f"--grade_only={file}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
-    return _rows(file, answered)
+    return _rows(file, _of_benchmarks(answered, question_files.in_order(asked)) if asked else answered)
+
+
+def _of_benchmarks(
+    answered: Sequence[tuple[int, Answered]], questions: Sequence[Question]
+) -> list[tuple[int, Answered]]:
+    """The same with the benchmarks of the questions, row by row; ValueError where they do not belong together."""
+    times, rest = divmod(len(answered), len(questions))
+    if rest or not times:
+        counts = f"{len(questions)} questions, but --grade_only has {len(answered)} rows"
+        raise ValueError(f"--input_file: has {counts}: must be as many, or a multiple")
+    named = []
+    for place, (number, each) in enumerate(answered):
+        question = questions[place // times]
+        text = question.messages[-1]["content"].strip()
+        if each.gold.strip() != question.answer.strip() or (each.question and text not in each.question):
+            raise ValueError(f"--grade_only: row {number}: does not answer row {place // times} of --input_file")
+        new = replace(
+            each,
+            benchmark=question.benchmark,
+            question_id=question.question_id,
+            grader=question.grader or each.grader,
+            cluster=question.cluster or each.cluster,
+        )
+        named.append((number, new))
+    return named
 
 
 def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str, Any]]:
@@ -110,7 +145,8 @@ def _check_counts(samples: Mapping[tuple[str, int], int], first_row: Mapping[tup
         if count != expected:
             where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
             raise ValueError(
-                f"{where}, the first of {benchmark} has {expected}: must be the same number for each question"
+                f"{where}, the first of {benchmark} has {expected}: must be the same number for each question of a "
+                "benchmark (--input_file QUESTIONS.parquet names the benchmark of each row)"
             )
 
 
@@ -125,7 +161,7 @@ def _answered(row: Row, file: Path) -> Answered:
 
 
 def _plain(row: Row, file: Path) -> Answered:
-    responses = _texts(_first(row, RESPONSE), RESPONSE)
+    responses = [_with_thought(text, row) for text in _texts(_first(row, RESPONSE), RESPONSE)]
     question = next((text for name in QUESTION if (text := question_text(row.get(name)))), "")
     written_id = _first(row, IDENTIFIER)
     gold = _first(row, GOLD)
@@ -142,6 +178,16 @@ def _plain(row: Row, file: Path) -> Answered:
             cluster=None if row.get("cluster") in (None, "") else str(row["cluster"]),
         )
     )
+
+
+def _with_thought(text: str, row: Row) -> str:
+    """The response in a row of the release's scored file, which leaves a thought out: its </think> is put back.
+
+    A response that never closed its thought is there as a whole, behind the prompt's <think>.
+    """
+    if "correctness" not in row or not opens_thought(str(row.get("prompt"))):
+        return text
+    return text.removeprefix(THINK).lstrip("\n") if text.startswith(THINK) else THINK_END + text
 
 
 def _is_lm_eval(row: Row) -> bool:

@@ -15,13 +15,16 @@ DEBUG_QUESTIONS = 10  # per benchmark, with --debug
 
 @dataclass(frozen=True)
 class Settings:
-    """All flags of one run. `n` maps a benchmark to its samples per question; "" is for all others."""
+    """All flags of one run. `n` maps a benchmark to its samples per question; "" is for all others.
+
+    `remove_system` is None where the model decides (generate_vllm.evaluate).
+    """
 
     model_path: str | None
     input_file: list[str]
     output_file: Path
     template: str
-    remove_system: bool
+    remove_system: bool | None
     temperature: float
     top_p: float
     max_tokens: int
@@ -70,7 +73,6 @@ class Settings:
         for name in ("served_model", "api_key_env"):
             need(self.base_url or not getattr(self, name), name, getattr(self, name), "needs --base_url")
         if self.grade_only:
-            need(not self.input_file, "input_file", " ".join(self.input_file), "not with --grade_only")
             need(not self.base_url, "base_url", self.base_url, "not with --grade_only, which generates nothing")
             need(not self.skip_scoring, "skip_scoring", True, "leaves nothing to do with --grade_only")
             need(self.limit is None, "limit", self.limit, "not with --grade_only, which grades the whole file")

@@ -62,7 +62,7 @@ def load_math_verify() -> Judge:
     def judge(gold: Sequence[str], answer: str) -> dict[str, Any]:
         parsed = parse(answer, parsing_timeout=None)
         correct = verify(parse_gold(tuple(gold)), parsed, timeout_seconds=None)
-        return {"correct": bool(correct), "extracted": _read(parsed), "vote": _vote(parsed)}
+        return {"correct": bool(correct), "extracted": _read(parsed), "vote": vote_key(parsed)}
 
     return judge
 
@@ -72,7 +72,7 @@ def _read(parsed: Sequence[Any]) -> str | None:
     return parsed[-1][:MAX_EXTRACTED] if parsed and isinstance(parsed[-1], str) else None
 
 
-def _vote(parsed: Sequence[Any]) -> str | None:
+def vote_key(parsed: Sequence[Any]) -> str | None:
     """A key that equal answers share: 0.5 and a half, x+1 and 1+x; None if no answer was found."""
     from sympy import Float, Rational
 

@@ -194,12 +194,12 @@ class Rotation:
 
     Args:
         root: the folder of the checkpoints.
-        keep: ``trainer.max_actor_ckpt_to_keep``: 2 or more; None keeps all.
+        keep: ``trainer.max_actor_ckpt_to_keep``: 2 or more; None and -1 keep all, as in verl.
     """
 
     def __init__(self, root: Path, keep: int | None):
         self._root = root
-        self._keep = keep
+        self._keep = None if keep == -1 else keep
         self._saved: list[int] = []
 
     def make_room(self, step: int) -> list[int]:

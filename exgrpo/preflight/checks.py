@@ -127,8 +127,11 @@ def _attention(config: DictConfig) -> None:
 def _rotation(trainer: DictConfig) -> None:
     """verl deletes surplus checkpoints once the weights of the next one are written, before that one is marked."""
     why = "verl would delete the last checkpoint before the new one is marked, and a kill in between would lose both"
-    if trainer.get("max_actor_ckpt_to_keep") == 1:
-        raise ValueError(f"trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null; {why}")
+    keep = trainer.get("max_actor_ckpt_to_keep")
+    if keep is not None and keep != -1 and not (isinstance(keep, int) and keep >= 2):
+        raise ValueError(
+            f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; {why}"
+        )
     if trainer.get("remove_previous_ckpt_in_save"):
         raise ValueError(f"trainer.remove_previous_ckpt_in_save=True: must be False; {why}")
 

@@ -37,6 +37,7 @@ _STEP_BY_STEP = (  # the paper's prompt for Llama-3.1-8B base (E.1, G.1)
     '{% if add_generation_prompt %}{{ "Answer: Let\'s think step by step.\\n" }}{% endif %}'
 )
 _MADE = {"chatml": _CHATML + _OPENING, "plain": _PLAIN + _OPENING, "step_by_step": _STEP_BY_STEP}
+_KEEPS_SYSTEM = "{# exgrpo: trained with the data's system message, so evaluation keeps it #}"
 _PROBE = [{"role": "system", "content": "Think first."}, {"role": "user", "content": "What is 6 times 7?"}]
 
 
@@ -70,10 +71,28 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
             f"--template={kind}: renders a system message, a question and <think> as {prompt!r}; "
             "--template=chatml or plain has a place for each"
         )
+    if kind != "keep":
+        remember_system(folder, prompt)
     return [
         f"template: {kind}; a prompt reads {prompt!r}",
         f"generation stops at {_stops(folder, tokenizer)}, as before",
     ]
+
+
+def remember_system(folder: Path, prompt: str) -> None:
+    """Note in a copy's chat template that it is trained with a system message, if its ``prompt`` has the probe's.
+
+    A comment of the template, which renders to nothing: unlike a file of its own it comes along into checkpoints.
+    """
+    path = folder / "chat_template.jinja"
+    if _PROBE[0]["content"] in prompt and not keeps_system(folder):
+        text = path.read_text(encoding="utf-8").removesuffix("\n")  # which is not rendered at the end
+        path.write_text(text + _KEEPS_SYSTEM, encoding="utf-8")
+
+
+def keeps_system(model: Path) -> bool:
+    """Whether a model folder is a thinking copy, or trained from one, that is asked with its data's system message."""
+    return _KEEPS_SYSTEM in (_template(model) or "")
 
 
 def _template(model: Path) -> str | None:

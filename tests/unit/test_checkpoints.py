@@ -190,7 +190,7 @@ def with_folder(root, name):
     return sorted(int(path.parent.name.split("_")[-1]) for path in root.glob(f"*/{name}"))
 
 
-@pytest.mark.parametrize("keep", [2, 3, None])
+@pytest.mark.parametrize("keep", [2, 3, None, -1])
 @pytest.mark.parametrize("actor", [True, False])
 def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_are(tmp_path, keep, actor):
     """verl's own manager says what it deletes; on a node-local disk without the actor nothing of it can be seen."""
@@ -214,4 +214,4 @@ def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_a
         kept = [s for s in range(1, step + 1) if s not in verl.deleted]
         assert with_folder(tmp_path, "experience") == kept, step
         assert with_folder(tmp_path, "transfer_queue") == [s for s in kept if s > 1], step
-    assert gone == verl.deleted and len(gone) == (7 - keep if keep else 0)
+    assert gone == verl.deleted and len(gone) == (7 - keep if keep in (2, 3) else 0)

@@ -8,7 +8,7 @@ def test_defaults_are_the_released_ones():
     found = settings()
     released = {
         "template": "own",
-        "remove_system": True,
+        "remove_system": None,  # True, as there, but for a model that says otherwise
         "temperature": 0.6,
         "top_p": 1.0,
         "max_tokens": 8192,
@@ -24,7 +24,9 @@ def test_defaults_are_the_released_ones():
 
 
 def test_flags_are_written_as_in_the_released_commands_or_bare():
-    assert settings("--remove_system", "True", "--add_oat_evaluate", "True") == settings("--add_oat_evaluate")
+    assert settings("--remove_system", "True", "--add_oat_evaluate", "True") == settings(
+        "--remove_system", "--add_oat_evaluate"
+    )
     assert settings("--remove_system", "False").remove_system is False
 
 
@@ -80,3 +82,8 @@ def test_a_wrong_flag_is_one_line(flags, message, capsys):
         settings(*flags)
     lines = capsys.readouterr().err.splitlines()
     assert exit_info.value.code == 2 and len(lines) == 1 and message in lines[0]
+
+
+def test_the_released_flag_without_a_use_is_accepted_and_said(capsys):
+    assert settings("--output_eval", "results/x.json") == settings()
+    assert capsys.readouterr().out.startswith("--output_eval=results/x.json: not written, as in the release")

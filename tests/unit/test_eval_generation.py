@@ -76,14 +76,49 @@ def test_wherever_it_is_cut_the_whole_lines_are_kept(tmp_path):
             assert list(partial.rows.values()) == rows
 
 
-def test_what_follows_a_damaged_line_is_generated_again(tmp_path):
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda line: b"\0" * (len(line) - 1) + b"\n",
+        lambda line: line[:40] + b"\n",
+        lambda line: b"[" * 100_000 + b"\n",
+        lambda line: b"[]\n",
+        lambda line: line.replace(b'"sample"', b'"simple"'),
+        lambda line: line.replace(b'"tokens": 3', b'"tokens": "3"'),
+        lambda line: line.replace(b'"session"', b'"sessiom"'),
+    ],
+)
+def test_a_damaged_line_costs_its_own_sample_alone_and_is_named(tmp_path, capsys, damaged):
     path, rows = tmp_path / "p", rows_of()
     with PartialFile(path, {}) as partial:
         partial.add(rows)
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:3], b"\0" * len(lines[3]), b"\n", *lines[4:]]))
+    assert damaged(lines[3]) != lines[3]
+    before = b"".join([*lines[:3], damaged(lines[3]), *lines[4:]])
+    path.write_bytes(before)
+    kept = [*rows[:2], *rows[3:]]
     with PartialFile(path, {}) as partial:
-        assert list(partial.rows.values()) == rows[:2]
+        assert list(partial.rows.values()) == kept
+        assert capsys.readouterr().out == (
+            f"{path}: 1 of 6 rows cannot be read (line 4); "
+            "they stay in the file, and their samples are generated again\n"
+        )
+        partial.add([rows[2]])
+    assert path.read_bytes().startswith(before)
+    with PartialFile(path, {}) as partial:
+        assert list(partial.rows.values()) == [*kept, rows[2]]
+
+
+def test_a_damaged_first_line_is_refused_and_costs_no_row(tmp_path):
+    path = tmp_path / "p"
+    with PartialFile(path, {}) as partial:
+        partial.add(rows_of())
+    path.write_bytes(before := b"x" + path.read_bytes())
+    with pytest.raises(ValueError, match=r"its line 1, .* and 6 lines follow; --restart"):
+        PartialFile(path, {})
+    assert path.read_bytes() == before
+    with PartialFile(path, {}, restart=True) as partial:
+        assert not partial.rows
 
 
 def test_a_run_with_other_settings_is_refused_by_name(tmp_path):

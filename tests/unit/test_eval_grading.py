@@ -1,4 +1,4 @@
-"""Verdicts of evaluation: golds of every benchmark, two graders, votes, and agreement with given verdicts."""
+"""Verdicts of evaluation: golds of every benchmark, votes, and agreement with given verdicts (Oat's: test_eval_oat)."""
 
 import json
 from pathlib import Path
@@ -13,28 +13,12 @@ from exgrpo.gold_answers import clean, latex_forms
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept():
-    """One process of the second grader for all tests: it imports verl, which takes seconds."""
-
-    class Kept(grading.Verifier):
-        def close(self):
-            pass
-
-    verifier = Kept("PRM800K", (str(grading.SECOND_GRADER),))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grading, "_second_grader", lambda: verifier)
-        yield
-    grading.Verifier.close(verifier)
-
-
 def test_multiple_choice_benchmarks_are_judged_by_their_letter():
     rows = [row("ANSWER: C", "C", name) for name in grading.CHOICE_BENCHMARKS]
     rows += [row(r"\boxed{J}", "J", "mmlu_pro"), row("ANSWER: C", "D", "gpqa"), row("C", "C", "gsm8k")]
-    graded = grade(rows, oat=True)
+    graded = grade(rows)
     assert [r["correct"] for r in graded] == [True, True, True, True, False, False]
     assert [r["extracted"] for r in graded[:5]] == [r["vote"] for r in graded[:5]] == ["C", "C", "C", "J", "C"]
-    assert [r["oat_correct"] for r in graded] == [None] * 5 + [True]  # a text to the second grader
 
 
 @pytest.mark.parametrize(
@@ -97,8 +81,8 @@ def test_the_rule_by_which_the_full_grader_takes_an_answer():
 
 
 def test_what_is_cut_off_is_wrong_and_has_no_answer():
-    graded = grade([row(r"\boxed{5}", finish_reason="length"), row(r"\boxed{5}")], oat=True)
-    assert [r["correct"] for r in graded] == [r["oat_correct"] for r in graded] == [False, True]
+    graded = grade([row(r"\boxed{5}", finish_reason="length"), row(r"\boxed{5}")])
+    assert [r["correct"] for r in graded] == [False, True]
     assert [r["extracted"] for r in graded] == [r["vote"] for r in graded] == [None, "5"]
     assert verdicts([row("ANSWER: C", "C", "gpqa", finish_reason="length")], "vote") == [None]
 
@@ -120,19 +104,6 @@ def test_equal_answers_share_a_vote():
     assert all(len(vote) <= 200 for vote in votes)
     assert verdicts(rows, "extracted")[3:5] == ["x+1", "1+x"]
     assert verdicts([row("The answer is 0.5"), row("I do not know")], "vote") == ["1/2", None]
-
-
-def test_the_second_grader_and_either():
-    rows = [row(r"\boxed{\frac{1}{2}}", "0.5"), row(r"\boxed{5}", "6")]
-    rows += [row(r"\boxed{10{,}000}", "10000"), row(r"\boxed{7 3/4}", "7.75")]  # one knows the former, one the latter
-    graded = grade(rows, oat=True)
-    assert [r["math_verify_correct"] for r in graded] == [True, False, True, False]
-    assert [r["oat_correct"] for r in graded] == [True, False, False, True]
-    assert [r["correct"] for r in graded] == [True, False, True, False]
-    either = grade(rows, oat=True, any_true=True)
-    assert [r["correct"] for r in either] == [True, False, True, True]
-    assert [r["math_verify_correct"] for r in either] == [True, False, True, False]
-    assert "oat_correct" not in grade(either)[0] and verdicts(either) == [True, False, True, False]
 
 
 @pytest.mark.skipif(not (SHARED / "grading").is_dir(), reason="the grading data is not beside the checkout")

@@ -83,12 +83,6 @@ def test_rows_that_cannot_be_graded_are_refused_before_anything_starts(rows, com
         grade(rows)
 
 
-def test_without_a_second_grader_there_is_one_line(monkeypatch):
-    monkeypatch.setattr(grading.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="--add_oat_evaluate=True: must have verl installed"):
-        grade([row("5")], oat=True)
-
-
 def test_no_process_is_an_error_and_not_a_wrong_answer(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     with pytest.raises(OSError):

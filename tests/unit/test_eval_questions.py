@@ -2,15 +2,18 @@
 
 import random
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from eval_inputs import parquet, row, settings
 
-from eval import question_files
-from eval.generate_vllm import describe
+from eval import arguments, question_files
+from eval.generate_vllm import describe, read_inputs
 from exgrpo.experience.question_id import question_id
+from exgrpo.thinking_copy.template import _KEEPS_SYSTEM
 
+MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
 
 
@@ -60,18 +63,37 @@ def test_files_without_a_system_message_work(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "system", "said"),
+    ("remove_system", "system", "said"),
     [
-        ((), "Think.", True),
-        (("--remove_system", "False"), "Think.", False),
-        ((), None, False),
-        (("--template", "qwen"), "Think.", False),  # has no place for one
+        (True, "Think.", "; the files' system messages are left out, as in the released evaluation. "),
+        (False, "Think.", ', with the files\' system message "Think.".'),
+        (False, "a b\n" * 40, f', with the files\' system message "{"a b " * 25} ...".'),
+        (True, None, "; the files have no system message."),
     ],
 )
-def test_a_line_says_that_system_messages_are_left_out(tmp_path, flags, system, said):
-    asked = settings("--n", "1", *flags)
-    lines = describe(asked, read(parquet(tmp_path, [row("a", system=system)]), remove_system=asked.remove_system))
-    assert ("--remove_system False keeps them" in lines) is said and lines.startswith("math: 1 questions x 1 sample")
+def test_the_first_line_says_what_the_prompt_is(tmp_path, remove_system, system, said):
+    questions = read(parquet(tmp_path, [row("a", system=system)]), remove_system=remove_system)
+    first, second = describe(settings("--n", "1"), questions).splitlines()
+    assert (
+        first.startswith(f"Prompt: the model's chat template (own){said}") and second == "math: 1 questions x 1 sample"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "trained", "removed"),
+    [
+        ((), True, False),
+        ((), False, True),
+        (("--remove_system", "True"), True, True),
+        (("--template", "no"), True, True),
+    ],
+)
+def test_a_thinking_copy_keeps_the_system_messages_unless_told_otherwise(tmp_path, flags, trained, removed):
+    model = shutil.copytree(MODEL, tmp_path / "model")
+    (model / "chat_template.jinja").write_text("{{ messages[0].content }}" + trained * _KEEPS_SYSTEM)
+    asked = ["--model_path", str(model), "--input_file", str(parquet(tmp_path, [row("a")]))]
+    inputs = read_inputs(arguments.read([*asked, "--output_file", str(tmp_path / "o.jsonl"), *flags], ""))
+    assert inputs.remove_system is removed and inputs.questions[0].left_out is removed
 
 
 def test_only_an_id_of_our_own_is_taken_over(tmp_path):

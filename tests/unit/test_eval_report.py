@@ -9,7 +9,7 @@ from browser import ask, needs_browser
 from graded_rows import HOSTILE, row, two_benchmarks
 
 from eval import report, report_page
-from eval.report_text import markdown, markdown_table, number
+from eval.report_text import accuracies, markdown, markdown_table, number
 from exgrpo import charts
 
 RUN = {
@@ -191,10 +191,35 @@ def test_a_run_of_one_sample_each_has_no_curve(rows, tmp_path):
     assert found["plots"] == ["intervals"]
 
 
+def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_counts(rows, tmp_path, capsys):
+    by_math_verify = [{**r, "rule": "math_verify" if r["correct"] else None} for r in rows]
+    alone = report.summarise(by_math_verify, RUN)
+    assert alone["decided_by"] == "Math-Verify" and alone["graders"] == ["Math-Verify", "full grader"]
+    assert accuracies(alone) == ["mean over benchmarks: full grader 50.0 %, Math-Verify 50.0 %"]
+    judged = [
+        {**r, "math_verify_correct": r["correct"], "oat_correct": r["benchmark"] == "aime"} for r in by_math_verify
+    ]
+    oat = [{**r, "correct": r["oat_correct"]} for r in judged]
+    found = report.write(oat, {**RUN, "prompt": "Prompt: |x|"}, tmp_path / "out.jsonl")
+    line = "mean over benchmarks: Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %"
+    assert found["benchmarks"]["aime"]["graders"] == {"Math-Verify": 0.5, "full grader": 0.5, "Oat": 1.0}
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2] == "Prompt: |x|" and printed[-1] == line
+    text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
+    assert text.splitlines()[2] == "Prompt: \\|x\\|" and f"- {line}" in text
+    assert "| Mean@n (Oat) | Math-Verify | full grader | Best@n |" in text
+    assert "<p>Prompt: |x|</p>" in page.split("<table>")[0] and f"<p>{line}</p>" in page
+    assert "<th>Mean@n (Oat)</th><th>Math-Verify</th><th>full grader</th>" in page
+    either = report.summarise([{**r, "correct": r["correct"] or r["oat_correct"]} for r in judged], RUN)
+    assert accuracies(either)[0].endswith(
+        "Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %, Oat or Math-Verify 75.0 %"
+    )
+
+
 def test_disagreements_are_listed(rows):
     rows = [{**r, "math_verify_correct": r["correct"], "oat_correct": r["correct"]} for r in rows]
     rows[5]["oat_correct"] = not rows[5]["oat_correct"]
-    rows[6]["oat_correct"] = None  # multiple choice: not asked
+    rows[6]["oat_correct"] = None  # of an older file
     found = report.summarise(rows, RUN)
     assert found["disagreements"] == 1
     assert [found["disagreements_listed"][0][key] for key in ("question", "sample")] == [1, 1]

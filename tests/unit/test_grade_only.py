@@ -2,6 +2,7 @@
 
 import json
 
+import eval_inputs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -152,6 +153,47 @@ def test_compare_reads_two_of_them(tmp_path, capsys):
     assert "-1.000" in capsys.readouterr().out
 
 
+def released(number, gold, text, **more):
+    """As the release writes a row of OUTPUT.decoded.jsonl and, with its verdict, of OUTPUT.jsonl."""
+    return {"prompt": f"[user]{PROMPT} ({number})[assistant]<think>\n", "generated_text": text, "answer": gold, **more}
+
+
+def test_files_of_the_release_whose_benchmarks_the_questions_file_names(tmp_path):
+    """Its scored file has what follows </think>, or the whole of a response that has none; the other has all."""
+    whole = [r"\boxed{1} </think> \boxed{2}", r"Let me see \boxed{2}", r"a </think> \boxed{3}"]
+    parts = [r" \boxed{2}", "<think>\n" + whole[1], r" \boxed{3}"]
+    asked = [0, 0, 1]  # one question twice, as AIME's stand there
+    rows = [eval_inputs.row(f"{PROMPT} ({n})", "2", "aime" if n == 0 else "math") for n in asked]
+    questions = eval_inputs.parquet(tmp_path, rows)
+    found = {}
+    for name, texts, more in (("o.decoded", whole, {}), ("o", parts, {"correctness": True})):
+        lines = [released(n, "2", text, **more) for n, text in zip(asked, texts, strict=True)]
+        file = jsonl(tmp_path / f"{name}.jsonl", *lines)
+        with pytest.raises(ValueError, match=r"\(--input_file QUESTIONS.parquet names the benchmark of each row\)"):
+            response_files.read(file)
+        flags = ["--input_file", str(questions), "--add_oat_evaluate", "--restart"]
+        found[name] = graded(file, tmp_path, *flags)
+    for graded_rows in found.values():
+        assert [(row["benchmark"], row["question"], row["sample"]) for row in graded_rows] == [
+            ("aime", 0, 0),
+            ("aime", 0, 1),
+            ("math", 0, 0),
+        ]
+        assert [row["math_verify_correct"] for row in graded_rows] == [True, False, False]
+        assert [row["oat_correct"] for row in graded_rows] == [True, True, False]
+    first = (tmp_path / "out" / "graded.report.md").read_text().splitlines()[2]
+    assert first == "Prompt: as in o.jsonl, whose harness chose template and system message."
+
+
+def test_responses_to_other_questions_are_refused(tmp_path):
+    questions = eval_inputs.parquet(tmp_path, [eval_inputs.row("Else?", "1"), eval_inputs.row("Other?", "2")])
+    file = jsonl(tmp_path / "o.jsonl", released(0, "1", "x"), released(1, "2", "x"))
+    with pytest.raises(ValueError, match="row 0: does not answer row 0 of --input_file"):
+        response_files.read(file, [questions])
+    with pytest.raises(ValueError, match="has 2 questions, but --grade_only has 1 rows"):
+        response_files.read(jsonl(tmp_path / "o.jsonl", released(0, "1", "x")), [questions])
+
+
 GOOD = {"question": PROMPT, "response": "a", "gold": "1"}
 
 
@@ -191,7 +233,6 @@ def test_bad_rows_are_named_and_nothing_is_written(rows, complaint, tmp_path, ca
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--input_file", "f"], "--input_file=f: not with --grade_only"),
         (["--skip_scoring"], "--skip_scoring=True: leaves nothing to do"),
         (["--limit", "3"], "--limit=3: not with --grade_only"),
     ],

@@ -15,6 +15,11 @@ from omegaconf import OmegaConf
 from exgrpo.preflight.checks import resolve, verify
 
 
+def test_all_checkpoints_may_be_kept_in_both_ways_of_verl(files):
+    for keep in ("-1", "null", "2"):
+        verify(configuration(files, f"trainer.max_actor_ckpt_to_keep={keep}"))
+
+
 def test_a_right_configuration_passes(files):
     verify(configuration(files))
 
@@ -29,7 +34,10 @@ def test_a_right_configuration_passes(files):
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
         ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
         ("trainer.max_optim_to_keep=0", "trainer.max_optim_to_keep=0: must be an integer of at least 1"),
-        ("trainer.max_actor_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1: must be 2 or more, or null"),
+        *(
+            (f"trainer.max_actor_ckpt_to_keep={keep}", f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more,")
+            for keep in ("1", "0", "-2", "2.5", "x")
+        ),
         ("+trainer.remove_previous_ckpt_in_save=True", "remove_previous_ckpt_in_save=True: must be False"),
         ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "size=2: must be 1 with attn_implementation=sdpa"),
         ("trainer.device=cpu", "stack=cpu and VERL_PLATFORM=cpu go together"),

@@ -35,8 +35,8 @@ def test_by_path_and_by_name_it_is_the_same_script(name, tmp_path):
     assert by_path.startswith("usage: ")
 
 
-def test_the_second_grader_starts_by_its_path(tmp_path):
-    grader = ROOT / "eval" / "second_grader.py"
+def test_oats_grader_starts_by_its_path(tmp_path):
+    grader = ROOT / "eval" / "oat_grader.py"
     assert start([sys.executable, str(grader)], tmp_path) == "ready\n"  # and ends, where nobody asks
 
 

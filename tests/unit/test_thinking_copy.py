@@ -11,6 +11,7 @@ import watched
 
 from exgrpo.prompts import load_tokenizer, render
 from exgrpo.thinking_copy.__main__ import main, thinking_copy
+from exgrpo.thinking_copy.template import keeps_system
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 MESSAGES = [{"role": "system", "content": "Think, then \\boxed{}."}, {"role": "user", "content": "1+1"}]
@@ -124,6 +125,18 @@ def test_a_base_model_without_a_template_gets_one_in_tokens_it_knows(tmp_path):
     no_first_token = write_model(tmp_path / "bare", LLAMA, tokens=tokens)
     thinking_copy(no_first_token, tmp_path / "bare_copy")
     assert prompt_of(tmp_path / "bare_copy") == text.removeprefix("<|begin_of_text|>")
+
+
+def test_a_copy_says_that_it_is_trained_with_a_system_message_and_its_saved_tokenizer_still_does(tmp_path):
+    model = write_model(tmp_path / "model", QWEN_MATH | OLD_ROPE, TURNS)
+    thinking_copy(model, tmp_path / "copy")
+    load_tokenizer(tmp_path / "copy").save_pretrained(tmp_path / "checkpoint")  # as verl saves it
+    thinking_copy(tmp_path / "copy", tmp_path / "again")
+    folders = [tmp_path / name for name in ("model", "copy", "checkpoint", "again")]
+    assert [keeps_system(folder) for folder in folders] == [False, True, True, True]
+    assert prompt_of(tmp_path / "checkpoint") == prompt_of(tmp_path / "again") == prompt_of(model) + "<think>\n"
+    thinking_copy(model, tmp_path / "kept", window=32768, template="keep")
+    assert not keeps_system(tmp_path / "kept")
 
 
 def test_any_other_model_by_explicit_numbers(tmp_path):
