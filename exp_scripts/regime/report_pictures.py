@@ -33,9 +33,7 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
             place = {"textcoords": "offset points", "fontsize": 8, "ha": "center"}
             axis.annotate(f"{gap.mean:+.3f}", (gap.mean, row + offset), (0, above), **place)
     axis.axvline(0, color="0.3", linewidth=1)
-    axis.set(
-        yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to on-policy GRPO"
-    )
+    axis.set(yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to on-policy GRPO")
     axis.invert_yaxis()
     axis.set_title("at equal generated tokens: left of the line worse, right of it better", fontsize=10)
     axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
