@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: pages of the repository's root on the site, and links to files that a site does not hold.
+"""Hooks of docs/mkdocs.yml: pages of the repository's root on the site, and links to files that a site does not hold.
 
 README.md is the first page. The pages link to scripts and other files; on the site, such a link becomes the file's
 path. A link to a file that does not exist is a warning, which `mkdocs build --strict` counts as an error.
@@ -40,7 +40,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         target = Path(os.path.normpath(folder / path))
         if not target.exists():
             logger.warning("%s links to %s, which does not exist", name, path)
-        on_site = _place_on_site(target)
+        on_site = _place_on_site(target, (DOCS / name).parent)
         if on_site is not None:
             return f"{image}[{text}]({on_site}{anchor})"
         where = os.path.relpath(target, ROOT)
@@ -49,8 +49,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return LINK.sub(rewritten, markdown)
 
 
-def _place_on_site(target: Path) -> str | None:
+def _place_on_site(target: Path, here: Path) -> str | None:
+    """The link from a page in the folder `here` of docs/; None for a file that a site does not hold."""
     for page, name in FROM_ROOT.items():
         if target == ROOT / name:
-            return page
-    return os.path.relpath(target, DOCS) if target.is_relative_to(DOCS) else None
+            return os.path.relpath(DOCS / page, here)
+    return os.path.relpath(target, here) if target.is_relative_to(DOCS) else None

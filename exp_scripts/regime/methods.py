@@ -1,6 +1,6 @@
 """The methods that are compared, in the trainer's own keys, and the search that each of them gets.
 
-The search (docs/experiments/rare-success-protocol.md): all learning rates with the method's first settings; then its
+The search (docs/appendix/rare-success-protocol.md): all learning rates with the method's first settings; then its
 alternatives, one at a time, at the best rate; then the three best of all again with another seed. The highest mean
 wins. `order` is that of the tables; the first method is what the others are compared with.
 """

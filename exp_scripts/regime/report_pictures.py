@@ -19,7 +19,7 @@ COLORS = {"on-policy": "0.45", "ExGRPO": "tab:orange", "group replay": "tab:blue
 
 
 def draw_differences(data: Mapping[str, Any], path: Path) -> None:
-    """What each kind of replay gains over tuned on-policy training on each task, all seeds, with 95 % intervals."""
+    """What each kind of replay gains over on-policy training on each task, all seeds, with 95 % intervals."""
     shown = tasks(data)
     figure, axis = plt.subplots(figsize=(7.5, 0.75 * len(shown) + 1.2))
     for row, task in enumerate(shown):
@@ -34,7 +34,7 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
             axis.annotate(f"{gap.mean:+.3f}", (gap.mean, row + offset), (0, above), **place)
     axis.axvline(0, color="0.3", linewidth=1)
     axis.set(
-        yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to tuned on-policy GRPO"
+        yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to on-policy GRPO"
     )
     axis.invert_yaxis()
     axis.set_title("at equal generated tokens: left of the line worse, right of it better", fontsize=10)

@@ -3,7 +3,7 @@
     python exp_scripts/regime/study.py [TASK ...] [--seeds 10] [--shaping] [--round_two] [--round_three]
         [--jobs 2] [--output outputs/rare-success]
 
-By docs/experiments/rare-success-protocol.md: each method is searched on seeds of its own, then run on the seeds that
+By docs/appendix/rare-success-protocol.md: each method is searched on seeds of its own, then run on the seeds that
 are reported. Each run is a file: a stopped study goes on with the same command. `report.py` makes the tables.
 """
 

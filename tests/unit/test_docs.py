@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-WITH_PATHS = [page for page in FRONT + PAGES if page.name != "CHANGELOG.md"]  # it names files that are gone
+ALL_PAGES = sorted((ROOT / "docs").rglob("*.md"))  # with the appendix and the texts for other packages
+WITH_PATHS = [page for page in FRONT + ALL_PAGES if page.name != "CHANGELOG.md"]  # it names files that are gone
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -48,7 +49,7 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", FRONT + PAGES, ids=name)
+@pytest.mark.parametrize("page", FRONT + ALL_PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
     assert broken(page) == []
 
@@ -68,9 +69,19 @@ def test_every_path_and_module_that_is_named_exists(page):
 
 def test_the_readme_is_an_introduction_that_leads_to_every_page():
     text = FRONT[0].read_text()
-    assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 950
+    assert [line for line in text.splitlines() if len(line) >= 100] == []
+    code = [line for _, block in FENCE.findall(text) for line in block.splitlines()]
+    assert [line for line in code if len(line) > 85] == []  # more does not fit on the site
     linked = {link.partition("#")[0] for link in LINK.findall(prose(FRONT[0]))}
     assert {name(page) for page in PAGES} - linked == set()
+
+
+def test_the_pages_are_short():
+    """18,000 words without the rows of tables, and the experiments on one page of 600 words with them."""
+    lines = [line for page in ALL_PAGES for line in page.read_text().splitlines()]
+    assert sum(len(line.split()) for line in lines if not line.lstrip().startswith("|")) <= 18_000
+    assert len((ROOT / "docs" / "experiments.md").read_text().split()) <= 600
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "your-own-loop.md"], ids=name)
