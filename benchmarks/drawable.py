@@ -17,7 +17,7 @@ from common import Figures, at_least, machine, parser, report, spread
 from simulate import BATCH, K, World, simulate
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 
 SHAPE = 0.15  # of the beta distribution: most questions are far from its mean
 

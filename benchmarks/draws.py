@@ -20,7 +20,7 @@ from common import Figures, at_least, machine, parser, report, spread
 from simulate import BATCH, K, Outcome, Run, World, pass_rates, simulate
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "on-policy": {"experience": False},

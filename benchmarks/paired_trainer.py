@@ -114,7 +114,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         """exgrpo's, which has a part of experience/seconds inside verl's timer of the log-prob pass."""
         before = self.so_far.seconds
         batch = super()._compute_old_log_prob(batch, metrics)
-        self.noted["after_s"] += self.so_far.seconds - before
+        self.noted["after_s"] += metrics.get("experience/seconds", before) - before
         return batch
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from common import at_least, machine, parser, report, resident_bytes, spread
 
-from exgrpo.experience.choice import View
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.experience.trajectory_selector import TokenScores
 
 K, BATCH = 8, 128
 PAPER_STEP_S = 155.4  # of on-policy GRPO at 7B, without replay (paper, cost table)
@@ -141,12 +141,12 @@ def simulate(replay: ExperienceReplay, world: World, steps: int) -> Run:
     run = Run()
     looked = 0.0  # time of the simulated model, which is not the driver's
 
-    def look(candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:
+    def look(candidates: Sequence[tuple[str, Trajectory]]) -> list[TokenScores]:
         nonlocal looked
         started = time.process_time()
         recorded = [trajectory.entropy for _, trajectory in candidates]
         current = recorded * world.rng.lognormal(0, 0.2, len(candidates))
-        views = [View(np.array([entropy]), np.zeros(1)) for entropy in current]
+        views = [TokenScores(np.array([entropy]), np.zeros(1)) for entropy in current]
         looked = time.process_time() - started
         return views
 

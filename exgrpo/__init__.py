@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from exgrpo.experience.config import ExperienceConfig
     from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
     from exgrpo.experience.experience_pool import ExperiencePool, Outcome
-    from exgrpo.experience.replay import ExperienceReplay
+    from exgrpo.experience.experience_trainer_ops import ExperienceReplay
     from exgrpo.experience.trajectory import RolloutGroup, Trajectory
     from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
     from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler, bucket_weights
@@ -37,7 +37,7 @@ _HOME = {
     "ExperienceBucketManager": "exgrpo.experience.experience_bucket_manager",
     "ExperienceConfig": "exgrpo.experience.config",
     "ExperiencePool": "exgrpo.experience.experience_pool",
-    "ExperienceReplay": "exgrpo.experience.replay",
+    "ExperienceReplay": "exgrpo.experience.experience_trainer_ops",
     "Outcome": "exgrpo.experience.experience_pool",
     "PoolFolder": "exgrpo.saved.pool_folder",
     "ReplayBatch": "exgrpo.replay.records",

@@ -1,64 +1,102 @@
 """ExGRPO on verl's V1 trainers, with a pool of past successes. This file decides *when* things happen.
 
-`ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which mode they extend.
-One step, by the methods below:
+`ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which
+mode they extend. The file has the order of a step:
 
-1. ``_next_train_batch`` (exgrpo.mix_trainer_draws): replayed questions are drawn from the pool, the rest are fresh. In
-   an asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn again.
-2. ``_balance_batch``: the candidates of the replayed questions are scored under the weights that generated; the best
-   one of each question joins its group as a row. Past groups join as a whole.
-3. ``_compute_old_log_prob``: verl's pass, while each token is marked fresh or replayed for the loss; then replayed rows
-   get their recorded log-probs. verl computes the advantages over the mixed groups.
-4. ``_step_once`` (exgrpo.mix_trainer_observation): beside verl's update the pool observes the fresh rows; the step ends
-   when both are done.
-5. ``_save_checkpoint`` / ``_load_checkpoint``: pool, generator and phase, written before verl's "latest" marker.
+1. Ask: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
+   is some steps earlier; until a group comes back, its question is not drawn again.
+2. Complete: the candidates of the replayed questions are scored under the weights that generated;
+   the best one of each question joins its group as a row. Past groups join as a whole.
+3. Correct: after verl's log-prob pass each token is marked fresh or replayed for the loss, and
+   replayed rows get their recorded log-probs. verl computes the advantages over the mixed groups.
+4. Observe: the pool takes in the fresh rows.
+5. Save: pool, generator and phase, written before verl's "latest" marker.
+
+Each method that is a hook of verl calls one method of ours, or none.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
+from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import judged_by, loss_metrics
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.mix_trainer_observation import ObservedRollouts
+from exgrpo.on_verl import checkpoints, nodes, optimizer_states, queue, rescue, stored_groups
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl import rescue
 from exgrpo.on_verl.average_score import with_averages
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
-from exgrpo.on_verl.effects import Weighing
-from exgrpo.on_verl.first_look import first_prompt, first_response
 from exgrpo.on_verl.group_filter import GroupFilter
+from exgrpo.on_verl.in_flight import InFlight, Prompt
+from exgrpo.on_verl.loss_shares import LossShares, log_ratios
 from exgrpo.on_verl.phase import codes, corrects
-from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
 from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import refuse_several_outputs, split_key
-from exgrpo.on_verl.step_so_far import StepSoFar
-from exgrpo.on_verl.stored_groups import StoredGroups
+from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.sample_prints import first_prompt, first_response
+from exgrpo.on_verl.step_metrics import StepMetrics
+from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.saved import durable
+
+logger = logging.getLogger(__name__)
+PARTITION = "train"  # verl's partition of the queue for training
 
 
-class ExperienceMixin(ObservedRollouts):
-    """The trainer owns the replay object and decides when to call it; all other parts get values as arguments.
+class ExperienceMixin(PPOTrainer):
+    """The trainer owns the replay object and decides when to call it; other parts get values.
 
-    With ``trainer.experience=False`` every method below falls back to verl's own: plain GRPO by the same program.
+    With ``trainer.experience=False`` every method falls back to verl's own: plain GRPO by the same
+    program.
+
+    Attributes:
+        verl_mode: verl's name of the mode that the trainer extends.
+        experience: the settings of replay.
+        in_flight: the prompts that were submitted and have not been trained on.
+        waiting: past groups of the draw that are not in the batch yet (``trainer.exp_unit=group``).
+        replayed: what the batch replays, one record a group.
+        mixed: whether mixing had begun when the batch was drawn.
+        so_far: what the updates of the step have brought.
     """
+
+    verl_mode: str
+    experience: ExperienceConfig
+    row_of_question: dict[str, int]  # question -> its row of the data set
+    total_training_steps: int  # verl's; none of these five is typed
+    local_trigger_step: int
+    parameter_sync_step: int
+    global_steps: int
+    train_dataloader_it: Any
+
+    # -- start -----------------------------------------------------------------------------------
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.verl_mode != "sync"
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
         settings = self.config.trainer.v1.get(self.verl_mode) or {}
-        self.parameter_sync_step = settings.get("parameter_sync_step", 1)  # verl has looked below our trainer's name
+        # verl has looked below our trainer's name
+        self.parameter_sync_step = settings.get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.config.trainer.rollout_poll_interval
         return buffer
@@ -68,130 +106,324 @@ class ExperienceMixin(ObservedRollouts):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
-        self.stored = StoredGroups()
         rollout_n = self.config.actor_rollout_ref.rollout.n
         self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
-        if not self.experience.experience:
-            return
+        self.waiting: list[StoredGroup] = []
+        if self.experience.experience:
+            self._begin_replay(rollout_n)
+
+    def _begin_replay(self, rollout_n: int) -> None:
+        """Everything that replay needs, from a checkpoint if there is one."""
         if self.processor is not None:  # preflight checks this only if the model is a local folder
-            raise ValueError("actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only")
+            path = "actor_rollout_ref.model.path"
+            raise ValueError(f"{path}: has a processor; a replayed trajectory is text only")
         questions = self.train_dataset.question_ids()
         self.row_of_question = {question: row for row, question in enumerate(questions)}
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
-        self.prompts = PromptsOut()
-        self.mixed = False  # whether mixing had begun when the batch was drawn
-        self.replayed_uids: dict[str, str] = {}  # replayed question of the batch -> uid of its group
-        self.so_far = StepSoFar()
-        self.replayed: dict[str, Trajectory] = {}  # uid -> the trajectory that joined its group
-        self.rescued: dict[str, float] = {}  # uid -> reward of the failure in whose place its replayed trajectory is
+        self.in_flight = InFlight()
+        self.mixed = False
+        self.replayed: list[ReplayedGroup] = []
+        self.so_far = StepMetrics()
         self.group_filter = None
         if self.config.algorithm.filter_groups.enable:
             threshold = self.experience.exp_success_threshold
-            self.group_filter = GroupFilter(self.replay_buffer, self.prompts, threshold)
-        self.beside = ThreadPoolExecutor(1, thread_name_prefix="exgrpo-beside")  # what no pass or update waits for
+            self.group_filter = GroupFilter(self.replay_buffer, self.in_flight, threshold)
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
-        missing = self.experience.exp_missing_log_probs
-        self.weighing = Weighing.of_config(self.config, self.experience.exp_is_correct, missing)
+        is_correct, missing = self.experience.exp_is_correct, self.experience.exp_missing_log_probs
+        self.loss_shares = LossShares.of_config(self.config, is_correct, missing)
         self._open_experience()
 
-    # -- after generation ----------------------------------------------------------------------------------------
+    def _open_experience(self) -> None:
+        """Replay of the checkpoint to resume from; a wrong one fails before workers start."""
+        trainer, data = self.config.trainer, self.config.data
+        files = self.train_dataset.data_files  # verl's local copies, as exgrpo.preflight reads them
+        self.identity = {
+            "data_fingerprint": fingerprint(read_question_ids(files, data.prompt_key)),
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+            "questions": len(self.row_of_question),  # after verl's length filter
+        }
+        root = Path(trainer.default_local_dir)
+        root.mkdir(parents=True, exist_ok=True)
+        self.writer = contextlib.ExitStack()  # locks the folder as long as this process lives
+        # a killed run may be ending
+        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
+        self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
+        loaded = self.config.actor_rollout_ref.actor.checkpoint.load_contents
+        check = optimizer_states.check_if_loaded(loaded)
+        known = self.row_of_question.keys()
+        opened = checkpoints.open_experience(trainer, self.experience, self.identity, known, check)
+        self.resumed_step, self.replay, self.pool_folder, self.resumed_state = opened
+        limits = data.max_prompt_length, data.max_response_length
+        checkpoints.keep_usable(self.replay, self.row_of_question, *limits)
+
+    # -- ask -------------------------------------------------------------------------------------
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        """verl's next prompts; with replay those of `_draw`."""
+        size = num_prompts or self.config.data.train_batch_size
+        if not self.experience.experience:
+            return super()._next_train_batch(size)
+        return self._draw(size)
+
+    def _draw(self, size: int) -> TensorDict:
+        """rho * size replayed questions and the rest fresh; none twice, none thrown away.
+
+        With ``trainer.exp_unit=group`` (1 - rho) * size fresh ones; past groups need no generation.
+
+        In the synchronous mode a second call in a step replaces groups that failed
+        (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the
+        step yet. In an asynchronous mode every call is a draw of its own, of questions that are not
+        in flight.
+        """
+        step, elsewhere = self.global_steps, None
+        if self.asynchronous:
+            self.in_flight.keep_only(queue.prompts(PARTITION))
+            elsewhere = self.in_flight.questions
+        drawn = self.replay.draw(step, size, self._next_question, elsewhere)
+        self.waiting += drawn.stored
+        fresh = [self._row(question) for question in drawn.fresh]
+        first = self.in_flight.first_position(step, size - len(drawn.stored))
+        columns = self.mix_collate(fresh, drawn.replayed, step, self.replay.rng, first)
+        marks = columns.pop("is_replayed")
+        rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
+        self.in_flight.add((uid, Prompt(q, bool(mark), drawn.mixed)) for uid, q, mark in rows)
+        batch = tu.get_tensordict(columns)
+        tu.assign_non_tensor_data(batch, "global_steps", step)
+        return batch
+
+    def _row(self, question: str) -> dict[str, Any]:
+        return self.train_dataset[self.row_of_question[question]]
+
+    def _next_question(self) -> tuple[str, bool]:
+        """The next question of verl's loader, whose position is saved; whether an epoch begins."""
+        if self.train_dataloader_it is None:  # as verl does; a run may resume at an epoch's end
+            self.train_dataloader_it = iter(self.train_dataloader)
+        epoch = self.train_dataloader_it
+        question = next(iter(self._fetch_one_gen_batch()["question_id"]))
+        return question, self.train_dataloader_it is not epoch
+
+    # -- complete --------------------------------------------------------------------------------
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Batch:
+        """verl's update; for past groups of the draw no finished prompts are waited for."""
+        return super()._step_once(metrics, timing_raw, sample_batch_size - len(self.waiting))
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
-        """Complete each replayed group with one trajectory, while the actor still has the weights that generated."""
+        """verl's, of the batch with what is replayed; the actor still has the rollouts' weights."""
         if not self.response_shown:
             print(first_response(batch, self.tokenizer), flush=True)
             self.response_shown = True
-        if not self.experience.experience:
-            return super()._balance_batch(batch, metrics, **kwargs)
-        started = time.perf_counter()
-        refuse_several_outputs(batch.keys)
-        batch = ops.in_order(batch)
-        taken = self.prompts.take({split_key(key)[0] for key in batch.keys})
-        if not self.asynchronous:
-            self.prompts.keep_only(())  # groups that failed
-        self.mixed = any(prompt.mixed for prompt in taken.values())
-        asked = {uid: prompt.question for uid, prompt in taken.items() if prompt.is_replayed}
-        asked |= self._failed(batch, taken)
-        siblings = ops.first_siblings(batch, asked)
-        # a question may have left the pool since it was drawn: its group stays one row short
-        uid_of = {question: uid for uid, question in asked.items() if uid in siblings and question in self.replay.pool}
-        self.replayed_uids = uid_of
-        prompts = {question: siblings[uid].row["prompts"] for question, uid in uid_of.items()}
-        rollout = self.config.actor_rollout_ref.rollout
-        scorer = CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
-        choice = self.replay.choose(self.replay.candidates(uid_of), scorer)
-        self.so_far.choices.append(choice)
-        self.replayed = {uid_of[question]: trajectory for question, trajectory in choice.trajectories.items()}
-        session = rollout.n - 1
-        self.so_far.generated_tokens += sum(tag["response_len"] for tag in batch.tags)
-        fresh = [uid for uid in self.replayed if not taken[uid].is_replayed]
-        batch, self.rescued = rescue.make_room(batch, fresh, session)
-        batch = ops.in_order(ops.inject(batch, siblings, self.replayed, session))
-        batch = self._with_stored_groups(batch)
-        self.so_far.seconds += time.perf_counter() - started
+        if self.experience.experience:
+            batch = self._join_past_successes(batch)
         return super()._balance_batch(batch, metrics, **kwargs)
 
-    def _failed(self, batch: Batch, taken: Mapping[str, Prompt]) -> dict[str, str]:
-        """uid -> fresh question whose rollouts all failed and that a stored success may rescue."""
+    def _join_past_successes(self, batch: Batch) -> Batch:
+        """Add one past success to the fresh rollouts of each replayed question; and past groups."""
+        with self._time_of_replay():
+            refuse_several_outputs(batch.keys)
+            batch = ops.in_order(batch)
+            siblings = ops.first_siblings(batch, self._questions_to_complete(batch))
+            # a question may have left the pool since it was drawn: its group stays one row short
+            left = [question for question in siblings if question in self.replay.pool]
+            prompts = {question: siblings[question].row["prompts"] for question in left}
+            choice = self.replay.choose(self.replay.candidates(left), self._scorer(prompts))
+            for group in choice.groups:
+                group.uid = siblings[group.question].uid
+            self.so_far.add(batch, choice)
+            last = self.config.actor_rollout_ref.rollout.n - 1  # the session of the row that joins
+            batch = rescue.make_room(batch, choice.groups, last)
+            batch = ops.in_order(ops.inject(batch, choice.groups, siblings, last))
+            past = self._admit_past_groups()
+            self.replayed = [*choice.groups, *past]
+            return stored_groups.join(batch, past, self._row)
+
+    def _questions_to_complete(self, batch: Batch) -> dict[str, str]:
+        """uid -> question of the groups of the batch that a past success is to join."""
+        arrived = self.in_flight.take({split_key(key)[0] for key in batch.keys})
+        if not self.asynchronous:
+            self.in_flight.keep_only(())  # groups that failed
+        self.mixed = any(prompt.mixed for prompt in arrived.values())
+        replayed = {uid: each.question for uid, each in arrived.items() if each.is_replayed}
+        return replayed | self._questions_to_rescue(batch, arrived)
+
+    def _questions_to_rescue(self, batch: Batch, arrived: Mapping[str, Prompt]) -> dict[str, str]:
+        """uid -> fresh question whose rollouts all failed and that a past success may rescue."""
         if not self.experience.exp_rescue:
             return {}
-        fresh = {uid for uid, prompt in taken.items() if not prompt.is_replayed}
-        uid_of = {
-            taken[uid].question: uid for uid in rescue.failed(batch, fresh, self.experience.exp_success_threshold)
-        }
+        fresh = {uid for uid, prompt in arrived.items() if not prompt.is_replayed}
+        failed = rescue.failed(batch, fresh, self.experience.exp_success_threshold)
+        uid_of = {arrived[uid].question: uid for uid in failed}
         return {uid_of[question]: question for question in self.replay.rescuable(uid_of)}
 
-    def _with_stored_groups(self, batch: Batch) -> Batch:
-        """The batch with the past groups of the draw, but for those that the policy has drifted away from."""
-        scorer = CandidateScorer.of(self.stored.prompts, self.actor_rollout_wg, self.config.actor_rollout_ref.rollout)
-        return self.stored.join(batch, self.replay.admit(self.stored.drawn, scorer), self._row)
+    def _admit_past_groups(self) -> list[ReplayedGroup]:
+        """The past groups of the draw, but for those that the policy has drifted away from."""
+        waiting, self.waiting = self.waiting, []
+        return self.replay.admit(waiting, self._scorer(stored_groups.prompts_of(waiting)))
 
-    # -- log-probs ---------------------------------------------------------------------------------------------------
+    def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
+        """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
+        rollout = self.config.actor_rollout_ref.rollout
+        return CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
+
+    # -- correct ---------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's pass over the batch, beside which its tokens are marked; then replayed rows get recorded log-probs."""
-        replays = self.experience.experience
-        marking = self.beside.submit(ops.mark, batch, codes(self.mixed)) if replays else None
+        """verl's pass over the batch, after which we know how far the policy is from its past."""
         batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
-        if marking is None:
-            return batch
-        started = time.perf_counter()
-        marking.result()
-        past = self.replayed | self.stored.rows
-        self.observing = self.beside.submit(self._observe, batch, past)
-        ops.put_recorded(batch, past, self.experience.exp_missing_log_probs if self.experience.exp_is_correct else None)
-        recorded = self.experience.exp_is_correct and all(each.has_log_probs for each in past.values())
-        if corrects(self.config.algorithm.rollout_correction) or not recorded:
-            ops.exempt_replayed_rows(batch, past)
-        self.so_far.seconds += time.perf_counter() - started
+        if self.experience.experience:
+            self._correct_and_observe(batch, metrics)
         return batch
 
-    def _compute_ref_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's; the reference's pass overwrites the actor's log-probs, which the pool reads."""
-        if self.experience.experience:
-            self._await_observation()
-        return super()._compute_ref_log_prob(batch, metrics)
+    def _correct_and_observe(self, batch: Batch, metrics: dict) -> None:
+        """Marks and recorded log-probs for the loss; then the pool sees the fresh rows.
+
+        The pool reads log-probs, masks and rewards that verl overwrites later in the step.
+        """
+        with self._time_of_replay():
+            past = {key: row for group in self.replayed for key, row in group.rows.items()}
+            ops.mark(batch, codes(self.mixed))
+            self._put_recorded_log_probs(batch, past)
+            metrics.update(self._observe(batch, past))
+        if self.is_last_update:  # verl would average what each update reports
+            metrics["experience/generated_tokens"] = self.so_far.generated_tokens
+            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepMetrics()
+
+    def _put_recorded_log_probs(self, batch: Batch, past: Mapping[str, Trajectory]) -> None:
+        """The denominators of importance ratios; rollout correction is for fresh rows alone.
+
+        Args:
+            past: key of a replayed row -> its trajectory.
+        """
+        recorded = self.experience.exp_is_correct
+        missing = self.experience.exp_missing_log_probs if recorded else None
+        ops.put_recorded(batch, past, missing)
+        all_known = recorded and all(trajectory.has_log_probs for trajectory in past.values())
+        if corrects(self.config.algorithm.rollout_correction) or not all_known:
+            ops.exempt_replayed_rows(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's; rollout correction overwrites the masks, which the pool reads, and with its weights the phase.
-
-        Phase and weights are written again, in one.
-        """
-        if not self.experience.experience or not corrects(self.config.algorithm.rollout_correction):
-            return super()._compute_advantage(batch, metrics)
-        self._await_observation()
-        return ops.add_correction(super()._compute_advantage(batch, metrics), codes(self.mixed))
+        """verl's; rollout correction overwrites the phase with its weights: both in one again."""
+        batch = super()._compute_advantage(batch, metrics)
+        if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
+            batch = ops.add_correction(batch, codes(self.mixed))
+        return batch
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's update; the sums it reports are converted to means and shares of the whole step."""
+        """verl's update; the sums it reports become means and shares of the whole step."""
         batch = super()._update_actor(batch, metrics)
         loss_metrics.finish(metrics)
         return batch
 
+    # -- observe ---------------------------------------------------------------------------------
+
+    @property
+    def is_last_update(self) -> bool:
+        """Whether the step has no further update; only separate_async has several."""
+        return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
+
+    def _observe(self, batch: Batch, past: Mapping[str, Trajectory]) -> dict[str, float]:
+        """Let the pool take in the fresh rows, once those of all updates are here; its metrics.
+
+        Args:
+            past: key of a replayed row -> its trajectory.
+        """
+        step, whole_groups = self.global_steps, self.experience.exp_unit == "group"
+        compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
+        rules = self.judge.grader != "strict"
+        rows = ops.scored_rows(batch, compare, rules=rules, prompts=whole_groups)
+        fresh, current = ops.fresh_rows(batch, rows), ops.current_log_probs(batch, past)
+        self.so_far.groups += rollout_groups(
+            fresh, self.replayed, step, len(self.tokenizer), self.experience, self.judge
+        )
+        self.so_far.log_ratios += log_ratios(past, current).values()
+        self.loss_shares.fill(self.replayed, current, fresh)
+        measured = ops.staleness(batch, step)
+        if self.is_last_update:
+            if self.group_filter is not None:
+                self.so_far.groups += self.group_filter.take()
+            noted = self.so_far.metrics(step)
+            if whole_groups:
+                noted |= stored_groups.metrics(self.replayed, current, step)
+            measured |= noted | self.replay.observe(step, self.so_far.groups, noted)
+        ours = {f"experience/{name}": value for name, value in measured.items()}
+        return (ops.debug_metrics(rows) if compare else {}) | ours
+
+    @contextlib.contextmanager
+    def _time_of_replay(self) -> Iterator[None]:
+        """What is done within it counts as the step's time for replay."""
+        started = time.perf_counter()
+        yield
+        self.so_far.seconds += time.perf_counter() - started
+
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """verl's metrics of a validation; with averages over data sources, as the release has."""
+        """verl's metrics of a validation; with averages over data sources, as released."""
         return with_averages(super()._val_metrics_update(*args, **kwargs))
+
+    # -- save ------------------------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        """Pool and state first: verl writes its marker last, so a marked checkpoint has both."""
+        root = Path(self.config.trainer.default_local_dir)
+        folder = checkpoints.step_folder(root, self.global_steps)
+        optimizer_states.expect_new(folder)
+        gone = self._save_pool(folder) if self.experience.experience else []
+        super()._save_checkpoint()
+        if gone:
+            nodes.on_all_nodes(checkpoints.delete_weights, str(root), gone)
+        if keep := self.config.trainer.max_optim_to_keep:
+            optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
+
+    def _save_pool(self, folder: Path) -> list[int]:
+        """Pool, groups, generator, phase and prompts in flight; the steps that verl then deletes."""
+        checkpoints.expect_new(folder)
+        state = self.replay.state()
+        if self.asynchronous:
+            self.in_flight.keep_only(queue.prompts(PARTITION))
+            state |= {"prompts": self.in_flight.state()}
+        pool, groups = self.replay.pool, list(self.replay.groups)
+        target, step = folder / checkpoints.POOL, self.global_steps
+        self.pool_folder.save(pool, target, step, self.identity, state, groups)
+        return self.rotation.make_room(step)
+
+    def _load_checkpoint(self) -> None:
+        """verl's checkpoint; it must be of the step whose pool was loaded."""
+        super()._load_checkpoint()
+        if not self.experience.experience:
+            return
+        if self.global_steps != self.resumed_step:
+            steps = f"step {self.global_steps} with the pool of step {self.resumed_step}"
+            raise RuntimeError(f"weights of {steps}")
+        self._find_prompts_again(self.resumed_state.get("prompts", {}))
+        self._end_if_exhausted()
+
+    def _find_prompts_again(self, saved: Mapping[str, Sequence[Any]]) -> None:
+        """The prompts in flight when it was saved; verl has restored their groups in the queue."""
+        if saved and not self.asynchronous:
+            why = "trainer.v1.trainer_mode is not theirs"
+            logger.warning("%d prompts were in flight and are dropped: %s", len(saved), why)
+        elif lost := saved.keys() - (queue.prompts(PARTITION) if saved else set()):
+            lacks = f"lacks {len(lost)} of {len(saved)} prompts"
+            raise RuntimeError(f"step {self.resumed_step}: the saved queue {lacks}")
+        else:
+            self.in_flight.restore(saved)
+
+    def on_step_end(self) -> None:
+        """verl's weight update; if all questions are retired, the run ends and saves this step."""
+        if self.experience.experience and self._end_if_exhausted():
+            save_freq = self.config.trainer.save_freq
+            if save_freq > 0 and self.global_steps % save_freq:
+                self._save_checkpoint()
+        super().on_step_end()
+
+    def _end_if_exhausted(self) -> bool:
+        """Whether all questions are retired before the last step, which this step then is."""
+        ends = self.replay.exhausted and self.global_steps < self.total_training_steps
+        if ends:
+            why = "every question of the data is retired, training ends here"
+            logger.warning("step %d: %s", self.global_steps, why)
+            self.total_training_steps = self.global_steps
+        return ends
 
 
 @register_trainer("exgrpo")
@@ -203,7 +435,7 @@ class ExperienceMixPPOTrainer(ExperienceMixin, PPOTrainerSync):
 
 @register_trainer("exgrpo_colocate_async")
 class ExperienceMixPPOTrainerColocateAsync(ExperienceMixin, PPOTrainerColocateAsync):
-    """Prompts are submitted ahead; unfinished rollouts are interrupted for the update and go on under new weights."""
+    """Prompts are submitted ahead; the update interrupts rollouts, which go on under new weights."""
 
     verl_mode = "colocate_async"
 

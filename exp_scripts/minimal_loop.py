@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
-from exgrpo.experience.choice import View
-from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay import Draw
+from exgrpo.experience.experience_trainer_ops import Draw
+from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.loss_settings import LossSettings
 
 HERE = Path(__file__).resolve().parent
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
     fresh: Sequence[Row]
     past: Sequence[Row]  # a stored success for each replayed question; it joins the question's fresh rows
-    stored: Sequence[StoredGroup] = ()  # whole past groups, for which nothing is generated
+    stored: Sequence[ReplayedGroup] = ()  # whole past groups, for which nothing is generated
 
 
 def train(
@@ -114,7 +114,7 @@ def experience_of(
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
     noted = choice.metrics(step)
     pool = replay.observe(step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted)
-    ages = [step - group.step for group in rows.stored]
+    ages = [step - group.stored.step for group in rows.stored]
     return rows, {
         "asked": len(set(asked)),
         "fresh_score": float(np.mean([rollout.reward for _, rollout in fresh])),
@@ -152,7 +152,7 @@ def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSe
         "log_prob": now.log_prob,
         "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
         "response_mask": now.mask,
-        "group": [*(question for question, _ in joined), *((group.step, group.question) for group, _ in stored)],
+        "group": [*(question for question, _ in joined), *((group.stored.step, group.question) for group, _ in stored)],
         "is_replayed": torch.arange(len(every)) >= len(rows.fresh),
     }
     rewards = torch.tensor([rollout.reward for _, rollout in every])
@@ -229,11 +229,14 @@ class Policy:
         return Look(log_prob_BT, past_BT, compute_entropy(logits_BTV.detach()), mask_BT)
 
     @torch.no_grad()
-    def views(self, rows: Sequence[Row]) -> list[View]:
+    def views(self, rows: Sequence[Row]) -> list[TokenScores]:
         """Entropies and log-probs [T] of each response, in the form that replay requires."""
         now = self.look(rows)
         masks = now.mask.bool()
-        return [View(now.entropy[row, mask].numpy(), now.log_prob[row, mask].numpy()) for row, mask in enumerate(masks)]
+        return [
+            TokenScores(now.entropy[row, mask].numpy(), now.log_prob[row, mask].numpy())
+            for row, mask in enumerate(masks)
+        ]
 
 
 @torch.no_grad()

@@ -59,7 +59,7 @@ from transformers.utils import logging  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy  # noqa: E402
-from exgrpo.experience.choice import View  # noqa: E402
+from exgrpo.experience.trajectory_selector import TokenScores  # noqa: E402
 from exgrpo.loss_settings import LossSettings  # noqa: E402
 from exgrpo.mix_core_alg import mixed_token_losses  # noqa: E402
 
@@ -137,13 +137,15 @@ class Replay:
         ]
 
     @torch.no_grad()
-    def views(self, model: Any, candidates: Sequence[tuple[str, Trajectory]]) -> list[View]:
+    def views(self, model: Any, candidates: Sequence[tuple[str, Trajectory]]) -> list[TokenScores]:
         """Entropies and log-probs under the current policy, by which trajectories are chosen (section 3.2)."""
         prompts = padded(self.tokenizer([prompt for prompt, _ in candidates])["input_ids"], "left")
         responses = padded([past.tokens for _, past in candidates], "right")
         logits, log_probs = logits_and_log_probs(model, prompts, responses)
         entropies, masks = compute_entropy(logits), responses[1].bool()
-        return [View(entropies[row, mask].numpy(), log_probs[row, mask].numpy()) for row, mask in enumerate(masks)]
+        return [
+            TokenScores(entropies[row, mask].numpy(), log_probs[row, mask].numpy()) for row, mask in enumerate(masks)
+        ]
 
     def reward(
         self, completions: list[str], asked: list[str], fresh: list[Any], trainer_state: Any, **_: Any

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from exgrpo.experience import key_checks as check
 from exgrpo.experience import rules
-from exgrpo.experience.trajectory_selector import RANDOM
 
 _ROLLOUT_N = "actor_rollout_ref.rollout.n"
 _OUR_PREFIXES = ("exp_", "experience_")
@@ -61,7 +60,7 @@ class ExperienceConfig:
     )
     exp_metric: str = _key(
         "ent",
-        check.rule(rules.METRICS, RANDOM),
+        check.rule(rules.METRICS, rules.RANDOM),
         "score of a question's trajectories: ent, their mean token entropy under the current policy; ppl, perplexity; "
         "random; or your own rule",
     )

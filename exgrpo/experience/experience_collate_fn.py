@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-Row = Mapping[str, Any]
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    """Column name -> object array [B]: the default collation, for use without a framework's own."""
-    columns: dict[str, Any] = {}
-    for name in rows[0]:
-        columns[name] = np.empty(len(rows), dtype=object)
-        columns[name][:] = [row[name] for row in rows]
-    return columns
+from exgrpo.experience.experience_helpers import Row, columns_of, prompt_rows
 
 
 class ExperienceMixCollateFn:
     """Builds the batch B_on + B_exp of a step (equation 4), in random order.
 
     A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a fresh one needs K.
-    Each prompt's ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and without the underscore that
-    separates the parts of a rollout's key.
 
     Args:
         row_of: question id -> its row of the data set.
@@ -36,7 +25,7 @@ class ExperienceMixCollateFn:
         self,
         row_of: Callable[[str], Row],
         rollout_n: int,
-        collate: Callable[[Sequence[Row]], dict[str, Any]] = _columns,
+        collate: Callable[[Sequence[Row]], dict[str, Any]] = columns_of,
     ):
         if rollout_n < 2:
             raise ValueError(f"rollout_n={rollout_n}: a group of one fresh and one replayed rollout needs 2 or more")
@@ -59,17 +48,11 @@ class ExperienceMixCollateFn:
         Raises:
             ValueError: the batch is empty, or a question is in it twice.
         """
-        rows = [dict(row) for row in fresh] + [dict(self._row_of(question)) for question in replayed]
-        questions = [row["question_id"] for row in rows]
-        if not rows:
+        past = [self._row_of(question) for question in replayed]
+        questions = [row["question_id"] for row in (*fresh, *past)]
+        if not questions:
             raise ValueError("a batch of no questions: give fresh rows, replayed questions or both")
         if len(set(questions)) < len(questions):
             twice = next(question for question in questions if questions.count(question) > 1)
             raise ValueError(f"question {twice!r} stands in the batch twice")
-        for position, row in enumerate(rows):
-            row["is_replayed"] = position >= len(fresh)
-        rows = [rows[i] for i in rng.permutation(len(rows))]
-        for position, row in enumerate(rows, start=first):
-            row["uid"] = f"{step:07d}q{position:05d}"
-            row["__rollout_n__"] = self._rollout_n - row["is_replayed"]
-        return self._collate(rows)
+        return self._collate(prompt_rows(fresh, past, self._rollout_n, step, rng, first))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from exgrpo.experience import pool_metrics, rules
+from exgrpo.experience import rules
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
-from exgrpo.experience.question_draw import QuestionDraw
 from exgrpo.experience.replay_log import Odds, ReplayLog
-from exgrpo.experience.snapshot import Snapshot
-from exgrpo.experience.store_counters import StoreCounters
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_store import TrajectoryStore
+from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
+from exgrpo.experience.weighted_bucket_sampler import QuestionDraw
+
+_AGES = {"age_median": 0.5, "age_p95": 0.95}  # of the trajectories, in steps
 
 
 class Outcome(enum.Enum):
@@ -25,6 +27,31 @@ class Outcome(enum.Enum):
     STORED = "stored"
     RETIRED = "retired"
     SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A pool at one moment; valid until the pool changes.
+
+    Attributes:
+        state: buckets and retired questions.
+        history: the metrics of each step.
+        serials: int64 [n], serial numbers of the trajectories, ascending.
+        next_serial: the next serial number to assign.
+        tokens: number of tokens of all trajectories.
+        counters: the store's counters (StoreCounters).
+        records: (first, last) -> (serial, question, trajectory) for that range of serials, both ends included.
+        replays: what was replayed, by step.
+    """
+
+    state: BucketState
+    history: Sequence[Mapping[str, float]]
+    serials: npt.NDArray[np.int64]
+    next_serial: int
+    tokens: int
+    counters: Mapping[str, int]
+    records: Callable[[int, int], Iterator[tuple[int, str, Trajectory]]]
+    replays: ReplayLog
 
 
 class ExperiencePool:
@@ -147,7 +174,8 @@ class ExperiencePool:
         """
         if self._config.experience_max_age is not None:
             self._forget(self._store.expire(before=step + 1 - self._config.experience_max_age))
-        metrics = self.metrics() | pool_metrics.ages(self._store, step)
+        ages = {name: self._store.age_quantile(share, step) for name, share in _AGES.items()}
+        metrics = self.metrics() | ages
         self._history.append({"step": float(step), **metrics, **noted})
         return metrics
 
@@ -230,7 +258,21 @@ class ExperiencePool:
 
         `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
-        return pool_metrics.contents(self._store, self._buckets, self.eligible)
+        counters = dataclasses.asdict(self._store.counters)
+        measured = {
+            "pool_questions": len(self._buckets),
+            "pool_trajectories": len(self._store),
+            "pool_tokens": self._store.tokens,
+            "pool_bytes": self._store.memory_bytes,
+            "eligible_questions": self.eligible,
+            "undrawable_questions": len(self._buckets) - self.eligible,
+            "retired_questions": self._buckets.retired_count,
+            "retired_trajectories": counters.pop("retired"),
+            "evicted": self._store.counters.evicted,
+            **counters,
+            **{f"bucket_{bucket}": size for bucket, size in enumerate(self._buckets.sizes())},
+        }
+        return {name: float(value) for name, value in measured.items()}
 
     def snapshot(self) -> Snapshot:
         """Everything the pool holds; valid until it changes."""

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.graders import number_of, text_of
 from exgrpo.experience.trajectory import Trajectory
 
 HEADER = struct.Struct("=qIIddII")  # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
 _ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
+_TEXTS: list[str | None] = [None]  # number -> text; only grows, a run has a handful
+_NUMBERS: dict[str | None, int] = {None: 0}
 
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
     """One object instead of the dozen a Trajectory consists of."""
     tokens_T, mask = trajectory.tokens, trajectory.loss_mask
     note = b"" if trajectory.note is None else trajectory.note.encode()
-    numbers = (trajectory.entropy, trajectory.reward, len(note), number_of(trajectory.grader))
+    numbers = (trajectory.entropy, trajectory.reward, len(note), _grader_number(trajectory.grader))
     header = HEADER.pack(serial, trajectory.step, tokens_T.size, *numbers)
     mask_bits = b"" if mask is None else np.packbits(mask).tobytes()
     return b"".join((header, tokens_T.data, trajectory.log_probs.data, note, mask_bits))
@@ -38,7 +39,7 @@ def join(
     grader: str | None,
 ) -> bytes:
     """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
-    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), number_of(grader))
+    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), _grader_number(grader))
     return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
 
 
@@ -71,7 +72,7 @@ def unpack(packed: bytes) -> Trajectory:
     if len(packed) > end:
         note = packed[end : end + note_bytes].decode() if note_bytes else None
         mask_T = _mask(packed, end + note_bytes, count)
-    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": text_of(grader)}
+    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": _grader_text(grader)}
     return _Stored.of(packed=packed, loss_mask=mask_T, note=note, **numbers)
 
 
@@ -124,3 +125,17 @@ def key(packed: bytes) -> bytes:
     if tokens_end > HEADER.size:
         return packed[HEADER.size : tokens_end]
     return packed[tokens_end : tokens_end + note_length(packed)]
+
+
+def _grader_number(grader: str | None) -> int:
+    """The number of a text; it is valid in this process only, so files hold the text."""
+    number = _NUMBERS.get(grader)
+    if number is None:
+        number = _NUMBERS[grader] = len(_TEXTS)
+        _TEXTS.append(grader)
+    return number
+
+
+def _grader_text(number: int) -> str | None:
+    """The text of a number; one object for all trajectories of a grader."""
+    return _TEXTS[number]

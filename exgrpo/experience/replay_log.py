@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.trajectory import Trajectory
 
 
@@ -38,7 +39,7 @@ NO_ODDS = Odds(-1, math.nan, 0, 0)  # of a question that was not drawn here
 WHOLE_GROUP = -1  # instead of a position among the candidates
 
 
-class Candidate(NamedTuple):
+class LoggedCandidate(NamedTuple):
     """A trajectory that could have been chosen.
 
     Attributes:
@@ -76,8 +77,8 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """One replayed trajectory, or a whole past group: its rollouts are then the candidates, and `chosen` is -1.
+class LoggedReplay:
+    """What is kept of a ReplayedGroup, which is one trajectory, or a whole past group: `chosen` is then -1.
 
     Attributes:
         step: that replayed it.
@@ -92,7 +93,7 @@ class Replayed:
     question: str
     grader: str | None
     odds: Odds
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LoggedCandidate, ...]
     chosen: int
     tokens: int
     reward: float
@@ -103,6 +104,71 @@ class Replayed:
     def generated(self) -> int:
         """The step that generated the trajectory."""
         return self.candidates[self.chosen].step
+
+
+@dataclass(eq=False)
+class ReplayedGroup:
+    """A question that a step replays, as one record: the choice makes it, what follows in the step fills it.
+
+    Owned by the ExperienceReplay that made it; at the end of the step it keeps `logged`.
+
+    Attributes:
+        question: its id.
+        candidates: its trajectories when one was chosen, in the order of recording; of a past group its rollouts.
+        chosen: position of the one that is replayed; WHOLE_GROUP: all of them are.
+        scores: of the candidates under the current policy; NaN for those that were not compared.
+        stored: the past group, if it is one.
+        odds: of the question when it was drawn.
+        uid: of its group in the batch; empty where the loop has none.
+        rows: key of a row in the batch -> the trajectory that is replayed there.
+        displaced: reward of the failure in whose place the trajectory is (`exp_rescue`); None: of no failure.
+        effect: what it weighs in the step.
+    """
+
+    question: str
+    candidates: Sequence[Trajectory]
+    chosen: int
+    scores: Sequence[float]
+    stored: StoredGroup | None = None
+    odds: Odds = NO_ODDS
+    uid: str = ""
+    rows: dict[str, Trajectory] = field(default_factory=dict)
+    displaced: float | None = None
+    effect: Effect = Effect()
+
+    @classmethod
+    def whole(cls, stored: StoredGroup) -> ReplayedGroup:
+        """The record of a past group."""
+        return cls(stored.question, stored.rollouts, WHOLE_GROUP, [math.nan] * len(stored.rollouts), stored)
+
+    @property
+    def rollouts(self) -> Sequence[Trajectory]:
+        """What is replayed of the candidates: the chosen one, or all."""
+        return self.candidates if self.chosen == WHOLE_GROUP else [self.candidates[self.chosen]]
+
+    def logged(self, step: int) -> LoggedReplay:
+        """What is kept of it.
+
+        Args:
+            step: that replayed it.
+        """
+        rollouts = self.rollouts
+        tokens = sum(map(len, rollouts))
+        return LoggedReplay(
+            step,
+            self.question,
+            rollouts[0].grader,
+            self.odds,
+            tuple(
+                LoggedCandidate(each.step, each.entropy, score)
+                for each, score in zip(self.candidates, self.scores, strict=True)
+            ),
+            self.chosen,
+            tokens,
+            float(np.mean([each.reward for each in rollouts])),
+            digest_of(*rollouts),
+            self.effect,
+        )
 
 
 EFFECTS = tuple(each.name for each in fields(Effect))
@@ -117,7 +183,7 @@ class Block:
     Attributes:
         questions, graders: [R].
         numbers: float64 [R, len(NUMBERS)].
-        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of Candidate.
+        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of LoggedCandidate.
     """
 
     questions: Sequence[str]
@@ -134,14 +200,14 @@ class Block:
             self.questions[first:], self.graders[first:], self.numbers[first:], self.counts[first:], candidates
         )
 
-    def rows(self) -> Iterator[Replayed]:
+    def rows(self) -> Iterator[LoggedReplay]:
         ends = np.cumsum(self.counts)
         for i, (question, grader) in enumerate(zip(self.questions, self.graders, strict=True)):
             at = dict(zip(NUMBERS, self.numbers[i].tolist(), strict=True))
             odds = Odds(int(at["bucket"]), at["probability"], int(at["size"]), int(at["drawn"]))
             compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
-            candidates = tuple(Candidate(int(step), entropy, score) for step, entropy, score in compared)
-            yield Replayed(
+            candidates = tuple(LoggedCandidate(int(step), entropy, score) for step, entropy, score in compared)
+            yield LoggedReplay(
                 int(at["step"]),
                 question,
                 grader,
@@ -161,7 +227,7 @@ class ReplayLog:
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
         self._blocks = list(blocks)
 
-    def add(self, rows: Sequence[Replayed]) -> None:
+    def add(self, rows: Sequence[LoggedReplay]) -> None:
         """Rows of one step."""
         if rows:
             self._blocks.append(_packed(rows))
@@ -171,7 +237,7 @@ class ReplayLog:
     def __len__(self) -> int:
         return sum(len(block.questions) for block in self._blocks)
 
-    def __iter__(self) -> Iterator[Replayed]:
+    def __iter__(self) -> Iterator[LoggedReplay]:
         for block in self._blocks:
             yield from block.rows()
 
@@ -189,47 +255,13 @@ class ReplayLog:
 _ARRAYS = ("numbers", "counts", "candidates")
 
 
-def replayed_rows(
-    step: int,
-    chosen: Mapping[str, Trajectory],
-    candidates: Mapping[str, Sequence[Trajectory]],
-    compared: Mapping[str, Sequence[tuple[Trajectory, float]]],
-    odds: Mapping[str, Odds],
-) -> list[Replayed]:
-    """The rows of a step's choice, their effect still unknown.
-
-    Args:
-        chosen: question -> its trajectory, one of its `candidates`.
-        compared: question -> those of its candidates that have a score.
-        odds: question -> of its draw.
-    """
-    rows = []
-    for question, trajectory in chosen.items():
-        scores = {id(each): score for each, score in compared.get(question, ())}
-        known = tuple(
-            Candidate(each.step, each.entropy, scores.get(id(each), math.nan)) for each in candidates[question]
-        )
-        at = next(i for i, each in enumerate(candidates[question]) if each is trajectory)
-        facts = (len(trajectory), trajectory.reward, digest_of(trajectory))
-        rows.append(Replayed(step, question, trajectory.grader, odds.get(question, NO_ODDS), known, at, *facts))
-    return rows
-
-
-def replayed_group(step: int, question: str, rollouts: Sequence[Trajectory]) -> Replayed:
-    """The row of a whole past group, its effect still unknown."""
-    known = tuple(Candidate(each.step, each.entropy, math.nan) for each in rollouts)
+def digest_of(*rollouts: Trajectory) -> int:
+    """A checksum of their tokens and the number of these, 48 bits, which a float64 holds; a question has few."""
     tokens = sum(map(len, rollouts))
-    reward = float(np.mean([each.reward for each in rollouts]))
-    digest = zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
-    return Replayed(step, question, rollouts[0].grader, NO_ODDS, known, WHOLE_GROUP, tokens, reward, digest)
+    return zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
 
 
-def digest_of(trajectory: Trajectory) -> int:
-    """A checksum of its tokens and their number, 48 bits: a float64 holds them, and a question has few trajectories."""
-    return zlib.crc32(trajectory.key) << 16 | len(trajectory) & 0xFFFF
-
-
-def _packed(rows: Sequence[Replayed]) -> Block:
+def _packed(rows: Sequence[LoggedReplay]) -> Block:
     numbers: list[tuple[Any, ...]] = [
         (row.step, *row.odds, row.chosen, row.tokens, row.reward, row.digest, *astuple(row.effect)) for row in rows
     ]
@@ -239,5 +271,5 @@ def _packed(rows: Sequence[Replayed]) -> Block:
         [row.grader for row in rows],
         np.array(numbers, np.float64).reshape(-1, len(NUMBERS)),
         np.array([len(row.candidates) for row in rows], np.int32),
-        np.array(candidates, np.float64).reshape(-1, len(Candidate._fields)),
+        np.array(candidates, np.float64).reshape(-1, len(LoggedCandidate._fields)),
     )

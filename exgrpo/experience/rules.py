@@ -131,6 +131,7 @@ def oldest(trajectory: Trajectory) -> float:
     return -trajectory.step
 
 
+RANDOM = "random"  # the metric that needs no scores
 BUCKET_WEIGHTS: OpenTable[BucketWeights] = OpenTable(
     ("successes", "rollout_n", "mean", "sigma"),
     {"normal": normal, "linear": linear, "sqrt": sqrt, "linear_clip": linear_clip},

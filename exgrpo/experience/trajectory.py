@@ -105,6 +105,14 @@ class Trajectory:
         """The entries of [T] values at the policy's own tokens; all of them without a loss mask."""
         return values_T if self.loss_mask is None else values_T[self.loss_mask]
 
+    def log_ratios(self, current_T: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """log pi_current - log pi_past at the policy's own tokens; it must have recorded log-probs.
+
+        Args:
+            current_T: [T], natural log-probs of the tokens under the current policy.
+        """
+        return self.of_actions(current_T - self.log_probs)
+
     @property
     def key(self) -> bytes:
         """The bytes of the tokens, or of the note where there are none: a question's trajectories are duplicates if

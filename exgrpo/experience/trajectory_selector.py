@@ -1,17 +1,19 @@
-"""Which of a question's stored trajectories is replayed (section 3.2): the scores, and the choice by score."""
+"""Which of a question's stored trajectories is replayed (section 3.2): prefilter, score, guard, select."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.rules import METRICS, Metric
+from exgrpo.experience.experience_helpers import mean_square, vector_of
+from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.rules import METRICS, RANDOM, Metric
 from exgrpo.experience.trajectory import Trajectory
-
-RANDOM = "random"  # the metric that needs no scores
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
@@ -24,7 +26,7 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
     Raises:
         ValueError: shapes differ, or no response token is left.
     """
-    values_T = _vector("entropies", entropies_T)
+    values_T = vector_of("entropies", entropies_T)
     if mask_T is not None:
         keep_T = np.asarray(mask_T).astype(bool)
         if keep_T.shape != values_T.shape:
@@ -44,21 +46,7 @@ def perplexity(log_probs_T: npt.ArrayLike) -> float:
     Raises:
         ValueError: not 1-D or empty.
     """
-    return float(np.exp(-_vector("log_probs", log_probs_T).mean()))
-
-
-def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
-    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if one dominates.
-
-    Args:
-        log_ratios: [n], natural log; the largest may be any number.
-
-    Raises:
-        ValueError: not 1-D or empty.
-    """
-    values = _vector("log_ratios", log_ratios)
-    weights = np.exp(values - values.max())
-    return float(weights.sum() ** 2 / (values.size * np.square(weights).sum()))
+    return float(np.exp(-vector_of("log_probs", log_probs_T).mean()))
 
 
 class TrajectorySelector:
@@ -81,7 +69,7 @@ class TrajectorySelector:
         """False if the choice ignores the scores, so that they need not be computed."""
         return self.metric is not None
 
-    def promising(self, candidates: Sequence[Trajectory], limit: int | None) -> tuple[Trajectory, ...]:
+    def prefilter(self, candidates: Sequence[Trajectory], limit: int | None) -> tuple[Trajectory, ...]:
         """The `limit` candidates with the best recorded scores, in their original order; an unknown score is the best.
 
         A recorded score is the metric under the policy that generated the trajectory: it is free, but does not reflect
@@ -111,7 +99,7 @@ class TrajectorySelector:
         Raises:
             ValueError: there are no candidates, or all scores are NaN.
         """
-        values = _vector("scores", scores)
+        values = vector_of("scores", scores)
         if not self.needs_scores:
             return int(rng.integers(values.size))
         known = np.flatnonzero(~np.isnan(values))  # np.nanargmin would take a NaN for an infinite score
@@ -121,8 +109,152 @@ class TrajectorySelector:
         return int(known[best])
 
 
-def _vector(name: str, values: Any) -> npt.NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} has shape {array.shape}: must be 1-D and not empty")
-    return array
+Candidate = tuple[str, Trajectory]  # question, one of its trajectories
+
+
+class TokenScores(NamedTuple):
+    """A trajectory under the current policy.
+
+    Attributes:
+        entropies: [T], entropy of the policy's distribution at each token, in nats.
+        log_probs: [T], natural log, of the trajectory's tokens.
+    """
+
+    entropies: npt.NDArray[Any]
+    log_probs: npt.NDArray[Any]
+
+
+Scorer = Callable[[Sequence[Candidate]], Sequence[TokenScores]]  # of n candidates, in their order; one call a step
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is replayed in a step.
+
+    Attributes:
+        groups: one record for each question that has a candidate left.
+        candidates: number of candidates.
+        scored: number of candidates that the current policy scored.
+        guarded: number passed over because the policy has drifted away from their author.
+    """
+
+    groups: list[ReplayedGroup]
+    candidates: int
+    scored: int
+    guarded: int
+
+    @classmethod
+    def together(cls, choices: Iterable[Choice]) -> Choice:
+        """The choices of a step with several updates as one."""
+        several = list(choices)
+        groups = [group for choice in several for group in choice.groups]
+        counts = np.array([(each.candidates, each.scored, each.guarded) for each in several], int).reshape(-1, 3)
+        return cls(groups, *counts.sum(0).tolist())
+
+    @property
+    def trajectories(self) -> dict[str, Trajectory]:
+        """Question -> the trajectory that joins its group."""
+        return {group.question: group.candidates[group.chosen] for group in self.groups}
+
+    @property
+    def chosen_scores(self) -> list[float]:
+        """Of the chosen candidates that were compared with others."""
+        return _known(group.scores[group.chosen] for group in self.groups)
+
+    @property
+    def passed_over_scores(self) -> list[float]:
+        """Of the others that were compared."""
+        return _known(
+            score for group in self.groups for position, score in enumerate(group.scores) if position != group.chosen
+        )
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Counts, ages in steps and scores; always the same keys, zeros where nothing was replayed."""
+        replayed = list(self.trajectories.values())
+        ages = [step - trajectory.step for trajectory in replayed] or [0]
+        return {
+            "replayed_groups": float(len(replayed)),
+            "replayed_response_length": float(np.mean([*map(len, replayed)] or [0])),
+            "replay_age": float(np.mean(ages)),
+            "replay_age_p95": float(np.quantile(ages, 0.95)),
+            "candidates": float(self.candidates),
+            "candidates_scored": float(self.scored),
+            "candidates_guarded": float(self.guarded),
+            "chosen_score": float(np.mean(self.chosen_scores or [0])),
+            "passed_over_score": float(np.mean(self.passed_over_scores or [0])),
+        }
+
+
+def _known(scores: Iterable[float]) -> list[float]:
+    return [score for score in scores if not math.isnan(score)]
+
+
+def choose_trajectories(
+    candidates: Mapping[str, Sequence[Trajectory]],
+    selector: TrajectorySelector,
+    scorer: Scorer,
+    rng: np.random.Generator,
+    max_candidates: int | None = None,
+    max_drift: float | None = None,
+) -> Choice:
+    """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step), then the choice.
+
+    Only the candidates of a question that the prefilter leaves are scored. A question with a single candidate needs no
+    score, unless `max_drift` requires its importance ratios.
+
+    Args:
+        candidates: question -> its trajectories.
+        scorer: called at most once.
+        rng: advanced by random selection only, once for each question with more than one candidate.
+        max_candidates, max_drift: see `exp_max_candidates` and `exp_max_drift` of ExperienceConfig.
+
+    Raises:
+        ValueError: the number of scores is not the number of candidates, or all scores of a question are NaN.
+    """
+    left = {question: selector.prefilter(known, max_candidates) for question, known in candidates.items()}
+    scores = _token_scores(left, selector, scorer, guards=max_drift is not None)
+    groups, guarded = [], 0
+    for question, known in left.items():
+        seen = scores.get(question, [None] * len(known))
+        close = [each for each in zip(known, seen, strict=True) if max_drift is None or _is_close(*each, max_drift)]
+        guarded += len(known) - len(close)
+        values = _metric_of(close, selector)
+        chosen = selector.choose(values, rng) if len(close) > 1 else 0
+        if close:
+            compared = values if selector.needs_scores and len(close) > 1 else [math.nan] * len(close)
+            score_of = {id(each): value for (each, _), value in zip(close, compared, strict=True)}
+            all_of_it = candidates[question]
+            at = next(i for i, each in enumerate(all_of_it) if each is close[chosen][0])
+            groups.append(ReplayedGroup(question, all_of_it, at, [score_of.get(id(e), math.nan) for e in all_of_it]))
+    return Choice(groups, sum(map(len, candidates.values())), sum(map(len, scores.values())), guarded)
+
+
+def _token_scores(
+    left: Mapping[str, Sequence[Trajectory]], selector: TrajectorySelector, scorer: Scorer, guards: bool
+) -> dict[str, list[TokenScores]]:
+    """Question -> scores of its candidates, only for questions whose choice depends on them."""
+    scored = [question for question, known in left.items() if guards or (selector.needs_scores and len(known) > 1)]
+    flat = [(question, trajectory) for question in scored for trajectory in left[question]]
+    scores = list(scorer(flat)) if flat else []
+    if len(scores) != len(flat):
+        raise ValueError(f"scorer gave {len(scores)} scores of {len(flat)} candidates: must be one each")
+    remaining = iter(scores)
+    return {question: [next(remaining) for _ in left[question]] for question in scored}
+
+
+def _metric_of(close: Sequence[tuple[Trajectory, TokenScores | None]], selector: TrajectorySelector) -> list[float]:
+    """The metric of each candidate under the current policy; zeros where nothing is compared."""
+    if selector.metric is None or len(close) == 1:
+        return [0.0] * len(close)
+    return [
+        selector.metric(trajectory.of_actions(seen.entropies), trajectory.of_actions(seen.log_probs), trajectory)
+        for trajectory, seen in close
+        if seen is not None  # never None here: a question with several candidates was scored
+    ]
+
+
+def _is_close(trajectory: Trajectory, seen: TokenScores | None, max_drift: float) -> bool:
+    """Whether the policy is still close enough to the author; always so without recorded log-probs."""
+    if seen is None or not trajectory.has_log_probs:
+        return True
+    return mean_square(trajectory.log_ratios(seen.log_probs)) <= max_drift

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from exgrpo.experience.replay_log import WHOLE_GROUP, Replayed
+from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay
 from exgrpo.inspect.questions import Question
 from exgrpo.inspect.text import printable
 from exgrpo.judged_by import UNKNOWN
@@ -31,7 +31,7 @@ def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping
     yield from _one(rows[row - 1], row, len(rows), saved.manifest["rollout_n"], questions)
 
 
-def _overview(rows: Sequence[Replayed]) -> Iterator[str]:
+def _overview(rows: Sequence[LoggedReplay]) -> Iterator[str]:
     yield f"step {rows[0].step}: {len(rows)} rows were replayed; --explain {rows[0].step} ROW explains one"
     yield f"{'row':>4} {'question':34}{'bucket':>7}{'age':>5}{'candidates':>11}{'advantage':>11}{'loss share':>11}"
     for number, row in enumerate(rows, 1):
@@ -42,7 +42,9 @@ def _overview(rows: Sequence[Replayed]) -> Iterator[str]:
         )
 
 
-def _one(row: Replayed, number: int, count: int, rollout_n: int, questions: Mapping[str, Question]) -> Iterator[str]:
+def _one(
+    row: LoggedReplay, number: int, count: int, rollout_n: int, questions: Mapping[str, Question]
+) -> Iterator[str]:
     odds = row.odds
     yield f"{'row':16}{number} of {count} in step {row.step}"
     yield f"{'question':16}{row.question}"
@@ -71,7 +73,7 @@ def _one(row: Replayed, number: int, count: int, rollout_n: int, questions: Mapp
     yield from _effect(row)
 
 
-def _effect(row: Replayed) -> Iterator[str]:
+def _effect(row: LoggedReplay) -> Iterator[str]:
     effect = row.effect
     if math.isnan(effect.ratio_mean):
         yield f"{'ratios':16}unknown: its log-probs were not recorded"
@@ -95,7 +97,7 @@ def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
 
 
-def inclusion(row: Replayed) -> float:
+def inclusion(row: LoggedReplay) -> float:
     """Probability that a draw of `drawn` questions has this one: E[min(Binomial(drawn, p), size)] / size.
 
     Leaves out what a full bucket passes on to the others.

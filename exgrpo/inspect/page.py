@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo import charts
+from exgrpo.experience.experience_helpers import effective_sample_size
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.experience.trajectory_selector import effective_sample_size
 from exgrpo.inspect.questions import Question
 from exgrpo.inspect.summary import Overview, facts
 from exgrpo.inspect.text import Decoder

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exgrpo.experience.packing import unpack
-from exgrpo.experience.replay_log import WHOLE_GROUP, Replayed, digest_of
+from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay, digest_of
 from exgrpo.judged_by import JudgedBy
 from exgrpo.saved import durable, pool_quarantine
 from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
@@ -144,7 +144,7 @@ def report(saved: SavedPool, suspect: Suspect, found: Found) -> Iterator[str]:
     yield from _retired(saved, suspect)
 
 
-def _replays(rows: Sequence[Replayed], found: Found) -> Iterator[str]:
+def _replays(rows: Sequence[LoggedReplay], found: Found) -> Iterator[str]:
     """How often what the suspect judged was replayed; also what has left the pool since."""
     if not rows:
         yield f"{'replayed':16}never"

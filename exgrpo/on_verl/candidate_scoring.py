@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from exgrpo.experience.choice import Candidate, View
+from exgrpo.experience.trajectory_selector import Candidate, TokenScores
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import sequence_fields
@@ -28,7 +28,7 @@ def of_response(passed: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class CandidateScorer:
-    """verl's actor as the `Look` of exgrpo.experience.choice.
+    """verl's actor as the `Scorer` of exgrpo.experience.trajectory_selector.
 
     Attributes:
         prompts: question -> its prompt's tokens, int64 [P].
@@ -51,7 +51,7 @@ class CandidateScorer:
         at_a_time = 1 if rollout.log_prob_use_dynamic_bsz else int(rollout.log_prob_micro_batch_size_per_gpu)
         return cls(prompts, workers.compute_log_prob, ranks, at_a_time, rollout.temperature)
 
-    def __call__(self, candidates: Sequence[Candidate]) -> list[View]:
+    def __call__(self, candidates: Sequence[Candidate]) -> list[TokenScores]:
         """One pass, through a scratch partition that is cleared afterwards."""
         rows = [sequence_fields(self.prompts[question], trajectory) for question, trajectory in candidates]
         order = dealt([len(row["input_ids"]) for row in rows], self.ranks, self.ranks * self.micro_batch)
@@ -65,11 +65,11 @@ class CandidateScorer:
         finally:
             queue.clear(keys, SCRATCH)
         columns = data["entropy"].unbind(), data["log_probs"].unbind()
-        views = {
-            position: View(*(of_response(row, len(candidates[position][1])) for row in passed))
+        scores = {
+            position: TokenScores(*(of_response(row, len(candidates[position][1])) for row in passed))
             for position, *passed in zip(order, *columns, strict=True)
         }
-        return [views[position] for position in range(len(candidates))]
+        return [scores[position] for position in range(len(candidates))]
 
 
 def data_parallel_size(workers: Any) -> int:

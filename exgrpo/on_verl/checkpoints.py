@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.saved import durable
 from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
@@ -134,6 +134,15 @@ def open_experience(
     replay = ExperienceReplay(config, questions, pool)
     replay.groups.hold(groups if config.exp_unit == "group" else [])
     return OpenedExperience(0, replay, pool_folder, {})
+
+
+def keep_usable(replay: ExperienceReplay, questions: Collection[str], max_prompt: int, max_response: int) -> None:
+    """Drop, with a warning, what is not of these questions or longer than these numbers of tokens."""
+    why = "dropped: their question is not in the data, or they are too long"
+    if left := replay.pool.keep_only(questions, max_response):
+        logger.warning("%d trajectories are %s", left, why)
+    if left := replay.groups.keep_only(questions, max_prompt, max_response):
+        logger.warning("%d past groups are %s", left, why)
 
 
 def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:

@@ -13,7 +13,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.prompts_out import PromptsOut
+from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.rows import split_key
 
 
@@ -22,11 +22,11 @@ class GroupFilter:
 
     Args:
         buffer: two of its methods are replaced, for this instance.
-        prompts: what is out; read only.
+        prompts: those in flight; read only.
         threshold: a reward above it is a success, and a shared value of the filter's metric too.
     """
 
-    def __init__(self, buffer: ReplayBuffer, prompts: PromptsOut, threshold: float) -> None:
+    def __init__(self, buffer: ReplayBuffer, prompts: InFlight, threshold: float) -> None:
         self._buffer, self._prompts, self._threshold = buffer, prompts, threshold
         self._filtered_keys, self._clear_groups = buffer._dapo_filtered_keys, buffer._clear_groups
         self._filtered: set[str] = set()  # uids, by the latest classification

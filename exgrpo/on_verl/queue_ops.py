@@ -6,7 +6,7 @@ an argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from verl.protocol import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.candidate_scoring import of_response
@@ -34,38 +35,49 @@ def in_order(batch: Batch) -> Batch:
 
 
 class Sibling(NamedTuple):
-    """A fresh rollout of a replayed question: its row and its tag in the queue."""
+    """A fresh rollout of a replayed question: uid of its group, its row and its tag in the queue."""
 
+    uid: str
     row: Mapping[str, Any]
     tag: dict[str, Any]
 
 
-def first_siblings(batch: Batch, uids: Collection[str]) -> dict[str, Sibling]:
-    """uid -> its first fresh row; a uid whose rollouts all failed is absent."""
+def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibling]:
+    """Question -> its first fresh row; a question whose rollouts all failed is absent.
+
+    Args:
+        questions: uid -> question, in whose order the answer is.
+    """
     first: dict[str, int] = {}  # uid -> position in the batch
     for position, key in enumerate(batch.keys):
-        uid = split_key(key)[0]
-        if uid in uids:
-            first.setdefault(uid, position)
-    if not first:
+        first.setdefault(split_key(key)[0], position)
+    positions = {uid: first[uid] for uid in questions if uid in first}
+    if not positions:
         return {}
-    keys = [batch.keys[position] for position in first.values()]
+    keys = [batch.keys[position] for position in positions.values()]
     rows = queue.read(keys, batch.partition_id).unbind(0)  # rows[i] would index every field
-    return {uid: Sibling(row, batch.tags[first[uid]]) for uid, row in zip(first, rows, strict=True)}
+    return {
+        questions[uid]: Sibling(uid, row, batch.tags[position])
+        for (uid, position), row in zip(positions.items(), rows, strict=True)
+    }
 
 
-def inject(
-    batch: Batch,
-    siblings: Mapping[str, Sibling],
-    chosen: Mapping[str, Trajectory],
-    session: int,
-) -> Batch:
-    """The batch with one replayed row for each uid of ``chosen``, as session ``session`` of its group."""
-    if not chosen:
+def inject(batch: Batch, groups: Sequence[ReplayedGroup], siblings: Mapping[str, Sibling], session: int) -> Batch:
+    """The batch with one replayed row for each group, as session ``session``; the records learn of it.
+
+    Args:
+        siblings: by question, of all the groups.
+    """
+    if not groups:
         return batch
-    fields = [replayed_row(siblings[uid].row, trajectory, session) for uid, trajectory in chosen.items()]
-    keys = [f"{uid}_{session}_0" for uid in chosen]
-    tags = [replayed_tag(siblings[uid].tag, trajectory) for uid, trajectory in chosen.items()]
+    keys: list[str] = []
+    fields, tags = [], []
+    for group in groups:
+        sibling, (trajectory,) = siblings[group.question], group.rollouts
+        group.rows = {f"{group.uid}_{session}_0": trajectory}
+        keys += group.rows
+        fields.append(replayed_row(sibling.row, trajectory, session))
+        tags.append(replayed_tag(sibling.tag, trajectory))
     return with_rows(batch, keys, fields, tags)
 
 
@@ -145,16 +157,16 @@ def debug_metrics(rows: TensorDict) -> dict[str, float]:
     return metrics
 
 
-def current_log_probs(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[str, npt.NDArray[np.float32]]:
-    """Name in `replayed` -> log-probs of its row under the current policy, [T], as the actor's pass wrote them.
+def current_log_probs(batch: Batch, past: Mapping[str, Trajectory]) -> dict[str, npt.NDArray[np.float32]]:
+    """Key of a replayed row -> its log-probs under the current policy, [T], as the actor's pass wrote them.
 
     In the order of the batch; those that are not in it are absent.
     """
-    rows = _replayed_rows(batch, replayed)
-    if not rows:
+    keys = [batch.keys[i] for i in _replayed_positions(batch, past)]
+    if not keys:
         return {}
-    passed = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["log_probs"])["log_probs"].unbind()
-    return {name: of_response(row, len(replayed[name])) for name, row in zip(rows.values(), passed, strict=True)}
+    passed = queue.read(keys, batch.partition_id, ["log_probs"])["log_probs"].unbind()
+    return {key: of_response(row, len(past[key])) for key, row in zip(keys, passed, strict=True)}
 
 
 def mark(batch: Batch, codes: Codes) -> None:
@@ -166,25 +178,26 @@ def mark(batch: Batch, codes: Codes) -> None:
     _put(batch, range(len(batch)), {PHASE: phases})
 
 
-def put_recorded(batch: Batch, replayed: Mapping[str, Trajectory], missing: str | None) -> None:
+def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | None) -> None:
     """Make the ``old_log_probs`` of replayed rows those of the policy that generated them: pi_past of equation 4.
 
     Args:
+        past: key of a replayed row -> its trajectory.
         missing: what a trajectory without recorded log-probs gets: with ``current`` this step's, with ``one`` zeros.
             None: all rows keep this step's.
     """
     rows = {
-        i: torch.from_numpy(np.nan_to_num(replayed[name].log_probs))
-        for i, name in _replayed_rows(batch, replayed).items()
-        if replayed[name].has_log_probs or missing == "one"
+        i: torch.from_numpy(np.nan_to_num(past[batch.keys[i]].log_probs))
+        for i in _replayed_positions(batch, past)
+        if past[batch.keys[i]].has_log_probs or missing == "one"
     }
     if rows and missing is not None:
         _put(batch, rows, {"old_log_probs": list(rows.values())})
 
 
-def exempt_replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> None:
+def exempt_replayed_rows(batch: Batch, past: Mapping[str, Trajectory]) -> None:
     """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as they are."""
-    rows = _replayed_rows(batch, replayed)
+    rows = _replayed_positions(batch, past)
     if rows:
         old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])["old_log_probs"]
         _put(batch, rows, {"rollout_log_probs": old.unbind()})
@@ -206,12 +219,6 @@ def _put(batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[t
     return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
 
 
-def _replayed_rows(batch: Batch, replayed: Mapping[str, Trajectory]) -> dict[int, str]:
-    """Position in the batch of a replayed row -> its name in `replayed`.
-
-    Args:
-        replayed: by the uid of a group that has one replayed row, or by the key of a row; others are left out.
-    """
-    marked = [i for i, tag in enumerate(batch.tags) if tag.get("is_replayed") and not tag.get("is_padding")]
-    names = {i: batch.keys[i] if batch.keys[i] in replayed else split_key(batch.keys[i])[0] for i in marked}
-    return {i: name for i, name in names.items() if name in replayed}
+def _replayed_positions(batch: Batch, past: Mapping[str, Trajectory]) -> list[int]:
+    """Positions in the batch of the rows in `past`; verl's padding is not among them."""
+    return [i for i, key in enumerate(batch.keys) if key in past and not batch.tags[i].get("is_padding")]

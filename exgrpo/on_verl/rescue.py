@@ -7,8 +7,9 @@ Rollouts of a group differ by nothing but chance, so this is a failure drawn at 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch
 from exgrpo.on_verl.rows import split_key
@@ -29,22 +30,23 @@ def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
     return [uid for uid, has_success in solved.items() if not has_success]
 
 
-def make_room(batch: Batch, uids: Collection[str], session: int) -> tuple[Batch, dict[str, float]]:
-    """The batch without the rows of these uids' session, which leave the queue; and the uids that had one -> reward."""
-    gone = sorted({f"{uid}_{session}_0" for uid in uids} & set(batch.keys))
+def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Batch:
+    """The batch without the failures of this session in these groups: they leave the queue, their rewards are noted."""
+    group_of = {f"{group.uid}_{session}_0": group for group in groups}
+    gone = sorted(group_of.keys() & set(batch.keys))
     if not gone:
-        return batch, {}
-    rewards = _rewards(batch, gone)
+        return batch
+    for key, reward in _rewards(batch, gone).items():
+        group_of[key].displaced = reward
     queue.clear(gone, batch.partition_id)
     left = [position for position, key in enumerate(batch.keys) if key not in gone]
-    rest = Batch(
+    return Batch(
         keys=[batch.keys[position] for position in left],
         tags=[batch.tags[position] for position in left],
         partition_id=batch.partition_id,
         fields=batch.fields,
         extra_info=batch.extra_info,
     )
-    return rest, {_uid(key): reward for key, reward in rewards.items()}
 
 
 def _rewards(batch: Batch, keys: list[str]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from verl.utils.model import compute_position_id_with_mask
 
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.judged_by import JudgedBy
 
@@ -162,49 +164,48 @@ class FreshRow:
 
 def rollout_groups(
     rows: Sequence[FreshRow],
-    replayed: Mapping[str, Trajectory],
+    joined: Iterable[ReplayedGroup],
     step: int,
     vocab_size: int,
-    threshold: float,
+    config: ExperienceConfig,
     judge: JudgedBy | None = None,
-    rescued: Mapping[str, float] | None = None,
-    whole: bool = False,
-    bounded: bool = True,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
 
     A success that is not a valid trajectory is refused, with a warning: it counts for difficulty but is not stored.
+    A failure in whose place a replayed row is counts as a fresh row.
 
     Args:
-        replayed: uid of a group that has a replayed row besides the fresh ones -> that row's trajectory.
+        joined: of the groups that have a replayed row besides the fresh ones.
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
-        threshold: a reward above it is a success.
-        rescued: uid -> reward of the failure in whose place a replayed row is; it counts as a fresh one.
-        whole: with failures and prompts, for replay of whole groups.
-        bounded: whether rewards must be between 0 and 1.
+        config: what a success is; for replay of whole groups failures are kept too.
+        judge: of the rewards.
     """
-    lost = rescued or {}
+    threshold, whole = config.exp_success_threshold, config.exp_unit == "group"
+    past_of = {group.uid: group for group in joined}
     rows_of: dict[str, list[FreshRow]] = {}
     for row in rows:
         rows_of.setdefault(row.uid, []).append(row)
     groups = []
     for uid, siblings in rows_of.items():
+        past = past_of.get(uid)
+        displaced = [past.displaced] if past is not None and past.displaced is not None else []
         solved = [row for row in siblings if row.reward > threshold]
         failed = [row for row in siblings if whole and not row.reward > threshold]
-        successes = _trajectories(solved, "success", step, vocab_size, judge, bounded)
-        failures = _trajectories(failed, "failure", step, vocab_size, judge, bounded)
-        rewards = [row.reward for row in siblings] + ([lost[uid]] if uid in lost else [])
+        successes = _trajectories(solved, "success", step, vocab_size, judge, config.bounded_rewards)
+        failures = _trajectories(failed, "failure", step, vocab_size, judge, config.bounded_rewards)
+        rewards = [row.reward for row in siblings] + displaced
         groups.append(
             RolloutGroup(
                 siblings[0].question,
                 len(rewards),
                 successes,
-                int(uid in replayed and uid not in lost),
+                int(past is not None and not displaced),
                 len(solved) - len(successes),
                 failures,
                 tuple(rewards),
-                replayed[uid].reward if uid in replayed else 1.0,
+                1.0 if past is None else past.rollouts[0].reward,
                 siblings[0].prompt,
             )
         )

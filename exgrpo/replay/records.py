@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.choice import Candidate
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.trajectory_selector import Candidate
 
 REQUIRED = ("prompt", "rollout", "reward", "is_correct", "entropy")
 OF_ROLLOUT = ("tokens", "log_probs", "loss_mask", "step", "is_replayed")

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.choice import Candidate, Look, View
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.rules import RANDOM
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.experience.trajectory_selector import RANDOM
+from exgrpo.experience.trajectory_selector import Candidate, Scorer, TokenScores
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
 from exgrpo.replay.records import ReplayBatch
 
@@ -144,7 +144,7 @@ def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
     return float(np.percentile(known, percentile)) if known.size else math.nan
 
 
-def look_by(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]) -> Look:
+def scorer_of(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]) -> Scorer:
     """The view of a policy that is known only by one entropy per candidate.
 
     The returned function raises ValueError if the number of scores is not that of the candidates.
@@ -154,7 +154,7 @@ def look_by(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], Rep
         batch_of: makes the batch that `scores` takes.
     """
 
-    def look(candidates: Sequence[Candidate]) -> list[View]:
+    def look(candidates: Sequence[Candidate]) -> list[TokenScores]:
         if scores is None:
             entropies = np.array([trajectory.entropy for _, trajectory in candidates], dtype=np.float64)
         else:
@@ -166,7 +166,7 @@ def look_by(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], Rep
     return look
 
 
-def _view(entropy: float, trajectory: Trajectory) -> View:
+def _view(entropy: float, trajectory: Trajectory) -> TokenScores:
     """A view with this mean entropy: of a single token, or of every token if a loss mask selects some of them."""
     count = 1 if trajectory.loss_mask is None else len(trajectory)
-    return View(np.full(count, entropy), np.zeros(count))
+    return TokenScores(np.full(count, entropy), np.zeros(count))

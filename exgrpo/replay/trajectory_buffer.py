@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from exgrpo.experience.choice import Candidate
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
+from exgrpo.experience.trajectory_selector import Candidate
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 from exgrpo.replay import buffer_files
 from exgrpo.replay.buffer_files import SavedBuffer
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.replay.records import Record, ReplayBatch, flat
-from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, look_by, recorded_entropies, resolve, threshold
+from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, recorded_entropies, resolve, scorer_of, threshold
 from exgrpo.saved.pool_folder import PoolFolder
 
 
@@ -192,7 +192,7 @@ class TrajectoryBuffer:
             trajectories = self.pool.candidates(prompt)
             candidates[prompt] = [trajectory for trajectory in trajectories if drawable.has(trajectory.entropy)]
         replay = ExperienceReplay(config, (), self.pool, self.rng)
-        choice = replay.choose(candidates, look_by(scores, self._batch))
+        choice = replay.choose(candidates, scorer_of(scores, self._batch))
         return self._batch(list(choice.trajectories.items()))
 
     def save(self, folder: str | os.PathLike[str]) -> None:

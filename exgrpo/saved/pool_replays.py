@@ -2,7 +2,7 @@
 
 step, question, grader       of the replay; of the trajectory, null if unknown
 bucket, probability, size, drawn, chosen, tokens, reward, digest, ratio_*, group_*, advantage, step_share
-                             fields of exgrpo.experience.replay_log.Replayed
+                             fields of exgrpo.experience.replay_log.LoggedReplay
 candidate_step, candidate_entropy, candidate_score
                              lists, in the order of recording; `chosen` is a position in them
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from exgrpo.experience.replay_log import NUMBERS, Block, Candidate, ReplayLog
+from exgrpo.experience.replay_log import NUMBERS, Block, LoggedCandidate, ReplayLog
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ def table(log: ReplayLog) -> pa.Table:
         "grader": pa.array(block.graders, pa.string()),
         **{name: pa.array(block.numbers[:, i]) for i, name in enumerate(NUMBERS)},
     }
-    for i, name in enumerate(Candidate._fields):
+    for i, name in enumerate(LoggedCandidate._fields):
         columns[f"candidate_{name}"] = pa.ListArray.from_arrays(ends, pa.array(block.candidates[:, i]))
     return pa.table(columns)
 
@@ -39,7 +39,7 @@ def read(saved: pa.Table) -> ReplayLog:
     """The log that `table` saved."""
     if not saved.num_rows:
         return ReplayLog()
-    lists = [saved[f"candidate_{name}"].combine_chunks() for name in Candidate._fields]
+    lists = [saved[f"candidate_{name}"].combine_chunks() for name in LoggedCandidate._fields]
     block = Block(
         saved["question"].to_pylist(),
         saved["grader"].to_pylist(),

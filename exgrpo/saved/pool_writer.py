@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.experience_bucket_manager import BucketState
+from exgrpo.experience.experience_pool import Snapshot
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.snapshot import Snapshot
 from exgrpo.saved import durable, pool_files, pool_groups, pool_replays, pool_segments
 from exgrpo.saved.pool_files import OnDisk
 from exgrpo.saved.pool_segments import Segment

@@ -7,7 +7,9 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.on_verl import queue_ops as ops
 
 
 def rollout(uid, session, tokens, reward):
@@ -58,6 +60,23 @@ def group(uid, *rewards):
 
 def trajectory(*tokens, step=2):
     return Trajectory(np.array(tokens), np.full(len(tokens), -2.0), step=step, entropy=1.0)
+
+
+def record(uid, trajectory):
+    """That a question of one candidate is replayed."""
+    return ReplayedGroup(f"question of {uid}", [trajectory], 0, [np.nan], uid=uid)
+
+
+def complete(batch, chosen, session):
+    """The batch in which the trajectories (by uid) have joined their groups, and the records of these."""
+    groups = [record(uid, trajectory) for uid, trajectory in chosen.items()]
+    siblings = ops.first_siblings(batch, {group.uid: group.question for group in groups})
+    return ops.inject(batch, groups, siblings, session), groups
+
+
+def rows_of(groups):
+    """Key of a replayed row -> its trajectory."""
+    return {key: trajectory for group in groups for key, trajectory in group.rows.items()}
 
 
 class Model:

@@ -1,6 +1,5 @@
 """Our trainers on a real queue, with rollouts that are written instead of generated, as far as a step's advantages."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -14,12 +13,11 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from exgrpo import judged_by
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl.effects import Weighing
-from exgrpo.on_verl.prompts_out import PromptsOut
-from exgrpo.on_verl.step_so_far import StepSoFar
-from exgrpo.on_verl.stored_groups import StoredGroups
+from exgrpo.on_verl.in_flight import InFlight
+from exgrpo.on_verl.loss_shares import LossShares
+from exgrpo.on_verl.step_metrics import StepMetrics
 from exgrpo.preflight.checks import resolve
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
@@ -91,7 +89,7 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay.pool.observe(RolloutGroup("q0", K, (Trajectory([1], [-1.0], step=1),)))
     trainer.replay.mixing = True
     trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
-    trainer.global_steps, trainer.prompts, trainer.stored = STEP, PromptsOut(), StoredGroups()
+    trainer.global_steps, trainer.in_flight, trainer.waiting = STEP, InFlight(), []
     trainer.replay_buffer = trainer._build_replay_buffer()
     trainer.agent_loop_manager = Rollouts(failing)
     return trainer
@@ -102,16 +100,15 @@ def make_ready(trainer):
     resolve(trainer.config)
     trainer.agent_loop_manager = WholeRollouts(trainer.agent_loop_manager.failing)
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
-    trainer.weighing = Weighing.of_config(trainer.config, True, "current")
+    trainer.loss_shares = LossShares.of_config(trainer.config, True, "current")
     trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
-    trainer.so_far, trainer.group_filter, trainer.response_shown = StepSoFar(), None, True
-    trainer.beside = ThreadPoolExecutor(1)
+    trainer.so_far, trainer.group_filter, trainer.response_shown = StepMetrics(), None, True
     trainer.local_trigger_step, trainer.use_critic = 0, False
 
 
 def sample(trainer, prompts=4):
     """The batch of so many prompts, as verl's step begins with it."""
-    waited_for = prompts - len(trainer.stored.drawn)
+    waited_for = prompts - len(trainer.waiting)
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
     batch.extra_info["temperature"] = trainer.config.actor_rollout_ref.rollout.temperature
     return batch

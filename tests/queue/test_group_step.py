@@ -1,7 +1,6 @@
 """A step of our trainer with past groups and a rescued one, by verl's own functions but for rollouts and actor."""
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ from queue_trainer import STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_ba
 from tensordict import TensorDict
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue
@@ -41,16 +40,7 @@ def stepped(training_queue, request):
     trainer._add_batch_to_generate()
     metrics = {}
     batch = pass_batch(trainer, sample(trainer), metrics)
-    trainer._end_observation(metrics)
     return trainer, batch, metrics
-
-
-class SlowTrainer(ExperienceMixPPOTrainer):
-    """Whose observation begins after all that it does not wait for has long ended."""
-
-    def _observe(self, batch, past):
-        time.sleep(1)
-        return super()._observe(batch, past)
 
 
 class Reference:
@@ -62,24 +52,20 @@ class Reference:
         return queue.write(batch.keys, batch.partition_id, TensorDict(fields, len(rows)))
 
 
-@pytest.mark.parametrize("stepped", [(None, SlowTrainer)], indirect=True)
 def test_the_pool_has_read_what_verl_overwrites(stepped):
-    """The fixture's rows pass again, and the observation is slow."""
+    """The fixture's rows pass again; the reference's pass and rollout correction come after the observation."""
     trainer, batch, _ = stepped
     trainer.ref_in_actor, trainer.ref_policy_wg = False, Reference()
-    batch = trainer._compute_old_log_prob(batch, {})
+    batch = trainer._compute_old_log_prob(batch, metrics := {})
     batch = trainer._compute_ref_log_prob(batch, {})
-    metrics = {}
-    trainer._end_observation(metrics)
     assert metrics["experience/stored_group_drift"] == pytest.approx(0.25)
     assert metrics["experience/generated_tokens"] == metrics["experience/replayed_groups"] == 0, "of this step alone"
     assert set(read(batch, "ref_log_prob")[batch.keys[0]]) == {-99.0}
-    trainer.config.algorithm.rollout_correction.rollout_rs = "token_k1"
-    trainer.config.algorithm.rollout_correction.rollout_rs_threshold = "0.5_2.0"
-    batch = trainer._compute_old_log_prob(batch, {})
-    assert not trainer.observing.done()
-    trainer._compute_advantage(batch, {})
-    assert trainer.observing.done()
+
+
+def past(trainer):
+    """The records of the past groups of the batch."""
+    return [group for group in trainer.replayed if group.stored is not None]
 
 
 def read(batch, field):
@@ -97,10 +83,9 @@ def test_a_step_trains_on_fresh_past_and_rescued_rows_and_stores_the_fresh_group
     rescued = f"{uid_of['q1']}_{K - 1}_0"
     assert (responses[rescued], scores[rescued], old[rescued]) == ([5, 6], [0, 1], [-5.5, -6.5])
     by_hand = {uid_of["q0"]: (1, 0, 0, 0), uid_of["q1"]: (0, 0, 0, 1)}
-    for uid, group in trainer.stored.joined.items():
-        by_hand[uid] = PAST[group.question]
-        for session, each in enumerate(group.rollouts):
-            key = f"{uid}_{session}_0"
+    for group in past(trainer):
+        by_hand[group.uid] = PAST[group.question]
+        for key, each in group.rows.items():
             assert (responses[key], old[key]) == (each.tokens.tolist(), each.log_probs.tolist())
     for uid, rewards in by_hand.items():
         for session, reward in enumerate(rewards):
@@ -130,9 +115,8 @@ def test_without_recorded_log_probs_replayed_rows_are_no_mismatch_of_rollout_and
     trainer.experience = dataclasses.replace(trainer.experience, exp_is_correct=False)
     batch = trainer._compute_old_log_prob(batch, {})
     old, sampled = read(batch, "old_log_probs"), read(batch, "rollout_log_probs")
-    assert all(old[key] == sampled[key] for key in trainer.stored.rows)
+    assert all(old[key] == sampled[key] for group in past(trainer) for key in group.rows)
     assert old[batch.keys[0]] != sampled[batch.keys[0]]  # a fresh row keeps its own
-    trainer._end_observation({})
 
 
 def test_a_look_is_a_pass_of_its_own_and_verls_pass_is_over_all_rows(stepped):

@@ -2,7 +2,7 @@
 
 import pytest
 from composed import job
-from queue_rows import Model, group, put, trajectory
+from queue_rows import Model, complete, group, put, trajectory
 from queue_trainer import K
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
@@ -24,7 +24,7 @@ def passed_batch(partition):
             del row["old_log_probs"], row["entropy"]  # which the pass writes
         batch = ops.in_order(put(partition, rows))
         chosen = {"a": trajectory(21, 22, 23, 24), "b": trajectory(31, 32)}
-        batch = ops.inject(batch, ops.first_siblings(batch, chosen), chosen, K - 1)
+        batch, _ = complete(batch, chosen, K - 1)
         batch = upsample_batch_to_divisible_size(ops.in_order(batch), 8, eos_token_id=0)
         trainer = object.__new__(ExperienceMixPPOTrainer)
         trainer.local_trigger_step = 0

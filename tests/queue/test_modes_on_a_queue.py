@@ -1,24 +1,22 @@
 """verl's modes with replay, by verl's own functions on a real queue: draws ahead, advantages, rollout correction."""
 
 import json
-from concurrent.futures import Future
 
 import pytest
 import torch
 from composed import job
-from queue_rows import group, put, trajectory
+from queue_rows import complete, group, put, rows_of, trajectory
 from queue_trainer import STEP, K, make_trainer
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.group_filter import GroupFilter
+from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.phase import REPLAYED, codes
-from exgrpo.on_verl.prompts_out import PromptsOut
-from exgrpo.on_verl.step_so_far import StepSoFar
 from exgrpo.preflight.modes import ESTIMATORS
 
 # -- prompts that are submitted ahead ----------------------------------------------------------------------------------
@@ -36,11 +34,11 @@ def test_a_question_that_is_out_is_not_drawn_again_and_each_draw_has_its_share(t
     assert list(asked.values()).count("q0") == 1 and len(set(asked.values())) == 8
     assert list(asked) == [f"000000{STEP}q0000{i}" for i in range(8)]
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
-    taken = trainer.prompts.take({key.split("_")[0] for key in batch.keys})
+    taken = trainer.in_flight.take({key.split("_")[0] for key in batch.keys})
     assert len(taken) == 4 and {prompt.question for prompt in taken.values() if prompt.is_replayed} <= {"q0"}
     trainer.global_steps += 1
     trainer._add_batch_to_generate()
-    out = [prompt.question for uid, prompt in trainer.prompts.take(asked).items()]
+    out = [prompt.question for uid, prompt in trainer.in_flight.take(asked).items()]
     assert sorted(out) == sorted(set(out)) and len(out) == 8
     drawn_again = list(asked.values()).count("q0") - 1
     assert drawn_again == ("q0" in {prompt.question for prompt in taken.values()})  # only if it had come back
@@ -57,19 +55,19 @@ def test_the_question_of_an_evicted_group_is_free_again(training_queue, reason):
     trainer.replay_buffer.wait_for_sampleable(trainer.global_steps, "train", 4)  # evicts, and refills by as many
     again = {uid: question for uid, question in trainer.agent_loop_manager.asked.items() if uid not in before}
     assert "q0" in again.values() and len(again) == (1 if reason == "failed" else 4)
-    assert queue.prompts("train") == set(trainer.prompts.state()) and len(set(trainer.prompts.questions)) == 4
+    assert queue.prompts("train") == set(trainer.in_flight.state()) and len(set(trainer.in_flight.questions)) == 4
 
 
 def test_what_is_out_survives_a_checkpoint_and_nothing_else_does(training_queue):
     trainer = asynchronous(12)
     trainer._add_batch_to_generate()
-    state = json.loads(json.dumps(trainer.prompts.state()))
+    state = json.loads(json.dumps(trainer.in_flight.state()))
     resumed = asynchronous(12)
     resumed.resumed_step = STEP
     resumed._find_prompts_again(state)
-    assert resumed.prompts.state() == trainer.prompts.state()
+    assert resumed.in_flight.state() == trainer.in_flight.state()
     batch, _ = resumed.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
-    marks = {prompt.question: prompt.is_replayed for prompt in resumed.prompts.take(queue_uids(batch)).values()}
+    marks = {prompt.question: prompt.is_replayed for prompt in resumed.in_flight.take(queue_uids(batch)).values()}
     assert marks == {"q0": True, **dict.fromkeys(("q1", "q2", "q3"), False)}
     rows = [key.split("_")[0] for key in batch.keys]
     assert sorted(map(rows.count, set(rows))) == [K - 1, K, K, K]
@@ -83,9 +81,9 @@ def queue_uids(batch):
 
 def test_another_mode_says_how_many_prompts_it_drops(caplog):
     trainer = object.__new__(ExperienceMixPPOTrainer)
-    trainer.prompts = PromptsOut()
+    trainer.in_flight = InFlight()
     trainer._find_prompts_again({"0000001q00000": ["q1", False, True]})
-    assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.prompts.questions
+    assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.in_flight.questions
 
 
 class Weights:
@@ -101,7 +99,7 @@ def test_weights_of_another_step_than_the_pools_are_refused(tmp_path, step):
     folder = tmp_path / f"global_step_{step}"
     trainer.config = job("trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
     trainer.trainer_mode, trainer.use_critic, trainer.actor_rollout_wg = "sync", False, Weights()
-    trainer.experience, trainer.prompts = ExperienceConfig(rollout_n=K), PromptsOut()
+    trainer.experience, trainer.in_flight = ExperienceConfig(rollout_n=K), InFlight()
     trainer.replay, trainer.resumed_state = ExperienceReplay(trainer.experience, ["q1"]), {}
     trainer.resumed_step = step
     trainer._load_checkpoint()
@@ -121,7 +119,7 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 ):
     """q0 is replayed; q1 is always right and q2 always wrong: both are filtered out, and that is known of them."""
     trainer = make_trainer(trainer_class, 12, set(), "algorithm.filter_groups.enable=True")
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": reward, "q1": 1.0, "q2": 0.0}
     trainer._add_batch_to_generate()
     batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
@@ -142,7 +140,7 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
     trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.replay.pool.file("q1", 0, Trajectory([1], [-1.0], step=1))  # not drawn, since nobody solved it of late
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
     trainer._add_batch_to_generate()
@@ -163,13 +161,11 @@ def make_batch(partition):
         trainer = object.__new__(ExperienceMixPPOTrainer)
         trainer.config = job(f"actor_rollout_ref.rollout.n={K}", *overrides)
         trainer.experience, trainer.mixed = type("Replay", (), {"experience": True}), True
-        trainer.so_far, trainer.observing = StepSoFar(), Future()
-        trainer.observing.set_result({})
         batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
-        trainer.replayed = {"a": trajectory(5, 6, 7)}
-        batch = ops.in_order(ops.inject(batch, ops.first_siblings(batch, ["a"]), trainer.replayed, session=K - 1))
+        batch, trainer.replayed = complete(batch, {"a": trajectory(5, 6, 7)}, session=K - 1)
+        batch = ops.in_order(batch)
         ops.mark(batch, codes(True))
-        ops.put_recorded(batch, trainer.replayed, "current")
+        ops.put_recorded(batch, rows_of(trainer.replayed), "current")
         return trainer, batch
 
     return make
@@ -205,7 +201,7 @@ def test_fresh_tokens_carry_their_weight_and_replayed_ones_their_mark(make_batch
     """Old and rollout log-probs of session s are -.25 (s + 1) and -.5: the weights are exp of their difference."""
     correction = "algorithm.rollout_correction"
     trainer, batch = make_batch(f"{correction}.rollout_is={level}", f"{correction}.rollout_rs=null")
-    ops.exempt_replayed_rows(batch, trainer.replayed)
+    ops.exempt_replayed_rows(batch, rows_of(trainer.replayed))
     batch = trainer._compute_advantage(batch, {})
     codes = dict(zip(batch.keys, read(batch, "rollout_is_weights"), strict=True))
     assert codes.pop("a_3_0") == [REPLAYED] * 3
@@ -219,7 +215,7 @@ def test_rejected_tokens_are_fresh_ones(make_batch):
     correction = "algorithm.rollout_correction"
     keys = [f"{correction}.rollout_rs=token_k1", f"{correction}.rollout_rs_threshold='0.9_1.1'"]
     trainer, batch = make_batch(*keys)
-    ops.exempt_replayed_rows(batch, trainer.replayed)
+    ops.exempt_replayed_rows(batch, rows_of(trainer.replayed))
     batch = trainer._compute_advantage(batch, {})
     masks = dict(zip(batch.keys, read(batch, "response_mask"), strict=True))
     kept = {key for key, row in masks.items() if any(row)}

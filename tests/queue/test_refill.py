@@ -20,7 +20,7 @@ def test_failed_groups_are_replaced_by_questions_new_to_the_step(training_queue)
         assert asked[key.split("_")[0]] == question, "a group holds another question's rows"
         rows[question] = rows.get(question, 0) + 1
     assert rows == {"q0": K - 1, "q2": K, "q5": K, "q6": K}
-    out = trainer.prompts.take(asked)
+    out = trainer.in_flight.take(asked)
     assert {uid: prompt.question for uid, prompt in out.items()} == asked
     assert [prompt.question for prompt in out.values() if prompt.is_replayed] == ["q0"]
     assert metrics["training/rollout_failure/evicted_samples"] == 3

@@ -8,7 +8,7 @@ from composed import job
 from queue_rows import Model, trajectory
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl.candidate_scoring import SCRATCH, CandidateScorer
 

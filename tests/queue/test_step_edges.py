@@ -1,7 +1,5 @@
 """Steps in which questions fail, leave or are filtered, by verl's own functions but for rollouts and actor."""
 
-import time
-
 import pytest
 import torch
 from queue_trainer import WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
@@ -27,11 +25,10 @@ def make(training_queue):
 
 def test_what_the_filter_left_out_is_observed_with_the_step(make):
     trainer = make("algorithm.filter_groups.enable=True")
-    trainer.group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    trainer.group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q1": 1.0}
     trainer._add_batch_to_generate()
     pass_batch(trainer, sample(trainer), {})
-    trainer._end_observation({})
     assert trainer.replay.pool.retired == ["q1"]
 
 
@@ -48,21 +45,17 @@ def test_what_replayed_rows_weigh_is_known_of_every_update_of_a_step(make):
         trainer.replay.pool.file(other, 0)  # of which nothing is drawn
         trainer._add_prompts_to_generate(4)
         pass_batch(trainer, sample(trainer), {})
-        trainer._end_observation({})
     effects = {row.question: row.effect.ratio_mean for row in trainer.replay.pool.replays}
     assert effects == pytest.approx({"q0": 1.0, "q9": 1.0})
 
 
 def test_no_row_leaves_the_log_prob_pass_without_its_phase(make):
-    """The thread that marks them is still busy when the pass ends."""
     trainer = make()
     trainer._add_batch_to_generate()
     batch = trainer._balance_batch(sample(trainer), {})
-    trainer.beside.submit(time.sleep, 0.5)
     batch = trainer._compute_old_log_prob(batch, {})
     rows = queue.read(batch.keys, batch.partition_id, ["rollout_is_weights"])["rollout_is_weights"].unbind()
     assert sorted(set(torch.cat(list(rows)).tolist())) == [FRESH, REPLAYED]
-    trainer._end_observation({})  # which reads the queue
 
 
 def test_a_row_that_cannot_be_marked_ends_the_step(make):
@@ -86,9 +79,9 @@ def test_an_agent_loop_with_several_outputs_a_session_is_refused_before_anything
 def test_after_a_step_no_question_of_it_is_out_though_its_rollouts_all_failed(make):
     trainer = make(failing=["q0"])
     trainer._add_batch_to_generate()
-    assert "q0" in trainer.prompts.questions
+    assert "q0" in trainer.in_flight.questions
     batch = pass_batch(trainer, sample(trainer), {})
-    assert len(batch) == 4 * K and not trainer.prompts.questions
+    assert len(batch) == 4 * K and not trainer.in_flight.questions
 
 
 def test_the_group_of_a_question_that_has_left_the_pool_stays_a_row_short(make):
@@ -97,6 +90,5 @@ def test_the_group_of_a_question_that_has_left_the_pool_stays_a_row_short(make):
     solved = tuple(Trajectory([token], [-1.0], step=1) for token in range(K))
     trainer.replay.pool.observe(RolloutGroup("q0", K, solved))  # by all rollouts of another step: it is retired
     batch = pass_batch(trainer, sample(trainer), metrics := {})
-    trainer._end_observation(metrics)
     (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q0"]
     assert [key.split("_")[0] for key in batch.keys].count(uid) == K - 1 and metrics["experience/replayed_groups"] == 0

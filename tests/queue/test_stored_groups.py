@@ -5,26 +5,27 @@ import pytest
 import torch
 import transfer_queue as tq
 from composed import job
-from queue_rows import Model, group, put, rollout, trajectory
+from queue_rows import Model, group, put, record, rollout, rows_of, trajectory
 from queue_trainer import STEP, K, make_trainer
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.on_verl import queue, rescue
+from exgrpo.on_verl import queue, rescue, stored_groups
 from exgrpo.on_verl import queue_ops as ops
 from exgrpo.on_verl.candidate_scoring import CandidateScorer
-from exgrpo.on_verl.effects import log_ratios
 from exgrpo.on_verl.group_filter import GroupFilter
+from exgrpo.on_verl.loss_shares import LossShares, log_ratios
 from exgrpo.on_verl.phase import FRESH, REPLAYED, codes
 from exgrpo.on_verl.rows import rollout_groups
-from exgrpo.on_verl.stored_groups import StoredGroups
 
 REWARDS = (1.0, 0.75, 0.0, 0.0)
+WHOLE = ExperienceConfig(rollout_n=K, exp_unit="group")
 
 
 def past(question, *rewards, prompt=(3, 4, 5, 6), step=2):
@@ -41,8 +42,8 @@ def row_of(question):
 
 def joined(partition, *admitted, fresh="ab"):
     batch = ops.in_order(put(partition, [row for uid in fresh for row in group(uid, 1, 0, 0, 0)]))
-    stored = StoredGroups()
-    return stored, stored.join(batch, admitted, row_of)
+    groups = [ReplayedGroup.whole(each) for each in admitted]
+    return groups, stored_groups.join(batch, groups, row_of)
 
 
 def read(batch, field):
@@ -53,8 +54,8 @@ def read(batch, field):
 def test_a_past_groups_rows_come_back_as_they_were_recorded(partition):
     stored, batch = joined(partition, past("x", *REWARDS), past("y", 0.0, 1.0, 1.0, 0.0, prompt=(9,)))
     assert [key for key in batch.keys if key.endswith("_0_0")] == ["a_0_0", "as00000_0_0", "b_0_0", "bs00001_0_0"]
-    assert len(batch) == 16 and list(stored.rows) == [key for key in batch.keys if "s" in key]
-    for uid, group_now in stored.joined.items():
+    assert len(batch) == 16 and list(rows_of(stored)) == [key for key in batch.keys if "s" in key]
+    for uid, group_now in ((each.uid, each.stored) for each in stored):
         for session, was in enumerate(group_now.rollouts):
             row = tq.kv_batch_get(keys=[f"{uid}_{session}_0"], partition_id=partition)[0]
             prompt, tokens = group_now.prompt.tolist(), was.tokens.tolist()
@@ -73,7 +74,7 @@ def test_a_past_groups_rows_come_back_as_they_were_recorded(partition):
 
 def test_a_batch_without_past_groups_is_left_as_it_is(partition):
     stored, batch = joined(partition)
-    assert len(batch) == 8 and not stored.rows and not stored.joined
+    assert len(batch) == 8 and stored == []
 
 
 def test_more_past_groups_than_fresh_ones_are_spread_among_them(partition):
@@ -86,7 +87,7 @@ def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partit
     stored, batch = joined(partition, past("x", *REWARDS))
     put_log_probs(batch, 0.25)
     ops.mark(batch, codes(True))
-    ops.put_recorded(batch, stored.rows, "current")
+    ops.put_recorded(batch, rows_of(stored), "current")
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = job(f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}")
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group")
@@ -116,8 +117,9 @@ def put_log_probs(batch, shift):
 
 
 def observed(stored, batch, step):
-    current = ops.current_log_probs(batch, stored.rows)
-    return stored.metrics(current, step), stored.effects(current)
+    current = ops.current_log_probs(batch, rows_of(stored))
+    LossShares.of_config(job(), recorded_ratios=True, missing="current").fill(stored, current, [])
+    return stored_groups.metrics(stored, current, step), {each.question: each.effect for each in stored}
 
 
 def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far_they_are(partition):
@@ -131,31 +133,31 @@ def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far
     put_log_probs(padded, 0.5)
     assert len(padded) == 16 and observed(stored, padded, step=6) == (metrics, effects)
     assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
-    ratios = log_ratios(stored.rows, ops.current_log_probs(batch, stored.rows))
+    ratios = log_ratios(rows_of(stored), ops.current_log_probs(batch, rows_of(stored)))
     assert np.concatenate([*ratios.values()]) == pytest.approx([0.5] * 13)
-    ops.put_recorded(batch, stored.rows, "current")
+    ops.put_recorded(batch, rows_of(stored), "current")
     old = read(batch, "old_log_probs")
-    assert all(old[key] == rollout.log_probs.tolist() for key, rollout in stored.rows.items())
+    assert all(old[key] == rollout.log_probs.tolist() for key, rollout in rows_of(stored).items())
     assert old["a_1_0"] == [0.0] * 3  # a fresh row keeps its own
 
 
 def test_fresh_groups_are_kept_whole_and_past_ones_are_not_observed_again(partition):
     _, batch = joined(partition, past("x", *REWARDS))
     fresh = ops.fresh_rows(batch, put_log_probs(batch, 0.0))
-    groups = rollout_groups(fresh, {}, step=5, vocab_size=100, threshold=0.5, whole=True)
+    groups = rollout_groups(fresh, [], step=5, vocab_size=100, config=WHOLE)
     assert [found.question for found in groups] == ["question of a", "question of b"]
     for found in groups:
         assert (found.size, len(found.successes), len(found.failures)) == (4, 1, 3)
         assert [each.reward for each in found.failures] == [0, 0, 0] and found.prompt.tolist() == [7, 8, 9]
         assert [each.tokens.tolist() for each in found.failures] == [[12] * 3, [13] * 4, [14] * 5]
-    (plain, _) = rollout_groups(fresh, {}, step=5, vocab_size=100, threshold=0.5)
+    (plain, _) = rollout_groups(fresh, [], step=5, vocab_size=100, config=ExperienceConfig(rollout_n=K))
     assert (plain.size, len(plain.successes), plain.failures) == (4, 1, ())
 
 
 def test_a_failure_that_cannot_be_kept_keeps_its_group_from_being_stored(partition, caplog):
     rows = group("a", 1, -1, 0, 0)
     fresh = ops.fresh_rows(batch := put(partition, rows), ops.scored_rows(batch, False, prompts=True))
-    (found,) = rollout_groups(fresh, {}, step=5, vocab_size=100, threshold=0.5, whole=True)
+    (found,) = rollout_groups(fresh, [], step=5, vocab_size=100, config=WHOLE)
     assert len(found.failures) == 2 and "question of a: a failure is not stored: reward=-1.0" in caplog.text
     replay = ExperienceReplay(ExperienceConfig(rollout_n=K, exp_unit="group"), [])
     assert not replay.groups.add(found, 5)
@@ -165,16 +167,16 @@ def test_a_group_that_the_model_has_drifted_from_is_dropped_by_one_look(partitio
     """The model's log-prob of a token is minus its id: group x's ids match what is recorded, y's do not."""
     near = [Trajectory([2, 3], [-2.0, -3.0], 1, reward=float(i)) for i in range(2)]
     far = [Trajectory([2, 9], [-2.0, -3.0], 1, reward=float(i)) for i in range(2)]
-    stored, model = StoredGroups(), Model()
+    model = Model()
     prompts = {"x": (7,), "y": (8, 8)}
-    stored.drawn = [
+    drawn = [
         StoredGroup(name, 1, tuple(rollouts), np.array(prompts[name], np.int32))
         for name, rollouts in (("x", near), ("y", far))
     ]
     replay = ExperienceReplay(ExperienceConfig(rollout_n=K, exp_unit="group", exp_max_drift=0.1), [])
-    replay.groups.hold(stored.drawn)
-    scorer = CandidateScorer(stored.prompts, model.compute_log_prob, 1, 1, 1.0)
-    admitted = replay.admit(stored.drawn, scorer)
+    replay.groups.hold(drawn)
+    scorer = CandidateScorer(stored_groups.prompts_of(drawn), model.compute_log_prob, 1, 1, 1.0)
+    admitted = replay.admit(drawn, scorer)
     assert [each.question for each in admitted] == ["x"] == [each.question for each in replay.groups]
     assert model.calls == [[[7, 2, 3], [7, 2, 3], [8, 8, 2, 9], [8, 8, 2, 9]]]
 
@@ -186,13 +188,13 @@ def test_for_past_groups_nothing_is_generated(training_queue):
     trainer.replay.mixing = True
     trainer.replay.groups.hold([past(f"q{i}", 1.0, 0.0, 0.0, 0.0) for i in range(3)])
     trainer._add_batch_to_generate()
-    asked, drawn = trainer.agent_loop_manager.asked, [each.question for each in trainer.stored.drawn]
+    asked, drawn = trainer.agent_loop_manager.asked, [each.question for each in trainer.waiting]
     assert len(asked) == len(drawn) == 2 and not set(drawn) & set(asked.values())
     assert list(asked) == [f"000000{STEP}q0000{i}" for i in range(2)]
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4 - len(drawn))
     assert len(batch) == 2 * K
     trainer._add_prompts_to_generate(1)  # what replaces a failed group is fresh
-    assert len(trainer.stored.drawn) == 2 and list(asked)[2] == f"000000{STEP}q00002"
+    assert len(trainer.waiting) == 2 and list(asked)[2] == f"000000{STEP}q00002"
 
 
 def test_the_filter_refills_with_fresh_questions(training_queue):
@@ -202,15 +204,15 @@ def test_the_filter_refills_with_fresh_questions(training_queue):
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True
     trainer.replay.groups.hold([past(f"q{i}", 1.0, 0.0, 0.0, 0.0) for i in (9, 10, 11)])
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.prompts, threshold=0.5)
+    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": 1.0}
     trainer._add_batch_to_generate()
-    waited_for = 4 - len(trainer.stored.drawn)
+    waited_for = 4 - len(trainer.waiting)
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
     asked = trainer.agent_loop_manager.asked
     trained = {asked[key.split("_")[0]] for key in batch.keys}
-    assert waited_for == 2 == len(trained) == len(trainer.stored.drawn) and "q0" not in trained
-    assert not {each.question for each in trainer.stored.drawn} & set(asked.values())
+    assert waited_for == 2 == len(trained) == len(trainer.waiting) and "q0" not in trained
+    assert not {each.question for each in trainer.waiting} & set(asked.values())
     assert [found.question for found in group_filter.take()] == ["q0"]
 
 
@@ -221,16 +223,18 @@ def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of
     batch = ops.in_order(put(partition, group("a", 0, 0, 0, 0.5) + group("b", 0, 1, 0, 0) + group("c", 0, 0, 0)))
     assert rescue.failed(batch, ["a", "b", "c", "gone"], threshold=0.5) == ["a", "c"]
     assert rescue.failed(batch, ["a"], threshold=0.4) == [] == rescue.failed(batch, [], threshold=0.5)
-    siblings, replayed = ops.first_siblings(batch, ["a", "c"]), {"a": trajectory(5, 6, 7), "c": trajectory(5)}
-    batch, rescued = rescue.make_room(batch, ["a", "c"], session=K - 1)
-    assert rescued == {"a": 0.5} and "a_3_0" not in batch.keys and len(batch) == 10  # group c was one short
+    rescued = [record("a", trajectory(5, 6, 7)), record("c", trajectory(5))]
+    siblings = ops.first_siblings(batch, {each.uid: each.question for each in rescued})
+    batch = rescue.make_room(batch, rescued, session=K - 1)
+    assert [each.displaced for each in rescued] == [0.5, None]  # group c was one short
+    assert "a_3_0" not in batch.keys and len(batch) == 10
     assert set(tq.kv_list(partition)[partition]) == set(batch.keys)
-    batch = ops.in_order(ops.inject(batch, siblings, replayed, session=K - 1))
+    batch = ops.in_order(ops.inject(batch, rescued, siblings, session=K - 1))
     assert [key.split("_")[0] for key in batch.keys] == [uid for uid in "abc" for _ in range(K)]
     row = tq.kv_batch_get(keys=["a_3_0"], partition_id=partition)[0]
     assert row["responses"].tolist() == [5, 6, 7] and row["rm_scores"].tolist() == [0, 0, 1]
     rows = put_log_probs(batch, 0.0)
-    groups = rollout_groups(ops.fresh_rows(batch, rows), replayed, 5, 100, 0.5, rescued=rescued)
+    groups = rollout_groups(ops.fresh_rows(batch, rows), rescued, 5, 100, ExperienceConfig(rollout_n=K))
     assert [(found.size, found.solved, found.replayed) for found in groups] == [(4, 0, 0), (4, 1, 0), (3, 0, 1)]
     assert [found.rewards for found in groups] == [(0, 0, 0, 0.5), (0, 1, 0, 0), (0, 0, 0)]
 
@@ -250,8 +254,8 @@ def test_the_trainer_rescues_fresh_questions_that_the_pool_knows(training_queue)
     trainer.agent_loop_manager.rewards = {"q1": 0.0, "q2": 0.0}
     trainer._add_batch_to_generate()
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
-    taken = trainer.prompts.take({key.split("_")[0] for key in batch.keys})
+    taken = trainer.in_flight.take({key.split("_")[0] for key in batch.keys})
     (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q1"]
-    assert trainer._failed(batch, taken) == {uid: "q1"}  # q2 has no success in the pool
+    assert trainer._questions_to_rescue(batch, taken) == {uid: "q1"}  # q2 has no success in the pool
     trainer.experience = ExperienceConfig(rollout_n=K)
-    assert trainer._failed(batch, taken) == {}
+    assert trainer._questions_to_rescue(batch, taken) == {}

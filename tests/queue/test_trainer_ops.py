@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 import torch
 import transfer_queue as tq
-from queue_rows import group, put, trajectory
+from queue_rows import complete, group, put, rows_of, trajectory
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.effects import log_ratios
-from exgrpo.on_verl.first_look import first_response
+from exgrpo.on_verl.loss_shares import log_ratios
 from exgrpo.on_verl.phase import Codes
 from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups
+from exgrpo.on_verl.sample_prints import first_response
 
 CODES = Codes(fresh=1.0, replayed=2.0)
 
@@ -40,17 +41,18 @@ def test_order_is_that_of_prompts_and_sessions(partition):
 
 def test_a_uid_without_rollouts_has_no_sibling(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0))
-    (name, sibling), *others = ops.first_siblings(batch, ["b", "gone"]).items()
-    assert (name, others) == ("b", []) and ops.first_siblings(batch, ["gone"]) == {}
+    (name, sibling), *others = ops.first_siblings(batch, {"gone": "q0", "b": "q1"}).items()
+    assert (name, others, sibling.uid) == ("q1", [], "b") and ops.first_siblings(batch, {"gone": "q0"}) == {}
     assert sibling.row["responses"].tolist() == [11, 11] and sibling.tag is batch.tags[2]
-    assert ops.first_siblings(batch, ["a"])["a"].tag is batch.tags[0]
+    assert ops.first_siblings(batch, {"a": "q2"})["q2"].tag is batch.tags[0]
 
 
 def test_an_injected_row_completes_its_group(partition):
     batch = ops.in_order(put(partition, group("a", 1, 0, 0) + group("b", 0, 1)))
-    siblings = ops.first_siblings(batch, ["b"])
-    replayed = {"b": trajectory(21, 22, 23, 24)}
-    batch = ops.in_order(ops.inject(batch, siblings, replayed, session=2))
+    chosen = trajectory(21, 22, 23, 24)
+    batch, (completed,) = complete(batch, {"b": chosen}, session=2)
+    batch = ops.in_order(batch)
+    assert completed.rows == {"b_2_0": chosen}
     assert batch.keys == ["a_0_0", "a_1_0", "a_2_0", "b_0_0", "b_1_0", "b_2_0"]
     row = tq.kv_batch_get(keys=["b_2_0"], partition_id=partition)[0]
     assert row["responses"].tolist() == [21, 22, 23, 24]
@@ -66,7 +68,7 @@ def test_an_injected_row_completes_its_group(partition):
 def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
     batch = put(partition, group("a", 1, 0))
     used = Trajectory([5, 6, 7], [-2.0] * 3, 2, 1.0, [1, 0, 1], 0.75)
-    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), {"a": used}, session=2)
+    batch, replayed = complete(batch, {"a": used}, session=2)
     row = tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]
     assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [1, 0, 1]
     assert row["rm_scores"].tolist() == [0, 0, 0.75]
@@ -76,7 +78,7 @@ def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
         4,
     ]  # the question, a call, what the tool said, the answer
     put_current(batch, {"a_2_0": [-1.0, -9.0, -3.0]})
-    assert ratios(batch, {"a": used}) == {"a": [1.0, -1.0]}
+    assert ratios(batch, replayed) == {"a_2_0": [1.0, -1.0]}
 
 
 def queue_turns(batch):
@@ -93,28 +95,30 @@ def test_a_success_is_kept_with_the_mask_of_its_row(partition):
     rows = group("a", 1, 0.75, 0.5)
     rows[1]["response_mask"] = rows[1]["loss_mask"] = torch.tensor([1, 0, 1])
     rows[1]["entropy"] = torch.tensor([0.25, 9.0, 0.5])
-    (found,) = observed(put(partition, rows), {}, 100)
+    (found,) = observed(put(partition, rows), [], 100)
     assert found.successes[1].entropy == 0.375, "of the policy's own tokens"
     assert [each.reward for each in found.successes] == [1.0, 0.75] and found.solved == 2
     assert [None if each.loss_mask is None else each.loss_mask.tolist() for each in found.successes] == [
         None,
         [True, False, True],
     ]
-    (strict,) = observed(put(partition, group("b", 1, 0.75, 0.5)), {}, 100, threshold=0.9)
+    (strict,) = observed(put(partition, group("b", 1, 0.75, 0.5)), [], 100, threshold=0.9)
     assert strict.solved == 1 and strict.rewards == (1, 0.75, 0.5)
 
 
 def observed(batch, replayed, vocab_size, threshold=0.5):
     fresh = ops.fresh_rows(batch, ops.scored_rows(batch, False))
-    return rollout_groups(fresh, replayed, step=5, vocab_size=vocab_size, threshold=threshold)
+    return rollout_groups(
+        fresh, replayed, 5, vocab_size, ExperienceConfig(rollout_n=3, exp_success_threshold=threshold)
+    )
 
 
 def test_groups_are_of_fresh_rows_alone(partition):
     batch = put(partition, group("a", 1, 0, 1) + group("b", 0, 1))
-    batch = ops.inject(batch, ops.first_siblings(batch, ["b"]), {"b": trajectory(1, 2)}, session=2)
+    batch, replayed = complete(batch, {"b": trajectory(1, 2)}, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     assert len(batch) == 8  # with verl's padding rows
-    groups = {found.question: found for found in observed(batch, {"b": trajectory(1, 2)}, 100)}
+    groups = {found.question: found for found in observed(batch, replayed, 100)}
     assert {name: (found.size, len(found.successes), found.replayed) for name, found in groups.items()} == {
         "question of a": (3, 2, 0),
         "question of b": (2, 1, 1),
@@ -127,7 +131,7 @@ def test_groups_are_of_fresh_rows_alone(partition):
 def test_a_success_that_cannot_be_kept_still_counts_for_difficulty(partition, caplog):
     rows = group("a", 1, 1, 1)
     rows[1]["old_log_probs"][0] = float("nan")
-    groups = observed(put(partition, rows), {}, vocab_size=13)  # the third's tokens are 13
+    groups = observed(put(partition, rows), [], vocab_size=13)  # the third's tokens are 13
     assert [(found.solved, found.refused, len(found.successes)) for found in groups] == [(3, 2, 1)]
     assert "log_probs[0]=nan: must be finite" in caplog.text
     assert "tokens holds 13: must be below 13, the size of the vocabulary" in caplog.text
@@ -136,10 +140,10 @@ def test_a_success_that_cannot_be_kept_still_counts_for_difficulty(partition, ca
 def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(partition):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
-    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
-    ops.put_recorded(batch, replayed, None)
+    batch, replayed = complete(batch, replayed, session=2)
+    ops.put_recorded(batch, rows_of(replayed), None)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-0.25] * 2]  # of the row it is a copy of
-    ops.put_recorded(batch, replayed, "current")
+    ops.put_recorded(batch, rows_of(replayed), "current")
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
 
@@ -147,21 +151,21 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
 def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, expected):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": Trajectory.without_log_probs([5, 6], step=0)}
-    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
+    batch, replayed = complete(batch, replayed, session=2)
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
     put_current(batch, {"a_2_0": [-0.25, -0.25]})
     assert ratios(batch, replayed) == {}
-    ops.put_recorded(batch, replayed, missing)
+    ops.put_recorded(batch, rows_of(replayed), missing)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
 def test_importance_ratios_are_of_replayed_tokens_alone(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0, 1))
     replayed = {"a": trajectory(5, 6, 7), "b": Trajectory([1], [-1.0], step=1)}
-    batch = ops.inject(batch, ops.first_siblings(batch, ["a", "b"]), replayed, session=2)
+    batch, replayed = complete(batch, replayed, session=2)
     put_current(batch, {"a_2_0": [-1.0, -2.0, -4.0], "b_2_0": [-3.0]})
-    assert ratios(batch, replayed) == {"a": [1.0, 0.0, -2.0], "b": [-2.0]}
-    assert ratios(batch, {"gone": trajectory(1)}) == {}
+    assert ratios(batch, replayed) == {"a_2_0": [1.0, 0.0, -2.0], "b_2_0": [-2.0]}
+    assert ratios(batch, []) == {} == ops.current_log_probs(batch, {"gone_2_0": trajectory(1)})
 
 
 def put_current(batch, log_probs):
@@ -176,7 +180,8 @@ def put_current(batch, log_probs):
 
 
 def ratios(batch, replayed):
-    found = log_ratios(replayed, ops.current_log_probs(batch, replayed))
+    past = rows_of(replayed)
+    found = log_ratios(past, ops.current_log_probs(batch, past))
     return {name: row.tolist() for name, row in found.items()}
 
 
@@ -188,7 +193,7 @@ def old_log_probs(batch):
 def test_rollout_and_actor_are_compared_in_fresh_rows_alone(partition):
     """They differ by 0.25 and 0 in the fresh rows' log-probs; by much more in the replayed row and in padding."""
     batch = put(partition, group("a", 1, 0))
-    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), {"a": trajectory(5, 6, 7)}, session=2)
+    batch, _ = complete(batch, {"a": trajectory(5, 6, 7)}, session=2)
     alone = ops.debug_metrics(ops.scored_rows(batch, True))
     assert alone["training/rollout_probs_diff_max"] == pytest.approx(np.exp(-0.25) - np.exp(-0.5))
     padded = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
@@ -198,7 +203,7 @@ def test_rollout_and_actor_are_compared_in_fresh_rows_alone(partition):
 def test_every_row_carries_its_phase_padding_included(partition):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
-    batch = ops.inject(batch, ops.first_siblings(batch, ["a"]), replayed, session=2)
+    batch, replayed = complete(batch, replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     ops.mark(batch, CODES)
     data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])

@@ -3,10 +3,10 @@
 import numpy as np
 
 from exgrpo import ExperienceConfig, RolloutGroup, Trajectory
-from exgrpo.experience.choice import View
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.question_id import question_id, tokenizer_fingerprint
-from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.judged_by import JudgedBy
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -24,7 +24,7 @@ def texts(count=8):
 
 def look(candidates):
     """The current policy: half the recorded entropy, and a log-prob of -1 each."""
-    return [View(np.full(len(each), each.entropy / 2), np.full(len(each), -1.0)) for _, each in candidates]
+    return [TokenScores(np.full(len(each), each.entropy / 2), np.full(len(each), -1.0)) for _, each in candidates]
 
 
 def play(encode, names, steps=STEPS):
@@ -37,9 +37,10 @@ def play(encode, names, steps=STEPS):
     for step in range(1, steps + 1):
         order = iter(names[(step - 1) % 2 :] + names[: (step - 1) % 2])
         drawn = replay.draw(step, 4, lambda order=order: (next(order), False))
-        replay.choose(replay.candidates(drawn.replayed), look)
+        for each in replay.choose(replay.candidates(drawn.replayed), look).groups:
+            each.effect = EFFECT
         groups = [group(encode, names.index(name), name, step) for name in [*drawn.fresh, *drawn.replayed]]
-        replay.observe(step, groups, {}, dict.fromkeys(drawn.replayed, EFFECT))
+        replay.observe(step, groups, {})
     return replay
 
 

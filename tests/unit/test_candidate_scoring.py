@@ -18,7 +18,7 @@ def candidates(*entropies):
 def kept(found, limit, **keys):
     """Positions of what is left."""
     selector = TrajectorySelector(keys.get("exp_metric", "ent"), keys.get("exp_select_mode", "argmin"))
-    left = selector.promising(found, limit)
+    left = selector.prefilter(found, limit)
     return [next(i for i, one in enumerate(found) if one is trajectory) for trajectory in left]
 
 

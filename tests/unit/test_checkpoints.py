@@ -5,8 +5,8 @@ from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl import checkpoints
 from exgrpo.saved.pool_files import DamagedPool

@@ -3,8 +3,8 @@
 import pytest
 
 from exgrpo import ExperienceConfig, Trajectory
-from exgrpo.experience.draw_count import DrawCount
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_bucket_manager import DrawCount
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 
 from exgrpo import ExperienceConfig, ExperienceReplay, Trajectory
-from exgrpo.experience.choice import View
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.trajectory_selector import TokenScores
 
 
 def shifted(*shifts):
     """A policy whose log-probs are the recorded ones plus a shift for each token."""
 
     def look(rows):
-        return [View(np.ones(len(one)), one.log_probs + shift) for (_, one), shift in zip(rows, shifts, strict=True)]
+        return [
+            TokenScores(np.ones(len(one)), one.log_probs + shift) for (_, one), shift in zip(rows, shifts, strict=True)
+        ]
 
     return look
 
@@ -22,7 +24,7 @@ def test_the_drift_of_a_group_is_the_mean_over_all_its_tokens(shifts, is_admitte
     """Of rollouts of one and of nine tokens: .25 / 10 and .0625 * 9 / 10; the means of their means say the opposite."""
     group = StoredGroup("a", 1, (Trajectory([1], [-1.0], 1, reward=0.0), Trajectory([2] * 9, [-1.0] * 9, 1)))
     replay = ExperienceReplay(ExperienceConfig(rollout_n=2, exp_unit="group", exp_max_drift=0.04), ["a"])
-    assert replay.admit([group], shifted(*shifts)) == [group] * is_admitted
+    assert [each.stored for each in replay.admit([group], shifted(*shifts))] == [group] * is_admitted
 
 
 @pytest.mark.parametrize(("shift", "is_kept"), [((0, 9, 0), True), ((0, 0, 3), False)])

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
 from exgrpo.experience import rules
-from exgrpo.experience.choice import View
+from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
 from exgrpo.preflight.absolute_paths import make_absolute
@@ -74,7 +74,7 @@ def test_the_examples_rule_a_replay(mine):
     assert pool.bucket("b") == 2  # one rollout was lost
     pool.observe(RolloutGroup("c", 4, (success(1),) * 3))
     assert pool.retired == ["c"]
-    views = [View(np.ones(2), np.full(2, -0.5)), View(np.ones(3), np.full(3, -0.9))]
+    views = [TokenScores(np.ones(2), np.full(2, -0.5)), TokenScores(np.ones(3), np.full(3, -0.9))]
     choice = replay.choose({"a": pool.candidates("a")}, lambda candidates: views)
     assert len(choice.trajectories["a"]) == 2 and choice.passed_over_scores == [pytest.approx(0.4)]
     weights = rules.BUCKET_WEIGHTS.load("k", config.exp_bucket_manager)(np.array([1.0, 2.0]), 4, 0.5, 1.0)

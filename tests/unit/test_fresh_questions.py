@@ -9,11 +9,11 @@ import torch
 from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_helpers import FreshQuestions
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.fresh_questions import FreshQuestions
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl.prompts_out import PromptsOut
+from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.saved.pool_files import read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -197,7 +197,7 @@ def test_a_run_that_ended_so_takes_no_further_step_when_its_command_is_given_aga
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, QUESTIONS, pool)
     trainer.total_training_steps, trainer.resumed_step, trainer.resumed_state = 100, 7, {}
-    trainer.prompts = PromptsOut()
+    trainer.in_flight = InFlight()
     trainer._load_checkpoint()
     assert trainer.total_training_steps == 100
     retire(pool, *QUESTIONS)

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
-from exgrpo.experience.choice import View
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
 from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -105,7 +105,7 @@ def look(shift):
     """A policy whose log-probs are the recorded ones plus `shift(question)`."""
 
     def views(rows):
-        return [View(np.full(len(one), 0.5), one.log_probs + shift(question)) for question, one in rows]
+        return [TokenScores(np.full(len(one), 0.5), one.log_probs + shift(question)) for question, one in rows]
 
     return views
 
@@ -210,7 +210,8 @@ def test_a_replayed_group_is_recorded_with_what_it_weighs():
     fresh = replay.draw(1, 4, questions.__next__).fresh
     replay.observe(1, [group(question, 1, 0) for question in fresh], {})
     (first, second) = replay.admit(replay.draw(2, 4, questions.__next__).stored, lambda rows: pytest.fail("looked"))
-    replay.observe(2, [], {}, {first.question: Effect(ratio_mean=0.5, group_mean=0.5)})
+    first.effect = Effect(ratio_mean=0.5, group_mean=0.5)
+    replay.observe(2, [], {})
     rows = list(replay.pool.replays)
     assert [(row.step, row.question) for row in rows] == [(2, first.question), (2, second.question)]
     assert all((row.chosen, row.generated, row.tokens, row.reward) == (-1, 1, 4, 0.5) for row in rows)

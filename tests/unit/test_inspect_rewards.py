@@ -17,8 +17,8 @@ import replay_world as world
 from exgrpo.experience import replay_log
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.weighted_bucket_sampler import bucket_weights
 from exgrpo.inspect import __main__ as inspect
@@ -135,9 +135,9 @@ def test_the_newest_rows_of_a_log_are_kept_wherever_it_is_saved(tmp_path, monkey
     for step in range(1, 7):
         rows = []
         for _ in range(3):
-            known = tuple(replay_log.Candidate(step, 0.5 * each, 1.0) for each in range(number % 4 + 1))
+            known = tuple(replay_log.LoggedCandidate(step, 0.5 * each, 1.0) for each in range(number % 4 + 1))
             odds = replay_log.Odds(1, 0.5, number, 3)
-            rows.append(replay_log.Replayed(step, f"q{number}", None, odds, known, number % 4, 9, 1.0, number))
+            rows.append(replay_log.LoggedReplay(step, f"q{number}", None, odds, known, number % 4, 9, 1.0, number))
             number += 1
         pool.replays.add(rows)
         shown += rows

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from exgrpo import full_grader, math_verify_reward
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.judged_by import OURS, JudgedBy, of_settings, version_of
 from exgrpo.on_verl.rows import FreshRow, rollout_groups
 
@@ -77,5 +78,5 @@ def test_the_full_reward_names_its_rule_and_the_strict_one_does_not():
 @pytest.mark.parametrize("judge", [None, JudgedBy("full", "v1")])
 def test_a_rollout_becomes_a_trajectory_that_says_who_judged_it(judge):
     row = FreshRow("u", "q", 1.0, np.array([1, 2]), np.array([-0.5, -0.5]), np.zeros(2), np.ones(2), "lists")
-    (group,) = rollout_groups([row], {}, 3, 10, 0.5, judge)
+    (group,) = rollout_groups([row], [], 3, 10, ExperienceConfig(rollout_n=2), judge)
     assert group.successes[0].grader == (None if judge is None else "full; v1; lists")

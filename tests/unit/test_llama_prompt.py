@@ -22,8 +22,8 @@ pytest.importorskip("verl")
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.workers.rollout.replica import TokenOutput
 
+from exgrpo.experience.rl_dataset_with_experience import RLHFDatasetWithExperience
 from exgrpo.on_verl.agent_loop import SeededAgentLoop
-from exgrpo.on_verl.dataset import RLHFDatasetWithExperience
 
 FIRST = "<|begin_of_text|>"
 QUESTION = "What is $\\frac{1}{2}$ of\n{question} {{ 6 }}?"

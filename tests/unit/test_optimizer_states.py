@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay import ExperienceReplay
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.on_verl import checkpoints, optimizer_states
 from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.saved.pool_files import DamagedPool

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
-from exgrpo.experience.choice import View, ratio_metrics, step_metrics
+from exgrpo.experience.experience_helpers import ratio_metrics
+from exgrpo.experience.trajectory_selector import Choice, TokenScores
 
 K = 4
 QUESTIONS = [f"q{number}" for number in range(12)]
@@ -34,7 +35,7 @@ def success(step, token=1, **fields):
 
 def look(candidates):
     """The later a trajectory was written, the surer the current policy is of it."""
-    return [View(np.full(len(t), 1 / (1 + t.step)), np.full(len(t), -0.1)) for _, t in candidates]
+    return [TokenScores(np.full(len(t), 1 / (1 + t.step)), np.full(len(t), -0.1)) for _, t in candidates]
 
 
 def step_of(replay, data, step, solved, size=6):
@@ -70,10 +71,11 @@ def test_the_metrics_of_a_step_with_several_choices_are_of_all_of_them():
     parts = [["a"], ["b", "c"]]
     choices = [replay.choose(replay.candidates(part), look) for part in parts]
     (whole,) = [replay.choose(replay.candidates(["a", "b", "c"]), look)]
-    assert step_metrics(choices, 8) == whole.metrics(8) and whole.metrics(8) != choices[1].metrics(8)
-    assert step_metrics(choices, 8)["replayed_groups"] == 3 and step_metrics(choices, 8)["replay_age"] == 4
-    assert step_metrics(choices, 8)["replay_age_p95"] == pytest.approx(5.8)  # of 2, 4 and 6
-    assert step_metrics([], 8).keys() == whole.metrics(8).keys()
+    together = Choice.together(choices).metrics(8)
+    assert together == whole.metrics(8) and whole.metrics(8) != choices[1].metrics(8)
+    assert together["replayed_groups"] == 3 and together["replay_age"] == 4
+    assert together["replay_age_p95"] == pytest.approx(5.8)  # of 2, 4 and 6
+    assert Choice.together([]).metrics(8).keys() == whole.metrics(8).keys()
 
 
 def test_the_replayed_share_is_rounded_down_as_a_decimal():
@@ -149,7 +151,7 @@ def test_a_guarded_candidate_is_passed_over_and_a_question_may_be_left_without()
     replay = replay_of(experience_start_sratio=0, exp_max_drift=2.0)
     steady, wild = success(1, 1), Trajectory([2, 2], [-9.0, -0.1], 1)
     choice = replay.choose(
-        {"a": (wild, steady), "b": (wild,)}, lambda pairs: [View(np.ones(2), np.full(2, -0.3)) for _ in pairs]
+        {"a": (wild, steady), "b": (wild,)}, lambda pairs: [TokenScores(np.ones(2), np.full(2, -0.3)) for _ in pairs]
     )
     assert choice.trajectories == {"a": steady} and (choice.scored, choice.guarded, choice.candidates) == (3, 2, 3)
 
@@ -177,14 +179,14 @@ def test_scores_are_of_the_policys_own_tokens():
     plain = Trajectory([1, 2, 4], [-0.1, -0.2, -0.3], 1)
     views = {tools.key: [0.1, 9.0, 0.1], plain.key: [0.2, 0.2, 0.2]}
     choice = replay_of().choose(
-        {"a": (plain, tools)}, lambda pairs: [View(np.array(views[t.key]), np.full(3, -0.5)) for _, t in pairs]
+        {"a": (plain, tools)}, lambda pairs: [TokenScores(np.array(views[t.key]), np.full(3, -0.5)) for _, t in pairs]
     )
     assert choice.trajectories["a"] is tools and choice.chosen_scores == [pytest.approx(0.1)]
 
 
-def test_a_wrong_number_of_views_is_refused():
-    with pytest.raises(ValueError, match="look gave 1 views of 2 candidates: must be one each"):
-        replay_of().choose({"a": (success(1), success(2))}, lambda pairs: [View(np.ones(2), np.ones(2))])
+def test_a_wrong_number_of_scores_is_refused():
+    with pytest.raises(ValueError, match="scorer gave 1 scores of 2 candidates: must be one each"):
+        replay_of().choose({"a": (success(1), success(2))}, lambda pairs: [TokenScores(np.ones(2), np.ones(2))])
 
 
 @pytest.mark.parametrize("start", [0, 0.4])

@@ -17,7 +17,7 @@ NUMPY_ONLY = [
     path
     for room in ("experience", "saved", "replay")
     for path in sorted((PACKAGE / room).glob("*.py"))
-    if path.name not in ("tensors.py", "policies.py")  # these need torch
+    if path.name not in ("tensors.py", "policies.py", "rl_dataset_with_experience.py")  # torch; verl
 ]
 # Each module is imported anew, with none of the package before it; only numpy, exgrpo and Python itself can be found.
 ONE_BY_ONE = """

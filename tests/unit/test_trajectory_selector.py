@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from exgrpo.experience.trajectory_selector import TrajectorySelector, effective_sample_size, mean_entropy, perplexity
+from exgrpo.experience.experience_helpers import effective_sample_size
+from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
 
 
 def test_mean_entropy_is_over_the_response_alone():

@@ -95,7 +95,9 @@ def test_a_row_of_a_past_group_has_the_columns_that_verl_writes_and_the_data_of_
 
 def test_a_step_waits_for_the_prompts_that_it_is_told_of():
     lines = source(PPOTrainer._step_once)
-    assert "batch_size=sample_batch_size" in lines and lines.count("sample_batch_size") == 2, "DrawnPrompts._step_once"
+    assert "batch_size=sample_batch_size" in lines and lines.count("sample_batch_size") == 2, (
+        "ExperienceMixin._step_once"
+    )
 
 
 def test_padding_is_marked_in_the_tag(written):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("verl")
-from exgrpo.on_verl import first_look
-from exgrpo.on_verl.first_look import clipped, first_prompt
+from exgrpo.on_verl import sample_prints
+from exgrpo.on_verl.sample_prints import clipped, first_prompt
 from exgrpo.prompts import load_tokenizer
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
@@ -28,6 +28,6 @@ def test_the_first_prompt_is_rendered_as_the_model_is_shown_it():
 
 
 def test_a_long_text_shows_its_two_ends_and_what_is_missing(monkeypatch):
-    monkeypatch.setattr(first_look, "MAX_CHARACTERS", 10)
+    monkeypatch.setattr(sample_prints, "MAX_CHARACTERS", 10)
     assert clipped("0123456789") == "0123456789"
     assert clipped("abcdefghijklm") == "abcde\n[... 3 characters ...]\nijklm"

@@ -10,19 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.experience_helpers import effective_sample_size
+from exgrpo.experience.replay_log import Effect, ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.experience.trajectory_selector import effective_sample_size
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import on_policy_ratio, token_losses_and_sums
 from exgrpo.on_verl.rows import FreshRow
+from exgrpo.replay.tensors import group_advantages
 
-Current = Mapping[str, npt.NDArray[np.float32]]  # name of a replayed row -> log-probs under the current policy, [T]
-_EPSILON = 1e-6  # verl's, in compute_grpo_outcome_advantage
+Current = Mapping[str, npt.NDArray[np.float32]]  # key of a replayed row -> log-probs under the current policy, [T]
+_UNKNOWN = (float("nan"),) * 4
 
 
 @dataclass(frozen=True)
-class Weighing:
+class LossShares:
     """The settings on which an effect depends.
 
     Attributes:
@@ -41,7 +42,7 @@ class Weighing:
     known: bool
 
     @classmethod
-    def of_config(cls, config: Any, recorded_ratios: bool, missing: str) -> Weighing:
+    def of_config(cls, config: Any, recorded_ratios: bool, missing: str) -> LossShares:
         """From verl's configuration and two keys of replay."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
         ours = [each.name for each in fields(LossSettings) if not each.name.startswith("cliprange_")]
@@ -58,62 +59,48 @@ class Weighing:
             and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode  # fresh tokens have our loss too
             and correction.rollout_is is None
             and correction.rollout_rs is None
-            and config.trainer.exp_unit != "group"  # whose rows are not among those of `effects`
+            and config.trainer.exp_unit != "group"  # whose rows are not among those of `fill`
         )
         return cls(settings, bool(algorithm.norm_adv_by_std_in_grpo), recorded_ratios, missing == "one", plain)
 
-    def effects(
-        self,
-        replayed: Mapping[str, Trajectory],
-        current: Current,
-        fresh: Sequence[FreshRow],
-    ) -> dict[str, Effect]:
-        """uid -> effect of its replayed row.
+    def fill(self, groups: Sequence[ReplayedGroup], current: Current, fresh: Sequence[FreshRow]) -> None:
+        """Write the effect into the records of one update.
 
         Args:
-            replayed: uid -> the trajectory that joined its group.
-            current: of those, and maybe of others.
-            fresh: the step's fresh rows, of all groups.
+            groups: those of the batch; past groups have ratios and mean reward only.
+            current: of all of their rows.
+            fresh: the fresh rows of the batch.
         """
-        if not replayed:
-            return {}
-        rewards: dict[str, list[float]] = {}
-        for row in fresh:
-            rewards.setdefault(row.uid, []).append(row.reward)
-        for uid, trajectory in replayed.items():
-            rewards[uid].append(trajectory.reward)
-        of_group = {uid: self._advantages(np.array(values)) for uid, values in rewards.items()}
-        losses = {uid: self._replayed_loss(replayed[uid], current[uid], of_group[uid][-1]) for uid in replayed}
-        groups = dict.fromkeys(rewards, 0.0) | losses
-        seen = dict.fromkeys(rewards, 0)
-        unit = self._fresh_unit()
-        for row in fresh:
-            groups[row.uid] += unit * abs(of_group[row.uid][seen[row.uid]]) * int(row.loss_mask.astype(bool).sum())
-            seen[row.uid] += 1
-        step = sum(groups.values())
-        return {
-            uid: Effect(
-                *_ratios(trajectory, current[uid]),
-                float(np.mean(rewards[uid])),
-                *(
-                    (float(of_group[uid][-1]), losses[uid] / groups[uid] if groups[uid] else 0.0, losses[uid] / step)
-                    if self.known and step
-                    else ()
-                ),
-            )
-            for uid, trajectory in replayed.items()
+        joined = [group for group in groups if group.stored is None]
+        for group in groups:
+            if group.stored is not None:
+                rewards_of_it = [rollout.reward for rollout in group.rollouts]
+                group.effect = Effect(*_ratios(group, current), float(np.mean(rewards_of_it)))
+        if not joined:
+            return
+        uids = [row.uid for row in fresh] + [group.uid for group in joined]
+        rewards = [row.reward for row in fresh] + [group.rollouts[0].reward for group in joined]
+        advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), uids, self.by_std).tolist()
+        of_joined = advantages[len(fresh) :]
+        own = {
+            group.uid: self._replayed_loss(group, current, advantage)
+            for group, advantage in zip(joined, of_joined, strict=True)
         }
+        losses = dict.fromkeys(uids, 0.0) | own  # uid -> absolute token losses of the group
+        unit = self._fresh_unit()
+        for row, advantage in zip(fresh, advantages, strict=False):
+            losses[row.uid] += unit * abs(advantage) * int(row.loss_mask.astype(bool).sum())
+        step = sum(losses.values())
+        for group, advantage in zip(joined, of_joined, strict=True):
+            mean = float(np.mean([reward for uid, reward in zip(uids, rewards, strict=True) if uid == group.uid]))
+            share = own[group.uid] / losses[group.uid] if losses[group.uid] else 0.0
+            known = (advantage, share, own[group.uid] / step) if self.known and step else ()
+            group.effect = Effect(*_ratios(group, current), mean, *known)
 
-    def _advantages(self, rewards: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """GRPO over a group, as verl computes it."""
-        if len(rewards) == 1:
-            return rewards
-        centred = rewards - rewards.mean()
-        return centred / (rewards.std(ddof=1) + _EPSILON) if self.by_std else centred
-
-    def _replayed_loss(self, trajectory: Trajectory, current_T: npt.NDArray[np.float32], advantage: float) -> float:
+    def _replayed_loss(self, group: ReplayedGroup, current: Current, advantage: float) -> float:
         """Sum of the absolute token losses of a replayed row."""
-        log_prob = torch.from_numpy(np.array(current_T, np.float32))[None]
+        ((key, trajectory),) = group.rows.items()
+        log_prob = torch.from_numpy(np.array(current[key], np.float32))[None]
         old = log_prob
         if self.recorded_ratios and (trajectory.has_log_probs or self.missing_as_one):
             old = torch.from_numpy(np.nan_to_num(trajectory.log_probs))[None]
@@ -131,28 +118,21 @@ class Weighing:
         return float(on_policy_ratio(one, one, settings.on_policy_reshape, *weights).abs())
 
 
-def log_ratios(replayed: Mapping[str, Trajectory], current: Current) -> dict[str, npt.NDArray[np.float32]]:
+def log_ratios(rows: Mapping[str, Trajectory], current: Current) -> dict[str, npt.NDArray[np.float32]]:
     """log pi_current - log pi_past of the policy's own tokens in rows with recorded log-probs, before any update.
 
     Args:
-        replayed: name of a row -> its trajectory; others may be among them.
+        rows: key of a row -> its trajectory; others may be among them.
         current: whose rows these are, and in whose order.
     """
-    return {
-        name: replayed[name].of_actions(values - replayed[name].log_probs)
-        for name, values in current.items()
-        if replayed[name].has_log_probs
-    }
+    return {key: rows[key].log_ratios(values) for key, values in current.items() if rows[key].has_log_probs}
 
 
-def _ratios(trajectory: Trajectory, current_T: npt.NDArray[np.float32]) -> tuple[float, float, float, float]:
+def _ratios(group: ReplayedGroup, current: Current) -> tuple[float, float, float, float]:
     """Mean, least, greatest and effective sample size of the importance ratios; NaN without recorded log-probs."""
-    if not trajectory.has_log_probs:
-        return (float("nan"),) * 4
-    return ratios_of(trajectory.of_actions(np.asarray(current_T, np.float64) - trajectory.log_probs))
-
-
-def ratios_of(logs: npt.NDArray[np.floating]) -> tuple[float, float, float, float]:
-    """The same of log-ratios [tokens]."""
+    if not all(rollout.has_log_probs for rollout in group.rollouts):
+        return _UNKNOWN
+    exact = {key: current[key].astype(np.float64) for key in group.rows}
+    logs = np.concatenate([rollout.log_ratios(exact[key]) for key, rollout in group.rows.items()])
     ratios = np.exp(logs)
     return float(ratios.mean()), float(ratios.min()), float(ratios.max()), effective_sample_size(logs)

@@ -8,15 +8,16 @@ import torch
 from composed import configuration
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.effects import Weighing
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.rows import FreshRow
 from exgrpo.preflight.checks import resolve
 
 SETTINGS = LossSettings(loss_remove_clip=True, off_policy_reshape="p_div_p_0.1")
-WEIGHING = Weighing(SETTINGS, by_std=False, recorded_ratios=True, missing_as_one=False, known=True)
+SHARES = LossShares(SETTINGS, by_std=False, recorded_ratios=True, missing_as_one=False, known=True)
 REPLAYED = Trajectory([4, 5, 6], [-0.5, -1.0, -2.0], 2, 0.5, loss_mask=[1, 0, 1])
 CURRENT = np.array([-0.25, -3.0, -2.5], np.float32)
 
@@ -27,6 +28,13 @@ def fresh(uid, reward, length):
 
 
 ROWS = [fresh("a", 1.0, 4), fresh("a", 0.0, 2), fresh("a", 0.0, 7), fresh("b", 1.0, 5), fresh("b", 0.0, 6)]
+
+
+def effect_of(shares, trajectory):
+    """Of the trajectory in group a, among the fresh rows."""
+    group = ReplayedGroup("question a", [trajectory], 0, [np.nan], uid="a", rows={"a_3_0": trajectory})
+    shares.fill([group], {"a_3_0": CURRENT}, ROWS)
+    return group.effect
 
 
 def by_the_whole_batch(by_std):
@@ -49,8 +57,8 @@ def by_the_whole_batch(by_std):
 
 @pytest.mark.parametrize("by_std", [False, True])
 def test_advantage_and_shares_are_those_of_the_whole_batch(by_std):
-    weighing = replace(WEIGHING, by_std=by_std)
-    effect = weighing.effects({"a": REPLAYED}, {"a": CURRENT}, ROWS)["a"]
+    shares = replace(SHARES, by_std=by_std)
+    effect = effect_of(shares, REPLAYED)
     advantage, losses = by_the_whole_batch(by_std)
     group = losses[[0, 1, 2, 5]].sum()
     assert effect.group_mean == 0.5 and effect.advantage == pytest.approx(advantage, rel=1e-5)
@@ -63,12 +71,12 @@ def test_advantage_and_shares_are_those_of_the_whole_batch(by_std):
 
 
 def test_what_is_not_known_is_nan():
-    unknown = replace(WEIGHING, known=False).effects({"a": REPLAYED}, {"a": CURRENT}, ROWS)["a"]
+    unknown = effect_of(replace(SHARES, known=False), REPLAYED)
     assert np.isnan([unknown.advantage, unknown.group_share, unknown.step_share]).all() and unknown.ratio_mean > 0
     teacher = Trajectory.without_log_probs([4, 5, 6], 0)
-    effect = WEIGHING.effects({"a": teacher}, {"a": CURRENT}, ROWS)["a"]
+    effect = effect_of(SHARES, teacher)
     assert np.isnan(effect.ratio_mean) and effect.advantage == 0.5 and 0 < effect.step_share < 1
-    assert WEIGHING.effects({}, {}, ROWS) == {}
+    SHARES.fill([], {}, ROWS)
 
 
 def test_log_probs_nobody_recorded_weigh_as_the_key_says():
@@ -79,8 +87,8 @@ def test_log_probs_nobody_recorded_weigh_as_the_key_says():
         Trajectory([4, 5, 6], CURRENT, 0),
     )
     for missing_as_one, same in ((True, certain), (False, current)):
-        weighing = replace(WEIGHING, missing_as_one=missing_as_one)
-        found, expected = (weighing.effects({"a": each}, {"a": CURRENT}, ROWS)["a"] for each in (teacher, same))
+        shares = replace(SHARES, missing_as_one=missing_as_one)
+        found, expected = (effect_of(shares, each) for each in (teacher, same))
         assert (found.group_share, found.step_share) == (expected.group_share, expected.step_share)
 
 
@@ -96,4 +104,4 @@ def test_log_probs_nobody_recorded_weigh_as_the_key_says():
 def test_shares_are_known_where_all_tokens_have_our_loss(files, override, known):
     config = configuration(files, override)
     resolve(config)
-    assert Weighing.of_config(config, recorded_ratios=True, missing="current").known is known
+    assert LossShares.of_config(config, recorded_ratios=True, missing="current").known is known

@@ -3,11 +3,11 @@
 A training loop decides when to call it:
 
     drawn = replay.draw(step, size, next_question)  # replayed questions, the rest fresh; then generate
-    choice = replay.choose(replay.candidates(drawn.replayed), look)  # one past success per replayed question
+    choice = replay.choose(replay.candidates(drawn.replayed), scorer)  # one past success per replayed question
     metrics = replay.observe(step, groups, choice.metrics(step))  # begin mixing, store, retire, expire
     state = replay.state()  # together with the pool and the groups, everything needed to resume
 
-With `exp_unit=group` a draw has whole past groups instead of replayed questions: `replay.admit(drawn.stored, look)`.
+With `exp_unit=group` a draw has whole past groups instead of replayed questions: `replay.admit(drawn.stored, scorer)`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from exgrpo.experience.choice import Choice, Look, choose_trajectories, mean_square
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.draw_count import DrawCount
+from exgrpo.experience.experience_bucket_manager import DrawCount
+from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.fresh_questions import FreshQuestions, NextQuestion
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
-from exgrpo.experience.replay_log import Effect, Odds, Replayed, replayed_group, replayed_rows
+from exgrpo.experience.replay_log import NO_ODDS, Odds, ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_selector import TrajectorySelector
+from exgrpo.experience.trajectory_selector import Choice, Scorer, TrajectorySelector, choose_trajectories
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +83,7 @@ class ExperienceReplay:
         self._mixed = False
         self._fell = DrawCount(config.rollout_n)
         self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
-        self._replayed: list[Replayed] = []  # of the step that is under way
+        self._replayed: list[ReplayedGroup] = []  # of the step that is under way
 
     def draw(self, step: int, size: int, next_question: NextQuestion, in_flight: Collection[str] | None = None) -> Draw:
         """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
@@ -127,24 +125,24 @@ class ExperienceReplay:
         self._drawn += past + fresh
         return Draw(replayed, fresh, self._mixed, stored)
 
-    def admit(self, stored: Sequence[StoredGroup], look: Look) -> list[StoredGroup]:
+    def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
         """Those of the drawn groups that the policy has not drifted away from (`exp_max_drift`); others are dropped.
 
         Args:
-            look: called at most once, with all rollouts of the groups in order; not at all without `exp_max_drift`.
+            scorer: called at most once, with all rollouts of the groups in order; not at all without `exp_max_drift`.
         """
-        bound = self.config.exp_max_drift
-        admitted = list(stored)
+        bound, admitted = self.config.exp_max_drift, list(stored)
         if bound is not None and stored:
-            admitted = []
-            drifted: list[StoredGroup] = []
-            views = iter(look([(group.question, rollout) for group in stored for rollout in group.rollouts]))
-            for group in stored:
-                ratios = [r.of_actions(next(views).log_probs - r.log_probs) for r in group.rollouts]
-                (drifted if mean_square(np.concatenate(ratios)) > bound else admitted).append(group)
-            self.groups.drop(drifted)
-        self._replayed += [replayed_group(self._step, group.question, group.rollouts) for group in admitted]
-        return admitted
+            scores = iter(scorer([(group.question, rollout) for group in stored for rollout in group.rollouts]))
+            drifts = [
+                mean_square(np.concatenate([rollout.log_ratios(next(scores).log_probs) for rollout in group.rollouts]))
+                for group in stored
+            ]
+            admitted = [group for group, drift in zip(stored, drifts, strict=True) if not drift > bound]
+            self.groups.drop([group for group, drift in zip(stored, drifts, strict=True) if drift > bound])
+        groups = [ReplayedGroup.whole(group) for group in admitted]
+        self._replayed += groups
+        return groups
 
     def rescuable(self, failed: Iterable[str]) -> list[str]:
         """Those of the questions whose fresh rollouts all failed that a stored success may join (`exp_rescue`)."""
@@ -156,32 +154,30 @@ class ExperienceReplay:
         """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
         return {question: self.pool.candidates(question) for question in questions}
 
-    def choose(self, candidates: Mapping[str, Sequence[Trajectory]], look: Look) -> Choice:
+    def choose(self, candidates: Mapping[str, Sequence[Trajectory]], scorer: Scorer) -> Choice:
         """Choose one trajectory per question, by its score under the current policy (`choose_trajectories`).
+
+        The caller may fill the records of the choice until `observe`, which logs them.
 
         Args:
             candidates: for questions whose group has at least one fresh rollout that came back.
-            look: scores candidates under the current policy; called at most once.
+            scorer: scores candidates under the current policy; called at most once.
         """
         choice = choose_trajectories(
             candidates,
             self._selector,
-            look,
+            scorer,
             self.rng,
             self.config.exp_max_candidates,
             self.config.exp_max_drift,
         )
-        odds = {question: self._odds.pop(question) for question in candidates if question in self._odds}
-        self._replayed += replayed_rows(self._step, choice.trajectories, candidates, choice.compared, odds)
+        odds = {question: self._odds.pop(question, NO_ODDS) for question in candidates}
+        for group in choice.groups:
+            group.odds = odds[group.question]
+        self._replayed += choice.groups
         return choice
 
-    def observe(
-        self,
-        step: int,
-        groups: Sequence[RolloutGroup],
-        noted: Mapping[str, float],
-        effects: Mapping[str, Effect] | None = None,
-    ) -> dict[str, float]:
+    def observe(self, step: int, groups: Sequence[RolloutGroup], noted: Mapping[str, float]) -> dict[str, float]:
         """Take in the results of a step's fresh rollouts, and close the step.
 
         Mixing begins, for good, with the step after the first whose share of correct rollouts exceeds
@@ -190,7 +186,6 @@ class ExperienceReplay:
 
         Args:
             noted: other measurements of the step; kept in the pool's history beside its own metrics.
-            effects: replayed question -> what its trajectory or group weighs in the step; kept in `pool.replays`.
 
         Returns:
             fresh_score, mixing (whether this step's draw was mixed), refused, how many of its questions were drawn
@@ -213,8 +208,8 @@ class ExperienceReplay:
             "refused": float(sum(group.refused for group in groups)),
             **self._fell.metrics(),
         }
-        known, rows, self._replayed = effects or {}, self._replayed, []
-        self.pool.replays.add([replace(row, step=step, effect=known.get(row.question, row.effect)) for row in rows])
+        self.pool.replays.add([group.logged(step) for group in self._replayed])
+        self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
 
     @property

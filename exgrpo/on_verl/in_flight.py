@@ -1,4 +1,4 @@
-"""The prompts that rollouts were requested for and that no step has trained on yet.
+"""The prompts in flight: rollouts were requested for them, and no step has trained on these yet.
 
 In verl's asynchronous modes a prompt may be trained on steps after it was drawn, in another process after a resume, or
 never. So what the trainer must know of it belongs to its uid.
@@ -24,7 +24,7 @@ class Prompt(NamedTuple):
     mixed: bool
 
 
-class PromptsOut:
+class InFlight:
     """uid -> Prompt, in the order of drawing, and the number of the step's prompts so far."""
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class PromptsOut:
         self._prompts.update(prompts)
 
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:
-        """The prompts of these uids, in the order of the uids' names; they are not out any more."""
+        """The prompts of these uids, in the order of the uids' names; they are in flight no more."""
         return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}
 
     def is_replayed(self, uid: str) -> bool:
-        """Whether a replayed trajectory will complete the group; False for a prompt that is not out."""
+        """Whether a replayed trajectory will complete the group; False for a prompt that is not in flight."""
         return uid in self._prompts and self._prompts[uid].is_replayed
 
     def keep_only(self, uids: Collection[str]) -> list[Prompt]:
@@ -58,7 +58,7 @@ class PromptsOut:
 
     @property
     def questions(self) -> list[str]:
-        """The questions that are out, each once."""
+        """The questions in flight, each once."""
         return [prompt.question for prompt in self._prompts.values()]
 
     def state(self) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""Printed once at the start of a run: the first prompt, and the first response with its reward."""
+"""Samples that are printed once, at the start of a run: the first prompt, and the first response with its reward."""
 
 from __future__ import annotations
 

@@ -2,17 +2,17 @@
 
 import json
 
-from exgrpo.on_verl.prompts_out import Prompt, PromptsOut
+from exgrpo.on_verl.in_flight import InFlight, Prompt
 
 
 def out(*uids):
-    prompts = PromptsOut()
+    prompts = InFlight()
     prompts.add((uid, Prompt(f"question {uid}", uid == "b", True)) for uid in uids)
     return prompts
 
 
 def test_positions_count_on_within_a_step_and_begin_anew_in_the_next():
-    prompts = PromptsOut()
+    prompts = InFlight()
     assert [prompts.first_position(step, size) for step, size in [(1, 8), (1, 4), (1, 1), (2, 8)]] == [0, 8, 12, 0]
 
 
@@ -29,6 +29,6 @@ def test_what_was_evicted_is_forgotten_and_named():
 
 
 def test_the_state_is_json_and_whole():
-    prompts, again = out("a", "b"), PromptsOut()
+    prompts, again = out("a", "b"), InFlight()
     again.restore(json.loads(json.dumps(prompts.state())))
     assert again.take({"a", "b"}) == {"a": Prompt("question a", False, True), "b": Prompt("question b", True, True)}
