@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh requirements-cpu-tests.txt
+bash exp_scripts/setup_cpu.sh requirements/cpu-tests.txt
 "$python" exp_scripts/write_keys.py "$@"
 if [ "${1:-}" = "--check" ]; then
     "$EXGRPO_VENV"/bin/ruff format --check .

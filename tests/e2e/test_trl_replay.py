@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import watched
 
-pytest.importorskip("trl", reason="requirements-cpu-trl.txt is not installed")
+pytest.importorskip("trl", reason="requirements/cpu-trl.txt is not installed")
 SCRIPT = Path(__file__).parents[2] / "exp_scripts" / "trl_replay.py"
 
 # Runs three steps in a process of its own and compares what the hooks of TRL get with what replay was told.

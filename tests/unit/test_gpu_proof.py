@@ -84,7 +84,7 @@ def test_without_a_gpu_nothing_begins(monkeypatch, tmp_path, capsys):
 
 def test_smollm2_is_pinned_alike_in_both_files():
     pins = {}
-    for name in ("requirements-cpu.txt", "requirements-smollm2.txt"):
+    for name in ("requirements/cpu.txt", "requirements/smollm2.txt"):
         for line in (ROOT / name).read_text().splitlines():
             package, _, version = line.partition("==")
             if version:

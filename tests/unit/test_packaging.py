@@ -160,6 +160,6 @@ def test_the_site_is_built_with_what_the_extra_names(built):
     (metadata,) = built[1].glob("*.dist-info/METADATA")
     lines = message_from_string(metadata.read_text()).get_all("Requires-Dist")
     extra = dict(line.partition(";")[0].split("==") for line in lines if 'extra == "docs"' in line)
-    docs = pins("requirements-docs.txt")
+    docs = pins("requirements/docs.txt")
     assert extra and extra.items() <= docs.items()
-    assert not docs.keys() & pins("requirements-cpu.txt").keys()  # a package has its pin in one place
+    assert not docs.keys() & pins("requirements/cpu.txt").keys()  # a package has its pin in one place
