@@ -16,7 +16,6 @@ import argparse
 import importlib.util
 import os
 import re
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Sequence
@@ -24,8 +23,9 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import folders  # noqa: F401
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE / "quickstart")]
 K, LONGEST, RATE = 8, 48, 5e-5  # rollouts a question, tokens of a response, learning rate: the quickstart's
 
 

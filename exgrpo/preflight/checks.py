@@ -129,9 +129,7 @@ def _rotation(trainer: DictConfig) -> None:
     why = "verl would delete the last checkpoint before the new one is marked, and a kill in between would lose both"
     keep = trainer.get("max_actor_ckpt_to_keep")
     if keep is not None and keep != -1 and not (isinstance(keep, int) and keep >= 2):
-        raise ValueError(
-            f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; {why}"
-        )
+        raise ValueError(f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; {why}")
     if trainer.get("remove_previous_ckpt_in_save"):
         raise ValueError(f"trainer.remove_previous_ckpt_in_save=True: must be False; {why}")
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
-
-from methods import METHODS, ROUND_THREE, SHAPING  # noqa: E402
-from rare_runs import area  # noqa: E402
-from rare_tasks import RARE_TASKS  # noqa: E402
+from methods import METHODS, ROUND_THREE, SHAPING
+from rare_runs import area
+from rare_tasks import RARE_TASKS
 
 Rows = Sequence[Mapping[str, Any]]
 REPORTED, CONFIRMED = range(10), range(10, 20)  # seeds: of the tables, of the confirmation

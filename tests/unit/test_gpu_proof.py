@@ -4,13 +4,11 @@ import json
 import sys
 from pathlib import Path
 
+import gpu_proof
+import proof_page
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import gpu_proof  # noqa: E402
-import proof_page  # noqa: E402
 
 
 def fails(given):
