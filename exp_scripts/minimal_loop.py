@@ -138,8 +138,10 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
         solved = tuple(rollout for rollout in mine if rollout.reward > threshold)
         failures = tuple(rollout for rollout in mine if not rollout.reward > threshold)
         rewards = tuple(rollout.reward for rollout in mine)
-        past = {"replayed": 1, "replayed_reward": joined[question]} if question in joined else {}
-        groups.append(RolloutGroup(question, len(mine), solved, failures=failures, rewards=rewards, **past))
+        group = RolloutGroup(question, len(mine), solved, failures=failures, rewards=rewards)
+        if question in joined:
+            group = replace(group, replayed=1, replayed_reward=joined[question])
+        groups.append(group)
     return groups
 
 

@@ -40,7 +40,7 @@ def collect(folder: Path) -> dict[str, Any]:
 
 def _named(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Method -> its settings in a run's order; those of the study of shaping and of round three too."""
-    others = {}
+    others: dict[str, list[str]] = {}
     for base, changes in (("ExGRPO", SHAPING), ("group replay", ROUND_THREE)):
         settings = dict(setting.split("=", 1) for setting in chosen[base])
         others |= {name: [f"{k}={v}" for k, v in {**settings, **own}.items()] for name, own in changes.items()}
