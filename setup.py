@@ -68,7 +68,6 @@ setup(
         "console_scripts": [
             "exgrpo-train = exgrpo.commands:train",
             "exgrpo-inspect = exgrpo.inspect.__main__:main",
-            "exgrpo-thinking-copy = exgrpo.thinking_copy.__main__:main",
         ],
     },
 )

@@ -28,6 +28,9 @@ import exgrpo
 from exgrpo.saved import durable
 
 ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "exp_scripts"
+# eval/ and the quickstart's modules are not installed
+sys.path[:0] = [str(ROOT), str(SCRIPTS / "quickstart"), str(SCRIPTS / "guarded")]
 # environment of a training; by default Ray's workers have almost the lowest priority and wait for other processes
 RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
 STACKS = ("cpu", "one_gpu")

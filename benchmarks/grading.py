@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import json
 import resource
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import ROOT, machine, parser, report
+from common import machine, parser, report
 
 from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, Verifier
@@ -63,9 +62,8 @@ def main() -> None:
 
 def oat_disagreements(name: str, path: Path, given: list[int]) -> list[str]:
     """A line with the number of equal verdicts, then one for each other: row, the given verdict, gold and box."""
-    sys.path.insert(0, str(ROOT))  # eval/ is not installed
-    from eval.grading import OAT_GRADER
-    from eval.oat_forms import last_box
+    from eval.grade.grading import OAT_GRADER
+    from eval.grade.oat_forms import last_box
 
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     judge, lines = Verifier("Oat", (str(OAT_GRADER),)), []

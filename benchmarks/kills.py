@@ -21,8 +21,6 @@ from pathlib import Path
 
 from common import ROOT, at_least, die_with_parent, environment_of
 
-sys.path.insert(0, str(ROOT / "exp_scripts" / "guarded"))
-
 import process_tree
 
 MARK = "EXGRPO_KILLS"

@@ -129,7 +129,6 @@ def settings(name: str, kind: str, folder: Path, output: Path) -> list[str]:
 def own(name: str, output: Path) -> list[str]:
     """A mode's own Hydra overrides; the base that calls a tool is written to `output` when it is asked for."""
     if name == "tools" and not (output / "tool_base" / "tool.py").exists():
-        sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
         import tool_base
 
         tool_base.make(output / "tool_base")

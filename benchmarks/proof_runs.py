@@ -110,7 +110,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def accuracies(steps: dict[int, dict[str, float]]) -> dict[int, float]:
     """step -> test accuracy, of the steps that were tested."""
-    import learning_curves  # the quickstart's; runs.py has added its folder to the path
+    import learning_curves  # the quickstart's
 
     tested = {step: learning_curves.test_accuracy(values) for step, values in sorted(steps.items())}
     return {step: value for step, value in tested.items() if value is not None}

@@ -10,8 +10,6 @@ from typing import Any
 
 from common import ROOT, refuse
 
-sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
-
 QUICKSTART = "quickstart"
 # as in exp_scripts/run_smollm2_cpu.sh
 SMOLLM2 = [

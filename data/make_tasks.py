@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a script: only this folder is on the import path
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # started by its path: only this folder is on the import path
+    import on_path  # noqa: F401
 
 from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
 from exgrpo.experience.question_id import question_id

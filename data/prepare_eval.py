@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a script: only this folder is on the import path
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # started by its path: only this folder is on the import path
+    import on_path  # noqa: F401
 
 from data import benchmark_rows
 from data.sources import Row, Source, open_dataset, open_file

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-if not __package__:  # run as a script: only this folder is on the import path
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # started by its path: only this folder is on the import path
+    import on_path  # noqa: F401
 
 from data.sources import Source, lookup, open_dataset, open_file
 from data.texts import answer_text, question_text, system_text

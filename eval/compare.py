@@ -5,10 +5,10 @@
 
 Prints Markdown; on a terminal its tables are drawn. Differences are paired by question, with 95 % intervals from a
 bootstrap that draws the same questions for both runs, which are far narrower than two separate intervals. Each
-benchmark's difference of Mean@n is tested (eval/paired_tests.py), with a p value corrected over benchmarks. A question
-flips if its majority answer (with one sample per question, its answer) is right in only one of the runs.
+benchmark's difference of Mean@n is tested (eval/estimate/paired_tests.py), with a p value corrected over benchmarks. A
+question flips if its majority answer (with one sample per question, its answer) is right in only one of the runs.
 
-The second form compares two methods, each with the files of several training runs (eval/training_runs.py).
+The second form compares two methods, each with the files of several training runs (eval/estimate/training_runs.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if not __package__:  # started by its path: this folder is on the import path, the root is not
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # started by its path: only this folder is on the import path
+    import on_path  # noqa: F401
 
-from eval import picture, training_runs
-from eval.compare_text import markdown, methods_markdown
-from eval.estimates import Estimate, estimate
-from eval.paired_runs import align, load
-from eval.terminal import show
+from eval.estimate import training_runs
+from eval.estimate.estimates import Estimate, estimate
+from eval.estimate.paired_runs import align, load
+from eval.report import picture
+from eval.report.compare_text import markdown, methods_markdown
+from eval.report.terminal import show
 
 Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n
 

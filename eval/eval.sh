@@ -7,7 +7,7 @@
 # global_step_N or its actor/, which verl's own merger first writes to OUTPUT_DIR/merged (in bfloat16). Questions:
 # DATA_DIR/valid.id.parquet and valid.ood.parquet (default DATA_DIR: data), see data/prepare_eval.py; or those of
 # --input_file. The same command continues an interrupted run. With --add_oat_evaluate True the last figure is the paper's.
-# A model that was trained from a copy of exgrpo.thinking_copy is asked with the files' system message, as in training,
+# A model that was trained from a copy of data/thinking_copy.py is asked with the files' system message, as in training,
 # any other without it, as in the release; --remove_system True or False overrides. The first line says which.
 set -euo pipefail
 fail() { echo "eval.sh: error: $1" >&2; exit 2; }

@@ -15,7 +15,6 @@ import hashlib
 import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,12 +23,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "ablation")]
+import folders  # noqa: F401
+from studies import COMMON, LOOPS, STUDIES
 
-from studies import COMMON, LOOPS, STUDIES  # noqa: E402
-
-from exgrpo.saved import durable  # noqa: E402
+from exgrpo.saved import durable
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh requirements-cpu-tests.txt
+bash exp_scripts/setup_cpu.sh requirements/cpu-tests.txt
 "$python" exp_scripts/write_keys.py "$@"
 if [ "${1:-}" = "--check" ]; then
     "$EXGRPO_VENV"/bin/ruff format --check .
@@ -13,5 +13,4 @@ else
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
 "$EXGRPO_VENV"/bin/mypy exgrpo packages/*/src eval data benchmarks \
-    exp_scripts/ablate.py exp_scripts/check_install.py exp_scripts/pip_settings.py exp_scripts/write_keys.py \
-    exp_scripts/guarded exp_scripts/quickstart exp_scripts/smollm2
+    exp_scripts/*.py exp_scripts/{ablation,guarded,quickstart,regime,smollm2}

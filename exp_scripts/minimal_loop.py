@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import folders  # noqa: F401
 import numpy as np
 import torch
 from torch import Tensor
@@ -137,8 +138,10 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
         solved = tuple(rollout for rollout in mine if rollout.reward > threshold)
         failures = tuple(rollout for rollout in mine if not rollout.reward > threshold)
         rewards = tuple(rollout.reward for rollout in mine)
-        past = {"replayed": 1, "replayed_reward": joined[question]} if question in joined else {}
-        groups.append(RolloutGroup(question, len(mine), solved, failures=failures, rewards=rewards, **past))
+        group = RolloutGroup(question, len(mine), solved, failures=failures, rewards=rewards)
+        if question in joined:
+            group = replace(group, replayed=1, replayed_reward=joined[question])
+        groups.append(group)
     return groups
 
 
@@ -248,7 +251,6 @@ def accuracy(policy: Policy, task: Task) -> float:
 
 def five_numbers() -> tuple[Policy, Task]:
     """The quickstart's model and questions: sums of five numbers, the answer in a box."""
-    sys.path.insert(0, str(HERE / "quickstart"))
     from tasks import answer, split_questions
 
     base, questions = HERE / "quickstart" / "base_model", split_questions()
@@ -295,7 +297,6 @@ def main() -> None:
     for row in train(*five_numbers(), experience, loss, loop):
         curve.append(row)
         print("  ".join(f"{name} {value:.6g}" for name, value in row.items()), flush=True)
-    sys.path.append(str(HERE / "ablation"))
     from comparison import draw
 
     arguments.output.mkdir(parents=True, exist_ok=True)

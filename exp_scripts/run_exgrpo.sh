@@ -3,7 +3,7 @@
 # compares each with the release. MODEL_PATH must be a model whose chat template opens <think> and whose window fits
 # prompt and response: the released Elliott/Qwen2.5-Math-7B-16k-think, or a copy of any model made by
 #
-#   python -m exgrpo.thinking_copy MODEL_FOLDER OUTPUT_FOLDER
+#   python data/thinking_copy.py MODEL_FOLDER OUTPUT_FOLDER
 #
 #   MODEL_PATH=... DATA_DIR=... SAVE_PATH=... bash exp_scripts/run_exgrpo.sh [key=value ...]
 #   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration; needs no GPU and no model

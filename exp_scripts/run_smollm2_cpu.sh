@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh requirements-smollm2.txt
+bash exp_scripts/setup_cpu.sh requirements/smollm2.txt
 output=$(realpath -m "${OUTPUT:-outputs/smollm2}")
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1
 export VERL_FILE_LOGGER_PATH=$output/metrics-$(date +%s).jsonl # one line per step, one file per call

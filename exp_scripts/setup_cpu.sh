@@ -2,8 +2,8 @@
 # Makes the environment EXGRPO_VENV (default .venv) with the pinned CPU stack and this checkout in it; does nothing when
 # that has been done. Python 3.11 or 3.12, the older first: verl 0.9.1 does not allow 3.13.
 #   bash exp_scripts/setup_cpu.sh [--python 3.12] [--replace FILE] [requirements file ...]
-# --python: that version only. --replace: FILE's pins replace those of requirements-cpu.txt, now and in later calls for this
-# environment. Requirements files come beside requirements-cpu.txt, such as requirements-cpu-tests.txt.
+# --python: that version only. --replace: FILE's pins replace those of requirements/cpu.txt, now and in later calls for this
+# environment. Requirements files come beside requirements/cpu.txt, such as requirements/cpu-tests.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
@@ -45,11 +45,11 @@ quiet=yes # on a terminal, uv and pip show a line that moves
 pip() { "$python" -m pip --disable-pip-version-check ${quiet:+-qq} install --no-compile "$@"; }
 uv() { "$python" -m uv pip install ${quiet:+--quiet} --python "$python" "$@"; }
 
-# requirements-cpu.txt, with the replaced pins of this environment.
+# requirements/cpu.txt, with the replaced pins of this environment.
 pins() {
-    [ -f "$EXGRPO_VENV/replaced-pins.txt" ] || { cat requirements-cpu.txt; return; }
+    [ -f "$EXGRPO_VENV/replaced-pins.txt" ] || { cat requirements/cpu.txt; return; }
     awk -F== '/^#/ { next } { pin[$1] = $0 } END { for (name in pin) print pin[name] }' \
-        requirements-cpu.txt "$EXGRPO_VENV/replaced-pins.txt" | sort
+        requirements/cpu.txt "$EXGRPO_VENV/replaced-pins.txt" | sort
 }
 
 # uv installs on all cores and takes a fraction of pip's time. It comes from the registry as well; pip_settings.py hands it
@@ -102,11 +102,11 @@ if [ "${installed%+*}" != "${torch%+*}" ]; then
         plain_torch ||
         fail "$torch could not be installed"
 fi
-stamp=$EXGRPO_VENV/requirements-cpu.txt.installed
+stamp=$EXGRPO_VENV/cpu.txt.installed
 if ! pins | cmp -s - "$stamp"; then
-    echo "set-up: installing $(pins | grep -c '==') packages of requirements-cpu.txt"
+    echo "set-up: installing $(pins | grep -c '==') packages of requirements/cpu.txt"
     pins | grep -v '^torch==' >"$EXGRPO_VENV/without-torch.txt"
-    install --no-deps -r "$EXGRPO_VENV/without-torch.txt" || fail "requirements-cpu.txt could not be installed"
+    install --no-deps -r "$EXGRPO_VENV/without-torch.txt" || fail "requirements/cpu.txt could not be installed"
     pins >"$stamp"
 fi
 for file in "$@"; do

@@ -132,7 +132,7 @@ architectures() {
 
 # Sets `why` if flash-attn could not be installed. Uses a wheel if pip finds one.
 install_flash_attn() {
-    local pin=$root/requirements-flash-attn.txt home log archs torch_cuda nvcc_cuda
+    local pin=$root/requirements/flash-attn.txt home log archs torch_cuda nvcc_cuda
     install --only-binary :all: -r "$pin" 2>/dev/null && return
     home=$(cuda_home)
     [ -n "$home" ] || { why="no CUDA compiler, nvcc"; return; }

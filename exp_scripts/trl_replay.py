@@ -1,6 +1,6 @@
 """ExGRPO in TRL's GRPOTrainer: the quickstart's task on a CPU, 20 steps in about a minute.
 
-    bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt
+    bash exp_scripts/setup_cpu.sh requirements/cpu-trl.txt
     python exp_scripts/trl_replay.py [--steps 20] [--questions 8] [--seed 0] [--off]
 
 A replayed group has one recorded trajectory and K - 1 fresh ones. Three public hooks are enough: `rollout_func` asks
@@ -16,7 +16,6 @@ import argparse
 import importlib.util
 import os
 import re
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Sequence
@@ -24,8 +23,9 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import folders  # noqa: F401
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE / "quickstart")]
 K, LONGEST, RATE = 8, 48, 5e-5  # rollouts a question, tokens of a response, learning rate: the quickstart's
 
 
@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
         if getattr(options, name) < low:
             parser.exit(2, f"trl_replay.py: {name}={getattr(options, name)}: must be at least {low}\n")
     if not importlib.util.find_spec("trl"):
-        message = "trl is not installed: bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt"
+        message = "trl is not installed: bash exp_scripts/setup_cpu.sh requirements/cpu-trl.txt"
         parser.exit(2, f"trl_replay.py: {message}\n")
     return options
 

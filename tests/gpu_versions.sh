@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests and a quickstart of six steps on the GPU stack's versions, without a GPU: Python 3.12 and requirements-cpu.txt
-# with the pins of requirements-gpu-versions.txt, in an environment of its own (.venv-gpu-versions; EXGRPO_VENV: another).
+# All tests and a quickstart of six steps on the GPU stack's versions, without a GPU: Python 3.12 and requirements/cpu.txt
+# with the pins of requirements/gpu-versions.txt, in an environment of its own (.venv-gpu-versions; EXGRPO_VENV: another).
 #
 #   bash tests/gpu_versions.sh                            everything: 14 min on two fast cores; 8 GB of disk
 #   bash tests/gpu_versions.sh --setup-only               the environment alone
@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export EXGRPO_VENV=${EXGRPO_VENV:-.venv-gpu-versions} HF_HUB_OFFLINE=1
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh --python 3.12 --replace requirements-gpu-versions.txt requirements-cpu-tests.txt || exit
+bash exp_scripts/setup_cpu.sh --python 3.12 --replace requirements/gpu-versions.txt requirements/cpu-tests.txt || exit
 versions=$("$python" -c '
 import importlib.metadata, platform
 print("Python", platform.python_version(), end="")

@@ -8,12 +8,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
-bash exp_scripts/setup_cpu.sh requirements-cpu-tests.txt
+bash exp_scripts/setup_cpu.sh requirements/cpu-tests.txt
 export HF_HUB_OFFLINE=1
 export OMP_NUM_THREADS=1 # two processes of two threads each would hold each other up
 # files in the order of tests/conftest.py, the slow ones first; the ten slowest tests are printed
 run() { "$python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 "$@"; }
 [ "${1:-}" = "--fast" ] && { run tests/unit packages/*/tests --fast; exit; }
 run tests/e2e tests/queue tests/unit packages/*/tests # the short ones last: they fill the time until the last training has ended
-bash exp_scripts/setup_cpu.sh requirements-cpu-trl.txt # last, so that everything else is seen to work without TRL
+bash exp_scripts/setup_cpu.sh requirements/cpu-trl.txt # last, so that everything else is seen to work without TRL
 "$python" -m pytest -n 2 tests/e2e/test_trl_replay.py

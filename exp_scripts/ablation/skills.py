@@ -1,7 +1,5 @@
 """The tasks of the studies, and their base models: what makes room for reinforcement learning to learn something.
 
-    python exp_scripts/ablation/skills.py [TASK ...]      makes the bases again, and measures them
-
 ``sum``: add three to eight digits. ``mod``: the remainder by 7 of a number of three to eight digits. Questions differ
 in difficulty by their length. A base model is taught the skill first, each step written out, and then mostly to blurt
 out an answer: it is right on 10 to 30 % of the questions, by care or by luck, and the reward cannot tell which.
@@ -9,25 +7,18 @@ out an answer: it is right on 10 to 30 % of the questions, by care or by luck, a
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import sys
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
+from make_base import build_model, build_tokenizer, fit
+from minimal_loop import Policy
+from study_loop import StudyTask
 from torch.nn.utils.rnn import pad_sequence
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "quickstart")]
-
-from make_base import build_model, build_tokenizer, fit  # noqa: E402
-from minimal_loop import Policy  # noqa: E402
-from study_loop import StudyTask  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 TRAIN, TEST, HELD_BACK = 256, 512, 4608
 BASES = Path(__file__).resolve().parent / "bases"
@@ -215,16 +206,3 @@ def facts(name: str) -> dict[str, float]:
         "right_when_careful": sum(careful) / max(len(careful), 1),
         "right_when_careless": sum(careless) / max(len(careless), 1),
     }
-
-
-def main() -> None:
-    """Make the bases that are asked for, print what they do."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", nargs="*", choices=[[], *SKILLS], default=list(SKILLS))
-    for name in parser.parse_args().task:
-        make(SKILLS[name], BASES / name)
-        print(json.dumps({"task": name} | {key: round(value, 3) for key, value in facts(name).items()}))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@
 #   Answer: Let's think step by step.
 # so the reward judges whole responses. One command makes a copy of the model with that template,
 # which leaves out the system messages of the data, here where MODEL_PATH looks for it:
-#   python -m exgrpo.thinking_copy --template step_by_step \
+#   python data/thinking_copy.py --template step_by_step \
 #       "$(hf download meta-llama/Llama-3.1-8B)" models/Llama-3.1-8B-step-by-step
 # Evaluation: its checkpoints have the template; the base model is asked likewise with
 #   eval/generate_vllm.py --template step_by_step

@@ -10,20 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
+import study_folders  # noqa: F401
 import torch
+from make_base import build_model, build_tokenizer
+from rare_tasks import BASES, RARE_TASKS, load
+from skills import teach
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation"), str(HERE.parent / "quickstart")]
-
-from make_base import build_model, build_tokenizer  # noqa: E402
-from rare_tasks import BASES, RARE_TASKS, load  # noqa: E402
-from skills import teach  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 WORDS = 4000
 LAYERS, WIDTH = 2, 64
@@ -31,8 +28,7 @@ LAYERS, WIDTH = 2, 64
 
 def draw_words() -> None:
     """Write words.json: distinct words of reasoning-gym's spell_backward, in the order drawn."""
-    sys.path.insert(0, str(ROOT / "data"))
-    from make_tasks import draw
+    from data.make_tasks import draw
 
     drawn = draw("spell_backward", 2510, WORDS, {"min_word_len": 5, "max_word_len": 8})
     words = dict.fromkeys(question.rpartition(" ")[2].lower() for question, _ in drawn)

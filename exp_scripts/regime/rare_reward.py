@@ -1,15 +1,12 @@
-"""The rewards of the tasks where success is rare, as verl asks for them; the ground truth is the question itself."""
+"""The rewards of the tasks where success is rare, as verl asks for them; the ground truth is the question itself.
+
+Imported by verl: trainer_study.py puts the study's folders on its import path."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
-
-from rare_tasks import RARE_TASKS  # noqa: E402
+from rare_tasks import RARE_TASKS
 
 
 def compute_score(

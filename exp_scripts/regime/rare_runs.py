@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ablate import Run, parse
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation"), str(HERE.parents[1])]
-
-from ablate import Run, parse  # noqa: E402
-
-from eval.estimates import pass_at_k  # noqa: E402
+from eval.estimate.estimates import pass_at_k
 
 ANSWERS, LAST_ANSWERS = 2, 32  # a test question: during a run, and at its end
 LAST_QUESTIONS = 48

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import study_folders  # noqa: F401
+from comparison import Estimate, estimate, marked
+from methods import ROUND_THREE, ROUND_TWO, SHAPING
+from rare_tasks import RARE_TASKS
+from report_pictures import draw_curves, draw_differences
+from results import CONFIRMED, REPORTED, Rows, area_of, by_method, collect, tasks
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
-
-from comparison import Estimate, estimate, marked  # noqa: E402
-from methods import ROUND_THREE, ROUND_TWO, SHAPING  # noqa: E402
-from rare_tasks import RARE_TASKS  # noqa: E402
-from report_pictures import draw_curves, draw_differences  # noqa: E402
-from results import CONFIRMED, REPORTED, Rows, area_of, by_method, collect, tasks  # noqa: E402
 
 RESAMPLES = 10_000
 

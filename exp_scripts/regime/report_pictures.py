@@ -30,8 +30,14 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
             label = name if row == 0 else None
             axis.plot([gap.low, gap.high], [row + offset] * 2, color=COLORS[name], linewidth=2)
             axis.plot(gap.mean, row + offset, "o", color=COLORS[name], markersize=8, label=label)
-            place = {"textcoords": "offset points", "fontsize": 8, "ha": "center"}
-            axis.annotate(f"{gap.mean:+.3f}", (gap.mean, row + offset), (0, above), **place)
+            axis.annotate(
+                f"{gap.mean:+.3f}",
+                (gap.mean, row + offset),
+                (0, above),
+                textcoords="offset points",
+                fontsize=8,
+                ha="center",
+            )
     axis.axvline(0, color="0.3", linewidth=1)
     axis.set(yticks=range(len(shown)), yticklabels=shown, xlabel="accuracy over the run, difference to on-policy GRPO")
     axis.invert_yaxis()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
-
-from methods import METHODS, ROUND_THREE, SHAPING  # noqa: E402
-from rare_runs import area  # noqa: E402
-from rare_tasks import RARE_TASKS  # noqa: E402
+from methods import METHODS, ROUND_THREE, SHAPING
+from rare_runs import area
+from rare_tasks import RARE_TASKS
 
 Rows = Sequence[Mapping[str, Any]]
 REPORTED, CONFIRMED = range(10), range(10, 20)  # seeds: of the tables, of the confirmation
@@ -44,7 +40,7 @@ def collect(folder: Path) -> dict[str, Any]:
 
 def _named(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Method -> its settings in a run's order; those of the study of shaping and of round three too."""
-    others = {}
+    others: dict[str, list[str]] = {}
     for base, changes in (("ExGRPO", SHAPING), ("group replay", ROUND_THREE)):
         settings = dict(setting.split("=", 1) for setting in chosen[base])
         others |= {name: [f"{k}={v}" for k, v in {**settings, **own}.items()] for name, own in changes.items()}

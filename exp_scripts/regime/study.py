@@ -13,17 +13,13 @@ import argparse
 import functools
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation")]
-
-from ablate import Run, perform_all, workers  # noqa: E402
-from methods import (  # noqa: E402
+import study_folders  # noqa: F401
+from ablate import Run, perform_all, workers
+from methods import (
     FINALISTS,
     METHODS,
     ROUND_THREE,
@@ -35,8 +31,8 @@ from methods import (  # noqa: E402
     Settings,
     overrides,
 )
-from rare_runs import area, perform, read  # noqa: E402
-from rare_tasks import RARE_TASKS, RareTask  # noqa: E402
+from rare_runs import area, perform, read
+from rare_tasks import RARE_TASKS, RareTask
 
 Perform = Callable[[list[Run]], None]
 

@@ -23,19 +23,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import study_folders
+from comparison import estimate, marked
+from learning_curves import generated_tokens, load
+from methods import METHODS, TESTS
+from rare_runs import ANSWERS, area
+from rare_tasks import BASES, RARE_TASKS, RareTask
+
+from data.verl_rows import make_row, write_parquet
+from exgrpo.saved import durable
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 GUARDED = HERE.parent / "guarded"
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ablation"), str(HERE.parent / "quickstart")]
-
-from comparison import estimate, marked  # noqa: E402
-from learning_curves import generated_tokens, load  # noqa: E402
-from methods import METHODS, TESTS  # noqa: E402
-from rare_runs import ANSWERS, area  # noqa: E402
-from rare_tasks import BASES, RARE_TASKS, RareTask  # noqa: E402
-
-from data.verl_rows import make_row, write_parquet  # noqa: E402
-from exgrpo.saved import durable  # noqa: E402
 
 TASKS = ("rare-sum", "backward")  # of study.py, those of which one rule decides all questions and tests
 STUDY = ROOT / "docs" / "experiments" / "rare-success.json"
@@ -115,6 +115,7 @@ def train_to(task: RareTask, arguments: Sequence[str], folder: Path) -> None:
         "HF_HUB_OFFLINE": "1",
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(study_folders.FOLDERS),  # for rare_reward.py, which verl imports
     }
     command = [sys.executable, str(GUARDED), str(folder), sys.executable, "-m", "exgrpo.main_mix_ppo"]
     started = time.monotonic()

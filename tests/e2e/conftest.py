@@ -2,17 +2,14 @@
 
 import contextlib
 import gc
-import sys
 from pathlib import Path
 
 import forked_driver
 import pytest
 from omegaconf import OmegaConf
-from training_run import ROOT, K
+from training_run import K
 
 from verl_cpu import prepared_workers
-
-sys.path.insert(0, str(ROOT / "exp_scripts" / "quickstart"))
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import watched
 
-pytest.importorskip("trl", reason="requirements-cpu-trl.txt is not installed")
+pytest.importorskip("trl", reason="requirements/cpu-trl.txt is not installed")
 SCRIPT = Path(__file__).parents[2] / "exp_scripts" / "trl_replay.py"
 
 # Runs three steps in a process of its own and compares what the hooks of TRL get with what replay was told.
 WITNESS = """
-import argparse, sys
-sys.path.insert(0, {folder!r})
+import argparse
 import torch, trl_replay
 from exgrpo import ExperienceReplay
 losses, chosen, observed = [], [], []
@@ -26,7 +25,7 @@ class Watched(ExperienceReplay):
         return super().observe(step, groups, noted)
 class Trainer(trl_replay.ReplayTrainer):
     def compute_loss(self, model, inputs, **more):
-        losses.append({{name: value.clone() for name, value in inputs.items()}})
+        losses.append({name: value.clone() for name, value in inputs.items()})
         return super().compute_loss(model, inputs, **more)
 trl_replay.ExperienceReplay, trl_replay.ReplayTrainer = Watched, Trainer
 trl_replay.main(argparse.Namespace(steps=3, questions=4, seed=0, off=False))
@@ -34,7 +33,7 @@ K = trl_replay.K
 assert [step for step, _ in observed] == [1, 2, 3] and len(chosen) == len(losses) == 3
 for inputs, choice, (step, groups) in zip(losses, chosen, observed):
     past = choice.trajectories
-    assert len(groups) == 4 and {{g.question for g in groups if g.replayed}} == set(past)
+    assert len(groups) == 4 and {g.question for g in groups if g.replayed} == set(past)
     assert all(g.size == K - g.replayed for g in groups), groups
     assert all(success.step == step for g in groups for success in g.successes)
     known = ~inputs["sampling_per_token_logps"].isnan().any(dim=1)
@@ -49,12 +48,12 @@ print("replayed", sum(len(choice.trajectories) for choice in chosen))
 """
 
 
-def python(*arguments):
-    return watched.run([sys.executable, *arguments])
+def python(*arguments, folder=None):
+    return watched.run([sys.executable, *arguments], cwd=folder)
 
 
 def test_every_fresh_row_is_observed_and_every_replayed_row_keeps_its_log_probs():
-    done = python("-c", WITNESS.format(folder=str(SCRIPT.parent)))
+    done = python("-c", WITNESS, folder=SCRIPT.parent)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(re.search(r"^replayed (\d+)$", done.stdout, re.MULTILINE)[1]) > 0
 

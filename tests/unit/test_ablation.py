@@ -5,14 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts" / "ablation"))
-
 import ablate
 import comparison
+import numpy as np
+import pytest
 from skills import SKILLS
 from studies import COMMON, STUDIES
 from variants import objective_of

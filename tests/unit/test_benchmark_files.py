@@ -8,7 +8,10 @@ import yaml
 from eval_inputs import settings
 
 from data import benchmark_rows, prepare_eval
-from eval import benchmark_files, estimates, generation, grading, question_files
+from eval import benchmark_files
+from eval.estimate import estimates
+from eval.generate import generation, question_files
+from eval.grade import grading
 
 MINE = {"name": "mine", "source": {"file": "rows.jsonl"}, "question": "q", "answer": "a"}
 

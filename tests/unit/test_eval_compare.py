@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from graded_rows import row, save, two_benchmarks
 
-from eval import compare, graded_file, paired_runs, report
-from eval.estimates import Estimate
+from eval import compare
+from eval.estimate import graded_file, paired_runs
+from eval.estimate.estimates import Estimate
+from eval.report import command as report
 
 EVAL = Path(report.__file__).parent
 

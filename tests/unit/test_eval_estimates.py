@@ -7,8 +7,8 @@ from math import comb, sqrt
 import numpy as np
 import pytest
 
-from eval import estimates
-from eval.estimates import (
+from eval.estimate import estimates
+from eval.estimate.estimates import (
     Estimate,
     bootstrap,
     estimate,

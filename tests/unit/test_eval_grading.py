@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from eval_verdicts import row, verdicts
 
-from eval import grading
-from eval.grading import grade
+from eval.grade import grading
+from eval.grade.grading import grade
 from exgrpo.gold_answers import clean, latex_forms
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

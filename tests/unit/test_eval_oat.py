@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from eval_verdicts import row, verdicts
 
-from eval import grading, oat_grader
-from eval.grading import grade
-from eval.oat_forms import last_box, math_form, prm800k_form, repeats_itself
+from eval.grade import grading, oat_grader
+from eval.grade.grading import grade
+from eval.grade.oat_forms import last_box, math_form, prm800k_form, repeats_itself
 from exgrpo.math_verify_reward import FULL_GRADER
 
 SHARED = Path(__file__).parents[3] / "shared"

@@ -8,8 +8,9 @@ import pytest
 from browser import ask, needs_browser
 from graded_rows import HOSTILE, row, two_benchmarks
 
-from eval import report, report_page
-from eval.report_text import accuracies, markdown, markdown_table, number
+from eval.report import command as report
+from eval.report import report_page
+from eval.report.report_text import accuracies, markdown, markdown_table, number
 from exgrpo import charts
 
 RUN = {

@@ -1,10 +1,10 @@
-"""eval/templates.py: each format to the letter."""
+"""eval/generate/templates.py: each format to the letter."""
 
 from pathlib import Path
 
 import pytest
 
-from eval.templates import TEMPLATES
+from eval.generate.templates import TEMPLATES
 
 ROOT = Path(__file__).parents[2]
 

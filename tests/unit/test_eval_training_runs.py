@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from graded_rows import row, save
 
-from eval import compare, report, training_runs
-from eval.estimates import Scores
-from eval.training_runs import student_quantile
+from eval import compare
+from eval.estimate import training_runs
+from eval.estimate.estimates import Scores
+from eval.estimate.training_runs import student_quantile
+from eval.report import command as report
 
 SAMPLES = 8
 

@@ -5,7 +5,10 @@ import json
 import pytest
 import yaml
 
-from eval import export, export_run, generate_vllm, response_files
+from eval.export import __main__ as export
+from eval.export import graded_run as export_run
+from eval.generate import command as generate_vllm
+from eval.grade import response_files
 
 RIGHT, WRONG = r"\boxed{1}", r"\boxed{2}"
 

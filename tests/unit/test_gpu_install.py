@@ -48,7 +48,7 @@ def requirements_of_verl(*extras: str) -> list[Requirement]:
 
 
 def test_every_requirement_of_verl_is_pinned_within_its_bounds():
-    lock = pins("requirements.txt") | pins("requirements-flash-attn.txt")
+    lock = pins("requirements.txt") | pins("requirements/flash-attn.txt")
     wanted = requirements_of_verl("vllm", "fsdp")
     assert {"flash-attn", "torch", "vllm", "cupy-cuda13x", "tensordict"} <= {canonicalize_name(r.name) for r in wanted}
     wrong = [r for r in wanted if not r.specifier.contains(lock.get(canonicalize_name(r.name), "0"), prereleases=True)]
@@ -64,7 +64,7 @@ def test_the_lock_has_the_versions_that_were_chosen():
 
 
 def test_shared_packages_have_the_versions_that_the_tests_run_with():
-    cpu, gpu = pins("requirements-cpu.txt"), pins("requirements.txt")
+    cpu, gpu = pins("requirements/cpu.txt"), pins("requirements.txt")
     differ = {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]}
     assert differ == {"torch", "transformers", "xgrammar", "apache-tvm-ffi"}  # pinned by verl and vLLM
 
@@ -133,7 +133,7 @@ def test_a_compiler_of_another_cuda_is_not_tried(fake):
     (toolkit / "bin" / "nvcc").write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
     done = run(fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit), FLASH_ATTN_CUDA_ARCHS="90")
     assert "compiling flash-attn" in done.stdout and "left out" not in done.stdout
-    assert f"--no-deps --no-build-isolation -r {ROOT}/requirements-flash-attn.txt" in (fake / "notes").read_text()
+    assert f"--no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt" in (fake / "notes").read_text()
 
 
 def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):

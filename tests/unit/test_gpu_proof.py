@@ -4,13 +4,11 @@ import json
 import sys
 from pathlib import Path
 
+import gpu_proof
+import proof_page
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import gpu_proof  # noqa: E402
-import proof_page  # noqa: E402
 
 
 def fails(given):
@@ -84,7 +82,7 @@ def test_without_a_gpu_nothing_begins(monkeypatch, tmp_path, capsys):
 
 def test_smollm2_is_pinned_alike_in_both_files():
     pins = {}
-    for name in ("requirements-cpu.txt", "requirements-smollm2.txt"):
+    for name in ("requirements/cpu.txt", "requirements/smollm2.txt"):
         for line in (ROOT / name).read_text().splitlines():
             package, _, version = line.partition("==")
             if version:

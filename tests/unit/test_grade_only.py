@@ -7,7 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from eval import compare, generate_vllm, report_page, response_files
+from eval import compare
+from eval.generate import command as generate_vllm
+from eval.grade import response_files
+from eval.report import report_page
 
 PROMPT = "What is half of one?"
 RIGHT, WRONG = r"It is \boxed{\frac{1}{2}}.", r"It is \boxed{2}."

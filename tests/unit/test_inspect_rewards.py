@@ -2,16 +2,12 @@
 
 import hashlib
 import json
-import sys
 from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import replay_world as world
 
 from exgrpo.experience import replay_log

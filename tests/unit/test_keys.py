@@ -2,14 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
-
 import write_keys
+from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.on_verl.trainer_keys import TrainerKeys

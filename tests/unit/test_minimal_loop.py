@@ -1,14 +1,8 @@
 """exp_scripts/minimal_loop.py: what it samples is what it trains on, and its settings are the trainer's."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
-
 from minimal_loop import REFUSED, Loop, Task, epochs, five_numbers, settings, train
 
 from exgrpo import ExperienceConfig

@@ -124,7 +124,7 @@ def commands(wheel: Path) -> dict[str, EntryPoint]:
 
 def test_each_command_is_a_function(built):
     points = commands(built[1])
-    assert points.keys() == {"exgrpo-train", "exgrpo-inspect", "exgrpo-thinking-copy"}
+    assert points.keys() == {"exgrpo-train", "exgrpo-inspect"}
     assert all(callable(point.load()) for point in points.values())
 
 
@@ -138,7 +138,6 @@ def call(point: EntryPoint, *arguments: str) -> str:
     [
         ("exgrpo-train", ["--help"], 1, "exgrpo: hydra is not installed, which training needs: bash exp_scripts/setup"),
         ("exgrpo-inspect", ["."], 2, "exgrpo.inspect: error: tqdm is not installed: pip install '.[inspect]'"),
-        ("exgrpo-thinking-copy", ["nowhere", "copy"], 1, "exgrpo: nowhere: no such folder"),
     ],
 )
 def test_a_command_without_the_stack_ends_in_one_line(built, name, arguments, status, message):
@@ -160,6 +159,6 @@ def test_the_site_is_built_with_what_the_extra_names(built):
     (metadata,) = built[1].glob("*.dist-info/METADATA")
     lines = message_from_string(metadata.read_text()).get_all("Requires-Dist")
     extra = dict(line.partition(";")[0].split("==") for line in lines if 'extra == "docs"' in line)
-    docs = pins("requirements-docs.txt")
+    docs = pins("requirements/docs.txt")
     assert extra and extra.items() <= docs.items()
-    assert not docs.keys() & pins("requirements-cpu.txt").keys()  # a package has its pin in one place
+    assert not docs.keys() & pins("requirements/cpu.txt").keys()  # a package has its pin in one place

@@ -12,7 +12,7 @@ import watched
 
 from data import benchmark_rows, prepare_eval
 from data.prepare_eval import BENCHMARKS, main
-from eval.grading import grade
+from eval.grade.grading import grade
 from exgrpo.gold_answers import clean
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"

@@ -38,11 +38,8 @@ TRAINED = {
 TESTED = {"step": 20, "data": TRAINED["data"] | {"val-core/sum5/acc/mean@2": 0.884, "timing_s/step": 4.0}}
 
 
-pytestmark = pytest.mark.usefixtures("quickstart_on_path")
-
-
 @pytest.fixture(scope="module")
-def progress(quickstart_on_path):
+def progress():
     return importlib.import_module("progress")
 
 

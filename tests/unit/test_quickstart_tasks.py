@@ -16,11 +16,8 @@ QUICKSTART = Path(__file__).parents[2] / "exp_scripts" / "quickstart"
 BASE = QUICKSTART / "base_model"
 
 
-pytestmark = pytest.mark.usefixtures("quickstart_on_path")
-
-
 @pytest.fixture(scope="module")
-def tasks(quickstart_on_path):
+def tasks():
     return importlib.import_module("tasks")
 
 

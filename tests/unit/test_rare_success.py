@@ -3,19 +3,13 @@
 import json
 import random
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts" / "ablation"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "exp_scripts" / "regime"))
-
 import rare_runs
 import report
 import study
+import torch
 from ablate import Run, parse
 from methods import METHODS, overrides
 from minimal_loop import Policy, Rows, groups_of, settings

@@ -24,7 +24,6 @@ ARROWS = {
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
-    "thinking_copy": "prompts saved",
     "on_verl": "judged_by prompts experience saved loss_metrics loss_settings mix_core_alg replay",
     "preflight": "open_table full_grader prompts experience saved loss_settings math_verify_reward on_verl",
     "inspect": "charts gold_answers full_grader judged_by prompts experience saved math_verify_reward "

@@ -17,12 +17,13 @@ SCRIPTS = [
     "data.make_tasks",
     "data.prepare_train",
     "data.prepare_eval",
+    "data.thinking_copy",
 ]
 BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def start(command, folder):
-    done = watched.run(command, cwd=folder, env=BARE, stdin=subprocess.DEVNULL)
+def start(command, folder, **variables):
+    done = watched.run(command, cwd=folder, env=BARE | variables, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -44,7 +45,7 @@ COMPOSE = """import os, runpy, sys
 import exgrpo.mix_trainer_experience
 for path in sys.argv[1:]:
     if os.fork() == 0:
-        sys.argv[:], sys.path[0] = [path, "--cfg", "job"], os.path.dirname(path)
+        sys.argv[:] = [path, "--cfg", "job"]
         runpy.run_path(path, run_name="__main__")
         sys.exit()
     assert os.wait()[1] == 0, path
@@ -53,6 +54,7 @@ for path in sys.argv[1:]:
 
 def test_a_benchmarks_trainer_composes_its_configuration(tmp_path):
     """Forks of a process that has imported what takes each of them most of its time."""
-    trainers = [ROOT / "benchmarks" / f"{name}.py" for name in ("paired_trainer", "growth_trainer", "overlap_trainer")]
-    printed = start([sys.executable, "-c", COMPOSE, *map(str, trainers)], tmp_path)
+    folder = ROOT / "benchmarks"  # a script's own, which a fork has to be told
+    trainers = [str(folder / f"{name}.py") for name in ("paired_trainer", "growth_trainer", "overlap_trainer")]
+    printed = start([sys.executable, "-c", COMPOSE, *trainers], tmp_path, PYTHONPATH=str(folder))
     assert printed.count("experience_ratio: 0.5\n") == printed.count("total_epochs: ") == 3  # ours and verl's

@@ -7,8 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from eval_inputs import parquet, row
 
-from eval import generate_vllm, report_page, served
-from eval.report_text import hardware
+from eval.generate import command as generate_vllm
+from eval.generate import served
+from eval.report import report_page
+from eval.report.report_text import hardware
 
 
 class Fake(BaseHTTPRequestHandler):

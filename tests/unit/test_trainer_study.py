@@ -1,16 +1,11 @@
 """exp_scripts/regime/trainer_study.py: the study's settings in verl's keys, its curve, table and reward."""
 
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "exp_scripts" / name) for name in ("regime", "ablation", "quickstart", "")]
-
-import rare_reward  # noqa: E402
-import trainer_study  # noqa: E402
-from rare_tasks import RARE_TASKS  # noqa: E402
+import rare_reward
+import trainer_study
+from rare_tasks import RARE_TASKS
 
 ACTOR = "actor_rollout_ref.actor"
 

@@ -37,12 +37,16 @@ print("to stderr", file=sys.stderr)
 """
 
 
+def path_from(folder):
+    """This process's import path, from the folder on."""
+    return os.pathsep.join([str(folder), *filter(None, sys.path)])
+
+
 @pytest.fixture
 def prepared(tmp_path):
     (tmp_path / "prepared_module.py").write_text(MODULE)
     (tmp_path / "worker.py").write_text(WORKER)
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    process = PreparedProcess("prepared_module", os.environ | {"PYTHONPATH": path, "AT_IMPORT": "early"})
+    process = PreparedProcess("prepared_module", os.environ | {"PYTHONPATH": path_from(tmp_path), "AT_IMPORT": "early"})
     yield process
     process.stop()
 
@@ -130,9 +134,7 @@ def test_it_ends_with_the_process_that_made_it(tmp_path):
         "made = PreparedProcess('prepared_module', os.environ | {'AT_IMPORT': ''})\n"
         "print(made._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    reader = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
-    )
+    environment = os.environ | {"PYTHONPATH": path_from(tmp_path)}
+    reader = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     told = reader.stdout.read()  # its end: nobody holds the pipe any more, the prepared process neither
     assert reader.wait() == -9 and not os.path.exists(f"/proc/{int(told)}/exe")

@@ -1,0 +1,1 @@
+"""Means, intervals, paired tests and sample sizes of graded runs."""

@@ -1,0 +1,1 @@
+"""Graded runs in other tools' formats: ``python -m eval.export``."""

@@ -1,0 +1,292 @@
+"""Read the responses of another harness into rows of an output file, ready to be graded.
+
+A row has one of three forms: plain columns (the names below), a sample of lm-eval's ``--log_samples``, or a row of
+lighteval's details. A row with a list of responses gives that many samples of its question. The released evaluation's
+files have plain columns, but no names of benchmarks: those come from the questions' files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from data.sources import Row, open_file
+from data.texts import answer_text, question_text
+from eval.generate import question_files
+from eval.generate.question_files import Question
+from exgrpo.experience.question_id import question_id
+from exgrpo.math_verify_reward import THINK_END
+from exgrpo.prompts import THINK, opens_thought
+
+QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
+IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
+RESPONSE = (
+    *("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs"),
+    "generated_text",  # of the released evaluation
+    *("prediction", "pred"),  # last, since some harnesses call the extracted answer so, beside a response
+)
+GOLD = ("gold", "ground_truth", "gt", "target", "expected_answer", "reference", "reward_model", "answer")
+BENCHMARK = ("benchmark", "data_source", "dataset", "task", "task_name")
+TOKENS = ("tokens", "completion_tokens", "output_tokens")
+FINISH = ("finish_reason", "stop_reason")
+CUT_OFF = ("length", "max_tokens")  # the finish reasons of truncated responses in OpenAI's and other interfaces
+GRADERS = ("math", "letter")
+SHOWN_FAULTS = 5
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with its responses; `tokens` and `reasons` have an entry for each response."""
+
+    benchmark: str
+    question: str
+    question_id: str
+    gold: str
+    responses: list[str]
+    tokens: list[int]
+    reasons: list[str]
+    grader: str | None = None
+    cluster: str | None = None
+
+
+def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """The file's responses as rows of an output file; tokens are 0 if the file does not have their number.
+
+    Args:
+        asked: question files in verl's schema, whose rows are answered in their order, each by as many responses: they
+            name the benchmarks.
+
+    Raises:
+        ValueError: some rows cannot be graded; the message has their numbers, from 0, and the reasons.
+        OSError: there is no such file.
+    """
+    source = open_file(file)
+    faults, answered = [], []
+    kept_filter: str | None = None
+    for number, row in enumerate(source.rows(source.columns)):
+        if _is_lm_eval(row):  # lm-eval writes each response once for each of the task's filters
+            kept_filter = kept_filter or row.get("filter")
+            if row.get("filter") != kept_filter:
+                continue
+        try:
+            answered.append((number, _answered(row, file)))
+        except ValueError as error:
+            faults.append(f"row {number}: {error}")
+    if faults:
+        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
+        raise ValueError(f"--grade_only={file}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
+    return _rows(file, _of_benchmarks(answered, question_files.in_order(asked)) if asked else answered)
+
+
+def _of_benchmarks(
+    answered: Sequence[tuple[int, Answered]], questions: Sequence[Question]
+) -> list[tuple[int, Answered]]:
+    """The same with the benchmarks of the questions, row by row; ValueError where they do not belong together."""
+    times, rest = divmod(len(answered), len(questions))
+    if rest or not times:
+        counts = f"{len(questions)} questions, but --grade_only has {len(answered)} rows"
+        raise ValueError(f"--input_file: has {counts}: must be as many, or a multiple")
+    named = []
+    for place, (number, each) in enumerate(answered):
+        question = questions[place // times]
+        text = question.messages[-1]["content"].strip()
+        if each.gold.strip() != question.answer.strip() or (each.question and text not in each.question):
+            raise ValueError(f"--grade_only: row {number}: does not answer row {place // times} of --input_file")
+        new = replace(
+            each,
+            benchmark=question.benchmark,
+            question_id=question.question_id,
+            grader=question.grader or each.grader,
+            cluster=question.cluster or each.cluster,
+        )
+        named.append((number, new))
+    return named
+
+
+def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str, Any]]:
+    """A row for each response; questions are numbered within their benchmark, samples within their question."""
+    indices: dict[str, dict[tuple[str, str], int]] = {}
+    first_row: dict[tuple[str, int], int] = {}
+    samples: Counter[tuple[str, int]] = Counter()
+    rows = []
+    for number, question in answered:
+        of_benchmark = indices.setdefault(question.benchmark, {})
+        index = of_benchmark.setdefault((question.question_id, question.gold), len(of_benchmark))
+        key = (question.benchmark, index)
+        first_row.setdefault(key, number)
+        optional = {"grader": question.grader, "cluster": question.cluster}
+        for response, tokens, reason in zip(question.responses, question.tokens, question.reasons, strict=True):
+            row = {
+                "benchmark": question.benchmark,
+                "question": index,
+                "question_id": question.question_id,
+                "sample": samples[key],
+                "prompt": question.question,
+                "response": response,
+                "tokens": tokens,
+                "finish_reason": reason,
+                "answer": question.gold,
+                "input_file": str(file),
+            }
+            rows.append(row | {name: value for name, value in optional.items() if value})
+            samples[key] += 1
+    _check_counts(samples, first_row, file)
+    return rows
+
+
+def _check_counts(samples: Mapping[tuple[str, int], int], first_row: Mapping[tuple[str, int], int], file: Path) -> None:
+    """ValueError if questions of a benchmark differ in their number of responses; both by (benchmark, question)."""
+    for (benchmark, index), count in samples.items():
+        expected = samples[(benchmark, 0)]
+        if count != expected:
+            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
+            raise ValueError(
+                f"{where}, the first of {benchmark} has {expected}: must be the same number for each question of a "
+                "benchmark (--input_file QUESTIONS.parquet names the benchmark of each row)"
+            )
+
+
+def _answered(row: Row, file: Path) -> Answered:
+    """Read a row of any form; ValueError with the reason if it cannot be graded."""
+    if _is_lm_eval(row):
+        return _lm_eval(row, file)
+    for document, response in (("__doc__", "__model_response__"), ("doc", "model_response")):
+        if isinstance(row.get(document), Mapping) and isinstance(row.get(response), Mapping):
+            return _lighteval(row[document], row[response], file)
+    return _plain(row, file)
+
+
+def _plain(row: Row, file: Path) -> Answered:
+    responses = [_with_thought(text, row) for text in _texts(_first(row, RESPONSE), RESPONSE)]
+    question = next((text for name in QUESTION if (text := question_text(row.get(name)))), "")
+    written_id = _first(row, IDENTIFIER)
+    gold = _first(row, GOLD)
+    return _checked(
+        Answered(
+            benchmark=str(_first(row, BENCHMARK) or file.stem),
+            question=question,
+            question_id=_identity(question, written_id),
+            gold=answer_text(gold.get("ground_truth") if isinstance(gold, Mapping) else gold),
+            responses=responses,
+            tokens=_each(_first(row, TOKENS), 0, int, len(responses)),
+            reasons=[_reason(reason) for reason in _each(_first(row, FINISH), "stop", str, len(responses))],
+            grader=row.get("grader"),
+            cluster=None if row.get("cluster") in (None, "") else str(row["cluster"]),
+        )
+    )
+
+
+def _with_thought(text: str, row: Row) -> str:
+    """The response in a row of the release's scored file, which leaves a thought out: its </think> is put back.
+
+    A response that never closed its thought is there as a whole, behind the prompt's <think>.
+    """
+    if "correctness" not in row or not opens_thought(str(row.get("prompt"))):
+        return text
+    return text.removeprefix(THINK).lstrip("\n") if text.startswith(THINK) else THINK_END + text
+
+
+def _is_lm_eval(row: Row) -> bool:
+    return "resps" in row and "target" in row
+
+
+def _lm_eval(row: Row, file: Path) -> Answered:
+    """``resps`` has a list for each request; a generating task has one request per question."""
+    task = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?", file.stem)
+    requests = row["resps"]
+    if not isinstance(requests, list) or len(requests) != 1:
+        raise ValueError("resps: must hold one request's texts; a task that compares likelihoods cannot be graded")
+    responses = _texts(requests[0], ("resps",))
+    question = question_text(_lm_eval_prompt(row.get("arguments")))
+    return _checked(
+        Answered(
+            benchmark=task[1] if task else file.stem,
+            question=question,
+            question_id=_identity(question, row.get("doc_id")),
+            gold=answer_text(row["target"]),
+            responses=responses,
+            tokens=[0] * len(responses),
+            reasons=["stop"] * len(responses),
+        )
+    )
+
+
+def _lm_eval_prompt(arguments: Any) -> Any:
+    """``{"gen_args_0": {"arg_0": PROMPT, ...}}`` or, before version 0.4.3, ``[[PROMPT, ...]]``."""
+    if isinstance(arguments, Mapping):
+        return (arguments.get("gen_args_0") or {}).get("arg_0")
+    return arguments[0][0] if arguments and isinstance(arguments[0], list) and arguments[0] else None
+
+
+def _lighteval(document: Row, response: Row, file: Path) -> Answered:
+    """A response as long as ``generation_size`` counts as truncated, since the file does not record it otherwise."""
+    responses = _texts(response.get("text"), ("model_response.text",))
+    places = document.get("gold_index")
+    places = places if isinstance(places, list) else [places]
+    try:
+        golds = list(dict.fromkeys(document["choices"][place] for place in places))
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("doc: gold_index must say which of its choices are right") from error
+    if len(golds) > 1:
+        raise ValueError(f"doc: has {len(golds)} gold answers, must have one")
+    tokens = [len(ids) for ids in response.get("output_tokens") or [[]] * len(responses)]
+    limit = document.get("generation_size") or 0
+    question = question_text(document.get("query"))
+    name = [part for part in str(document.get("task_name") or file.stem).split("|") if not part.isdigit()]
+    return _checked(
+        Answered(
+            benchmark=name[-1],
+            question=question,
+            question_id=_identity(question, document.get("id")),
+            gold=answer_text(golds[0] if golds else None),
+            responses=responses,
+            tokens=_each(tokens, 0, int, len(responses)),
+            reasons=["length" if 0 < limit <= count else "stop" for count in tokens],
+        )
+    )
+
+
+def _checked(answered: Answered) -> Answered:
+    if not answered.question_id:
+        raise ValueError(f"no question: must have one of {', '.join(QUESTION)}, or {', '.join(IDENTIFIER)}")
+    if not answered.gold:
+        raise ValueError(f"no gold answer: must have one of {', '.join(GOLD)}")
+    if answered.grader not in (None, *GRADERS):
+        raise ValueError(f"grader={answered.grader!r}: must be {' or '.join(GRADERS)}")
+    return answered
+
+
+def _identity(question: str, written: Any) -> str:
+    """A hash of ours in the row, else the hash of the question's text; without a text, the harness's own number."""
+    if isinstance(written, str) and re.fullmatch("[0-9a-f]{32}", written):
+        return written
+    if question:
+        return question_id(question)
+    return "" if written is None else str(written)
+
+
+def _first(row: Row, names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _texts(value: Any, names: Sequence[str]) -> list[str]:
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"no response: must have a text, or a list of texts, in {', '.join(names)}")
+    return texts
+
+
+def _each(value: Any, default: Any, kind: type, count: int) -> list[Any]:
+    """A value for each response, from a list or from a single value; the default where its type is wrong."""
+    values = value if isinstance(value, list) else [value] * count
+    if len(values) != count:
+        raise ValueError(f"{count} responses, but {len(values)} values beside them: must be the same number")
+    return [entry if isinstance(entry, kind) else default for entry in values]
+
+
+def _reason(written: str) -> str:
+    return "length" if written in CUT_OFF else "stop"

@@ -1,0 +1,1 @@
+"""Reports and comparisons as text, page and picture."""
