@@ -115,7 +115,7 @@ def experience_of(
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
     noted = choice.metrics(step)
     pool = replay.observe(step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted)
-    ages = [step - group.stored.step for group in rows.stored]
+    ages = [step - group.rollouts[0].step for group in rows.stored]
     return rows, {
         "asked": len(set(asked)),
         "fresh_score": float(np.mean([rollout.reward for _, rollout in fresh])),
@@ -155,7 +155,10 @@ def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSe
         "log_prob": now.log_prob,
         "old_log_prob": now.past if replay.config.exp_is_correct else now.log_prob.detach(),
         "response_mask": now.mask,
-        "group": [*(question for question, _ in joined), *((group.stored.step, group.question) for group, _ in stored)],
+        "group": [
+            *(question for question, _ in joined),
+            *((group.rollouts[0].step, group.question) for group, _ in stored),
+        ],
         "is_replayed": torch.arange(len(every)) >= len(rows.fresh),
     }
     rewards = torch.tensor([rollout.reward for _, rollout in every])
