@@ -119,6 +119,7 @@ def mixed_token_losses(
 
     Raises:
         ValueError: in one line, if shapes or dtypes do not match.
+        RuntimeError: in one line, if an unmasked value is NaN.
     """
     losses, sums = token_losses_and_sums(log_prob, old_log_prob, advantages, is_replayed, response_mask, settings)
     return losses, means_of(sums)
@@ -136,6 +137,7 @@ def token_losses_and_sums(
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
     replayed = replayed & mask
+    _refuse_nan(log_prob.detach(), old_log_prob, advantages, mask)
     log_ratio = torch.where(mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0)
     minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
     silent = log_prob.detach() > math.log(settings.all_max_clip) if settings.all_max_clip != -1 else None
@@ -175,6 +177,16 @@ def _checked(
     if len(set(shapes.values())) > 1 or log_prob.dim() != 2:
         raise ValueError(f"all must be [rows, tokens] of one shape, got {shapes}")
     return is_replayed
+
+
+def _refuse_nan(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor) -> None:
+    """RuntimeError that names which has NaN at an unmasked token; one look at the device if none has."""
+    if not ((log_prob + old_log_prob + advantages).isnan() & mask).any():
+        return
+    tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
+    for name, tensor in tensors.items():
+        if wrong := int((tensor.isnan() & mask).sum()):
+            raise RuntimeError(f"{name}: NaN at {wrong} of {int(mask.sum())} tokens that are trained on")
 
 
 def _fresh_ratio(

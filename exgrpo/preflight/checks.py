@@ -231,9 +231,7 @@ def _experience_to_read(config: DictConfig) -> Path | None:
                 "python -m exgrpo.inspect --import makes one"
             )
         return Path(trainer.experience_import)
-    if durable.is_interrupted(folder / POOL):
-        return None  # the trainer completes it
-    if not (folder / POOL).is_dir():
+    if not durable.newest(folder / POOL).is_dir():
         raise FileNotFoundError(
             f"{folder}: a checkpoint without experience; set trainer.experience=False, "
             "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"

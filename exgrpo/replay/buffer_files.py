@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.saved import durable, pool_files
-from exgrpo.saved.pool_files import DamagedPool
+from exgrpo.saved.pool_files import DamagedPool, SavedPool
 from exgrpo.saved.pool_folder import PoolFolder
 
 IDENTITY = {"kind": "TrajectoryBuffer"}
@@ -69,13 +68,12 @@ def save(folder: Path, pool: ExperiencePool, on_disk: PoolFolder, buffer: SavedB
                 path.unlink()
 
 
-def read(folder: Path, metric: Measure | None) -> SavedBuffer:
-    """Read what `save` wrote, except the pool. Raises as TrajectoryBuffer.load."""
+def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
+    """Read what `save` wrote, except the pool's segments. Raises as TrajectoryBuffer.load."""
     folder = folder.absolute()
-    durable.finish_replacement(folder / POOL)
-    manifest = pool_files.read_manifest(folder / POOL)
-    pool_files.compare(folder / POOL, manifest["identity"], IDENTITY)
-    state = manifest["replay_state"]
+    pool = pool_files.read_saved(folder / POOL)
+    pool_files.compare(folder / POOL, pool.manifest["identity"], IDENTITY)
+    state = pool.manifest["replay_state"]
     if callable(metric) != (state["metric"] == _FUNCTION):
         saved_with = f"{folder} was saved with {state['metric']}"
         raise ValueError(f"metric={metric!r}: {saved_with}: must be given for a function and for nothing else")
@@ -84,14 +82,7 @@ def read(folder: Path, metric: Measure | None) -> SavedBuffer:
     bucketer.restore(dict(zip(windows["question"].to_pylist(), windows["measures"].to_pylist(), strict=True)))
     rng = np.random.default_rng()
     rng.bit_generator.state = state["rng"]
-    return SavedBuffer(state["settings"], manifest["step"], bucketer, rng)
-
-
-def read_pool(folder: Path, on_disk: PoolFolder, config: ExperienceConfig) -> ExperiencePool:
-    """Read the pool of a buffer that `read` has read. Raises as TrajectoryBuffer.load."""
-    folder = folder.absolute()
-    manifest = pool_files.read_manifest(folder / POOL)
-    return on_disk.load(folder / POOL, config, manifest["step"], IDENTITY)
+    return SavedBuffer(state["settings"], pool.manifest["step"], bucketer, rng), pool
 
 
 def _write(folder: Path, bucketer: DifficultyBucketer) -> dict[str, str]:

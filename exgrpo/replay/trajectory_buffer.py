@@ -19,6 +19,7 @@ from exgrpo.replay.buffer_files import SavedBuffer
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.replay.records import Record, ReplayBatch, flat
 from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, recorded_entropies, resolve, scorer_of, threshold
+from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
 
@@ -225,10 +226,15 @@ class TrajectoryBuffer:
             DamagedPool: the message names the damaged file.
             ValueError: the folder does not have a buffer, or `metric` does not match it.
         """
-        saved = buffer_files.read(Path(folder), metric)
+        place = Path(folder)
+        return durable.steadily(place / buffer_files.POOL, lambda: cls._read(place, metric))
+
+    @classmethod
+    def _read(cls, folder: Path, metric: Measure | None) -> TrajectoryBuffer:
+        saved, pool = buffer_files.read(folder, metric)
         buffer = cls(**saved.settings, bucketer=saved.bucketer, seed=saved.rng)
         on_disk = PoolFolder()
-        buffer._begin(buffer_files.read_pool(Path(folder), on_disk, buffer._config), on_disk)
+        buffer._begin(on_disk.restored(pool, buffer._config), on_disk)
         buffer._snapshot = saved.step
         return buffer
 

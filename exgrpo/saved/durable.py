@@ -13,7 +13,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 LOCK = ".exgrpo.lock"
 logger = logging.getLogger(__name__)
 
@@ -86,7 +88,10 @@ def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def finish_replacement(folder: Path) -> None:
-    """Undo or complete a replacement that was killed between its two renames or after them."""
+    """Undo or complete a replacement that was killed between its two renames or after them.
+
+    For a writer that holds the lock only; a reader asks `newest`.
+    """
     folder = folder.absolute()
     previous = _sibling(folder, "previous")
     if previous.exists():
@@ -96,9 +101,37 @@ def finish_replacement(folder: Path) -> None:
             os.rename(previous, folder)
 
 
-def is_interrupted(folder: Path) -> bool:
-    """Whether a replacement was killed between its two renames: `finish_replacement` brings the folder back."""
-    return not folder.exists() and _sibling(folder.absolute(), "previous").exists()
+def newest(folder: Path) -> Path:
+    """Where the newest whole state of a replaced folder is: between the two renames, beside it."""
+    previous = _sibling(folder.absolute(), "previous")
+    return previous if not folder.exists() and previous.exists() else folder
+
+
+def steadily(folder: Path, read: Callable[[], T]) -> T:
+    """The result of ``read()``, which reads `newest(folder)` and writes nothing.
+
+    It is called again if it failed and a writer had replaced the folder meanwhile.
+
+    Raises:
+        OSError, ValueError: those of `read`, of a folder that nobody has replaced.
+    """
+    while True:
+        before = _state(folder)
+        try:
+            return read()
+        except (OSError, ValueError):
+            if _state(folder) == before:
+                raise
+
+
+def _state(folder: Path) -> tuple[Path, int, int] | None:
+    """Which folder is the newest, and where: a replacement moves the old one before it is gone."""
+    there = newest(folder)
+    try:
+        found = there.stat()
+    except FileNotFoundError:
+        return None
+    return there, found.st_ino, found.st_mtime_ns
 
 
 def link(source: Path, target: Path) -> None:

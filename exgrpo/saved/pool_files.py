@@ -33,7 +33,7 @@ from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import unpack
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import pool_groups, pool_replays, pool_segments
+from exgrpo.saved import durable, pool_groups, pool_replays, pool_segments
 from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 4
@@ -133,7 +133,7 @@ class SavedPool:
                 yield from reading.popleft().result()
 
     def _read(self, segment: Segment) -> list[Any]:
-        path = self.folder / TRAJECTORIES / segment.file
+        path = durable.newest(self.folder) / TRAJECTORIES / segment.file
         return list(pool_segments.batches(_verified(path, segment.sha256)))
 
     def trajectories(self) -> Iterator[tuple[str, Trajectory]]:
@@ -142,16 +142,23 @@ class SavedPool:
 
 
 def read_saved(folder: Path) -> SavedPool:
-    """The pool saved in `folder`, whichever data set it belongs to. Read only.
+    """The pool saved in `folder`, whichever data set it belongs to.
+
+    Read only, beside a writer too: of an interrupted replacement, the state that is whole.
 
     Raises:
         FileNotFoundError: there is no saved pool.
         DamagedPool: a file is missing or changed, or its checksum differs; the message names it.
         ValueError: another format version; the message has both.
     """
+    return durable.steadily(folder, lambda: _read_saved(folder))
+
+
+def _read_saved(folder: Path) -> SavedPool:
     manifest = read_manifest(folder)
+    there = durable.newest(folder)
     checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
-    contents = {name: _table(_verified(folder / name, checksum)) for name, checksum in checksums.items()}
+    contents = {name: _table(_verified(there / name, checksum)) for name, checksum in checksums.items()}
     live, questions, history = (contents[name] for name in (LIVE, QUESTIONS, HISTORY))
     names, buckets, positions = (questions[column].to_pylist() for column in ("question", "bucket", "position"))
     kept = len(names) - sum(questions["retired"].to_pylist())
@@ -163,8 +170,9 @@ def read_saved(folder: Path) -> SavedPool:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a saved pool; errors as read_saved."""
-    path = folder / MANIFEST
-    if not folder.is_dir():
+    there = durable.newest(folder)
+    path = there / MANIFEST
+    if not there.is_dir():
         raise FileNotFoundError(f"no saved pool in {folder}")
     if not path.is_file():
         raise DamagedPool(f"saved pool {folder}: {MANIFEST} is missing")
@@ -187,7 +195,9 @@ def read_groups(folder: Path) -> list[StoredGroup]:
     manifest = read_manifest(folder)
     if GROUPS not in manifest["sha256"]:
         return []
-    return pool_groups.read(_verified(folder / GROUPS, manifest["sha256"][GROUPS]), manifest["counts"]["groups"])
+    return pool_groups.read(
+        _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS]), manifest["counts"]["groups"]
+    )
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:

@@ -61,12 +61,22 @@ class PoolFolder:
             DamagedPool: a file is damaged; the message names it.
             ValueError: format, rollout_n, step or identity differ; the message has both values.
         """
-        durable.finish_replacement(Path(folder))
-        saved = pool_files.read_saved(Path(folder).absolute())
-        pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n, "step": step})
-        pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+        place = Path(folder).absolute()
+
+        def read() -> ExperiencePool:
+            saved = pool_files.read_saved(place)
+            facts = {"rollout_n": config.rollout_n, "step": step}
+            pool_files.compare(saved.folder, saved.manifest, facts)
+            pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+            return self.restored(saved, config)
+
+        return durable.steadily(place, read)
+
+    def restored(self, saved: pool_files.SavedPool, config: ExperienceConfig) -> ExperiencePool:
+        """The pool whose tables were read into `saved`; reads its segments. DamagedPool as `load`."""
+        pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
         self._on_disk = saved.on_disk
-        return _restored(saved, config, saved.records(), saved.history, saved.replays)
+        return pool
 
     def adopt(
         self, folder: str | os.PathLike[str], config: ExperienceConfig, identity: Mapping[str, object]
@@ -79,13 +89,17 @@ class PoolFolder:
         Raises:
             as `load`, whatever the step.
         """
-        durable.finish_replacement(Path(folder))
-        saved = pool_files.read_saved(Path(folder).absolute())
-        pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
-        pool_files.compare(saved.folder, saved.manifest["identity"], identity)
-        records = ((serial, question, packing.at_step(packed, 0)) for serial, question, packed in saved.records())
-        pool = _restored(saved, config, records, [], None)
-        return pool, [replace(group, step=0) for group in pool_files.read_groups(saved.folder)]
+        place = Path(folder).absolute()
+
+        def read() -> tuple[ExperiencePool, list[StoredGroup]]:
+            saved = pool_files.read_saved(place)
+            pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
+            pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+            records = ((serial, question, packing.at_step(packed, 0)) for serial, question, packed in saved.records())
+            pool = _restored(saved, config, records, [], None)
+            return pool, [replace(group, step=0) for group in pool_files.read_groups(place)]
+
+        return durable.steadily(place, read)
 
 
 def _restored(

@@ -226,3 +226,15 @@ def test_a_wrong_setting_from_a_command_line_is_named(key, value, message):
     with pytest.raises(ValueError) as caught:
         LossSettings.from_mapping({key: value})
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["log_prob", "old_log_prob", "advantages"])
+def test_an_unmasked_nan_is_an_error_that_names_where_it_is(name):
+    values = {each: torch.full((2, 3), -1.0) for each in ("log_prob", "old_log_prob", "advantages")}
+    values[name][1, 2] = float("nan")
+    rows, mask = torch.tensor([False, True]), torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match=f"^{name}: NaN at 1 of 6 tokens"):
+        mixed_token_losses(**values, is_replayed=rows, response_mask=mask, settings=LossSettings())
+    mask[1, 2] = 0
+    losses, _ = mixed_token_losses(**values, is_replayed=rows, response_mask=mask, settings=LossSettings())
+    assert bool(losses.isfinite().all())

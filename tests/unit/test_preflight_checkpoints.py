@@ -64,11 +64,13 @@ def test_experience_of_other_group_sizes_or_of_no_data_set_is_refused(files):
         verify(configuration(files, f"trainer.experience_import={files}/buffer", "trainer.resume_mode=disable"))
 
 
-def test_an_interrupted_replacement_is_left_to_the_trainer(files):
+def test_of_an_interrupted_replacement_the_whole_state_is_read(files):
     checkpoint(files, [f"q{i}" for i in range(16)])
     step = files / "checkpoints" / "global_step_3"
     (step / "experience").rename(step / ".experience.previous")
     verify(configuration(files))
+    with pytest.raises(ValueError, match="rollout_n is 8, expected 4"):
+        verify(configuration(files, "actor_rollout_ref.rollout.n=4"))
     with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
         (step / ".experience.previous").rename(step / "elsewhere")
         verify(configuration(files))
