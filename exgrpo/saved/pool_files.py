@@ -195,7 +195,9 @@ def read_groups(folder: Path) -> list[StoredGroup]:
     manifest = read_manifest(folder)
     if GROUPS not in manifest["sha256"]:
         return []
-    return pool_groups.read(_verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS]), manifest["counts"]["groups"])
+    return pool_groups.read(
+        _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS]), manifest["counts"]["groups"]
+    )
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:

@@ -95,10 +95,7 @@ class PoolFolder:
             saved = pool_files.read_saved(place)
             pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
             pool_files.compare(saved.folder, saved.manifest["identity"], identity)
-            records = (
-                (serial, question, packing.at_step(packed, 0))
-                for serial, question, packed in saved.records()
-            )
+            records = ((serial, question, packing.at_step(packed, 0)) for serial, question, packed in saved.records())
             pool = _restored(saved, config, records, [], None)
             return pool, [replace(group, step=0) for group in pool_files.read_groups(place)]
 
