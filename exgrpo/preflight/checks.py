@@ -17,7 +17,7 @@ from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL, GRADERS
 from exgrpo.on_verl import optimizer_states, released_scale
-from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
+from exgrpo.on_verl.checkpoints import POOL, step_folder, step_to_resume
 from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.preflight import modes, ranks
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
@@ -129,9 +129,7 @@ def _rotation(trainer: DictConfig) -> None:
     why = "verl would delete the last checkpoint before the new one is marked, and a kill in between would lose both"
     keep = trainer.get("max_actor_ckpt_to_keep")
     if keep is not None and keep != -1 and not (isinstance(keep, int) and keep >= 2):
-        raise ValueError(
-            f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; {why}"
-        )
+        raise ValueError(f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; {why}")
     if trainer.get("remove_previous_ckpt_in_save"):
         raise ValueError(f"trainer.remove_previous_ckpt_in_save=True: must be False; {why}")
 
@@ -216,7 +214,7 @@ def _resumed_folder(config: DictConfig) -> Path | None:
     folder = None
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
-    elif trainer.resume_mode == "auto" and (step := marked_step(Path(trainer.default_local_dir))) is not None:
+    elif trainer.resume_mode == "auto" and (step := step_to_resume(Path(trainer.default_local_dir))) is not None:
         folder = step_folder(Path(trainer.default_local_dir), step)
     return folder if folder is not None and folder.is_dir() else None
 
