@@ -79,6 +79,7 @@ def resolve(config: DictConfig) -> None:
         losses = actor.policy_loss
         if ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
+            losses.update(_loss(actor))  # the text "False" would count as true
         elif losses.loss_mode == modes.OURS:
             losses.loss_mode = "vanilla"
 
@@ -167,9 +168,11 @@ def _text_alone(config: DictConfig) -> None:
             raise ValueError(f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is text only")
 
 
-def _loss(actor: DictConfig) -> None:
-    names = LossSettings.__dataclass_fields__
-    LossSettings(**{name: value for name, value in actor.policy_loss.items() if name in names})
+def _loss(actor: DictConfig) -> dict[str, Any]:
+    """The keys of the loss that are given, in their proper types; ValueError for a wrong one."""
+    names = LossSettings.__dataclass_fields__.keys() & actor.policy_loss.keys()
+    settings = LossSettings.from_mapping({name: actor.policy_loss[name] for name in names})
+    return {name: getattr(settings, name) for name in names}
 
 
 def _data_and_checkpoint(config: DictConfig) -> None:
