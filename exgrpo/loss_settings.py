@@ -15,6 +15,10 @@ SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
 REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", "asymre", "m2po")
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
 _P_DIV_P = "p_div_p_"
+_FINITE = (
+    "off_policy_baseline_shift",
+    *(f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")),
+)
 
 
 def _key(default: Any, meaning: str) -> Any:
@@ -63,9 +67,9 @@ class LossSettings:
         check_replay_loss(self.off_policy_loss)
         for key in ("off_policy_reshape", "on_policy_reshape"):
             check_reshape(getattr(self, key), key)
-        if not math.isfinite(self.off_policy_baseline_shift):
-            shift = self.off_policy_baseline_shift
-            raise ValueError(f"policy_loss.off_policy_baseline_shift={shift}: must be a finite number")
+        for key in _FINITE:
+            if not math.isfinite(getattr(self, key)):
+                raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a finite number")
         if not self.off_policy_m2_bound > 0:
             raise ValueError(f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}: must be a positive number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
@@ -105,7 +109,7 @@ def _typed(name: str, value: Any, kinds: Mapping[str, type]) -> Any:
     words = {"true": True, "false": False}
     try:
         return words[str(value).lower()] if kinds[name] is bool else kinds[name](value)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         allowed = "true or false" if kinds[name] is bool else "a number"
         raise ValueError(f"policy_loss.{name}={value}: must be {allowed}") from None
 

@@ -38,20 +38,28 @@ def marked_step(root: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def mend_marker(root: Path) -> int | None:
-    """Rewrite a marker that a kill left empty. Returns the step it then names, or None if nothing had to be done.
+def step_to_resume(root: Path) -> int | None:
+    """The step that the marker names, or, if it names none that is there, the newest with a ``data.pt``.
 
-    verl writes the marker in place, after everything else of a checkpoint and right after ``data.pt``: if the marker is
-    empty, the newest checkpoint with a ``data.pt`` is complete.
+    verl writes the marker in place, after everything else of a checkpoint and right after
+    ``data.pt``: a kill leaves it empty, cut or absent beside a checkpoint that is complete.
     """
-    if not (root / MARKER).is_file() or marked_step(root) is not None:
+    steps, marked = saved_steps(root), marked_step(root)
+    whole = (step for step in steps if (step_folder(root, step) / "data.pt").is_file())
+    return marked if marked in steps else next(whole, marked)
+
+
+def mend_marker(root: Path) -> int | None:
+    """Rewrite a marker that names no step that is there. Returns the step it then names, or None if it is left."""
+    step, marked = step_to_resume(root), marked_step(root)
+    if step is None or step == marked:
+        if step is None and saved_steps(root):
+            logger.warning("%s: no checkpoint is whole or marked: a new run begins at step 0", root)
         return None
-    steps = [step for step in saved_steps(root) if (step_folder(root, step) / "data.pt").is_file()]
-    if not steps:
-        return None
-    durable.replace_file(root / MARKER, str(steps[0]))
-    logger.warning("%s was empty, now names step %d", root / MARKER, steps[0])
-    return steps[0]
+    was = "was empty or absent" if marked is None else f"named step {marked}, which is not there"
+    durable.replace_file(root / MARKER, str(step))
+    logger.warning("%s %s, now names step %d", root / MARKER, was, step)
+    return step
 
 
 def expect_new(folder: Path) -> None:

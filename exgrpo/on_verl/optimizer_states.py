@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder
+from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder, step_to_resume
 from exgrpo.on_verl.nodes import on_all_nodes
 from exgrpo.saved import durable
 
@@ -87,5 +87,5 @@ def verify(trainer: Mapping[str, Any], load_contents: Collection[str]) -> None:
     root = Path(str(trainer["default_local_dir"]))
     if trainer["resume_mode"] == "resume_path":
         check_if_loaded(load_contents)(Path(str(trainer["resume_from_path"])))
-    elif trainer["resume_mode"] == "auto" and (step := marked_step(root)) is not None:
+    elif trainer["resume_mode"] == "auto" and (step := step_to_resume(root)) is not None:
         check_if_loaded(load_contents)(step_folder(root, step))

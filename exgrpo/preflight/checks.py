@@ -17,7 +17,7 @@ from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL, GRADERS
 from exgrpo.on_verl import optimizer_states, released_scale
-from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
+from exgrpo.on_verl.checkpoints import POOL, step_folder, step_to_resume
 from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.preflight import modes, ranks
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
@@ -79,6 +79,7 @@ def resolve(config: DictConfig) -> None:
         losses = actor.policy_loss
         if ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
+            losses.update(_loss(actor))  # the text "False" would count as true
         elif losses.loss_mode == modes.OURS:
             losses.loss_mode = "vanilla"
 
@@ -167,9 +168,11 @@ def _text_alone(config: DictConfig) -> None:
             raise ValueError(f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is text only")
 
 
-def _loss(actor: DictConfig) -> None:
-    names = LossSettings.__dataclass_fields__
-    LossSettings(**{name: value for name, value in actor.policy_loss.items() if name in names})
+def _loss(actor: DictConfig) -> dict[str, Any]:
+    """The keys of the loss that are given, in their proper types; ValueError for a wrong one."""
+    names = LossSettings.__dataclass_fields__.keys() & actor.policy_loss.keys()
+    settings = LossSettings.from_mapping({name: actor.policy_loss[name] for name in names})
+    return {name: getattr(settings, name) for name in names}
 
 
 def _data_and_checkpoint(config: DictConfig) -> None:
@@ -214,7 +217,7 @@ def _resumed_folder(config: DictConfig) -> Path | None:
     folder = None
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
-    elif trainer.resume_mode == "auto" and (step := marked_step(Path(trainer.default_local_dir))) is not None:
+    elif trainer.resume_mode == "auto" and (step := step_to_resume(Path(trainer.default_local_dir))) is not None:
         folder = step_folder(Path(trainer.default_local_dir), step)
     return folder if folder is not None and folder.is_dir() else None
 

@@ -177,13 +177,26 @@ def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_whole_marker_or_none_is_left_alone(tmp_path):
-    make(tmp_path, 2)
-    assert checkpoints.mend_marker(tmp_path) is None
-    assert checkpoints.marked_step(tmp_path) == 2
+@pytest.mark.parametrize("torn", ["4", "7", None])
+def test_a_marker_that_names_no_step_that_is_there_is_no_new_run(tmp_path, torn, caplog):
+    for step in (2, 30, 40):
+        make(tmp_path, step)
     (tmp_path / checkpoints.MARKER).unlink()
+    if torn is not None:
+        (tmp_path / checkpoints.MARKER).write_text(torn)  # of 40, of a step that somebody has removed
+    assert checkpoints.step_to_resume(tmp_path) == 40
+    assert open_(tmp_path) == (40, [40], ["after 40"])
+    assert checkpoints.marked_step(tmp_path) == 40 and "now names step 40" in caplog.text
+
+
+def test_a_whole_marker_is_left_alone_and_a_first_save_that_was_cut_is_said(tmp_path, caplog):
+    folder = make(tmp_path, 2)
     assert checkpoints.mend_marker(tmp_path) is None
+    assert checkpoints.marked_step(tmp_path) == 2 and not caplog.text
+    (tmp_path / checkpoints.MARKER).unlink()
+    (folder / "data.pt").unlink()
     assert open_(tmp_path) == (0, [], [])
+    assert "no checkpoint is whole or marked: a new run begins at step 0" in caplog.text
 
 
 def with_folder(root, name):

@@ -52,6 +52,32 @@ def test_a_wrong_value_is_named_with_what_is_allowed(files, wrong, message, monk
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "allowed"),
+    [
+        *((f"loss_remove_clip={word}", "true or false") for word in ("no", "off", "1", "null")),
+        *(
+            (f"{side}_policy_reshape_{name}={value}", "a")
+            for side in ("off", "on")
+            for name in ("weight", "pow_exp")
+            for value in ("nan", "inf", "text", "null")
+        ),
+    ],
+)
+def test_a_wrong_value_of_the_loss_is_refused(files, wrong, allowed):
+    with pytest.raises(ValueError, match=rf"^policy_loss\.{wrong.split('=')[0]}=.*: must be {allowed}") as caught:
+        verify(configuration(files, f"actor_rollout_ref.actor.policy_loss.{wrong}"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("word", "value"), [("'False'", False), ("'true'", True), ("false", False)])
+def test_a_truth_value_of_the_loss_may_be_a_text_and_means_what_it_says(files, word, value):
+    config = configuration(files, f"actor_rollout_ref.actor.policy_loss.loss_remove_clip={word}")
+    verify(config)
+    resolve(config)
+    assert config.actor_rollout_ref.actor.policy_loss.loss_remove_clip is value
+
+
 def test_a_cpus_variable_left_in_the_environment_of_a_gpu_run_is_named(files, monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
     with pytest.raises(ValueError, match=r"trainer\.device=cuda with VERL_PLATFORM=cpu in the environment"):
