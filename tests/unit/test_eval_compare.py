@@ -12,7 +12,7 @@ from eval.estimate import graded_file, paired_runs
 from eval.estimate.estimates import Estimate
 from eval.report import command as report
 
-EVAL = Path(report.__file__).parent
+EVAL = Path(compare.__file__).parent
 
 
 @pytest.mark.parametrize(
