@@ -19,6 +19,7 @@ What each shows that no other test does:
 - tests/e2e/: see each file's first lines.
 """
 
+import os
 import signal
 import tempfile
 
@@ -32,6 +33,9 @@ resolvers.register()  # as the training command does, for the tests that compose
 # A script's background ignores SIGINT, and every process that the tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Ray gives its own processes 30 s to start, which a busy machine can take longer for.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "150")
 
 SLOW = [
     *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_exact_resume.py"),
