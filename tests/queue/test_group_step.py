@@ -104,7 +104,7 @@ def test_a_step_trains_on_fresh_past_and_rescued_rows_and_stores_the_fresh_group
     assert [(each.question, each.step) for each in trainer.replay.groups] == [("q7", 1), ("q8", 1), ("q0", STEP)]
     assert [*trainer.replay.groups][-1].prompt.tolist() == [7, 8, 9]
     state = trainer.replay.pool.snapshot().state
-    assert dict(zip(state.questions, state.buckets, strict=True))["q1"] == 0  # of all four, the replaced one included
+    assert dict(zip(state.questions, state.buckets, strict=True))["q1"] == 1  # where it was: all four failed
     replays = {row.question: row for row in trainer.replay.pool.replays}
     assert set(replays) == {"q1", "q7", "q8"} and replays["q7"].effect.ratio_mean == pytest.approx(np.exp(0.5))
 

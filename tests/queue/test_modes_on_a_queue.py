@@ -139,7 +139,9 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 
 
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
-    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
+    trainer = make_trainer(
+        ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True", "trainer.exp_difficulty=fresh"
+    )
     group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.replay.pool.file("q1", 0, Trajectory([1], [-1.0], step=1))  # not drawn, since nobody solved it of late
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}

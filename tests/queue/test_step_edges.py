@@ -35,7 +35,7 @@ def test_what_the_filter_left_out_is_observed_with_the_step(make):
 def test_what_replayed_rows_weigh_is_known_of_every_update_of_a_step(make):
     """Two updates, the first with q0, the second with q9; the model's log-prob of token 1 is -1, as recorded."""
     steps = "trainer.v1.separate_async.parameter_sync_step=2"
-    trainer = make(steps, trainer_class=ExperienceMixPPOTrainerSeparateAsync)
+    trainer = make(steps, "trainer.exp_difficulty=fresh", trainer_class=ExperienceMixPPOTrainerSeparateAsync)
     for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
         setattr(trainer.actor_rollout_wg, name, lambda number: None)
     trainer.replay.pool.file("q9", 0, Trajectory([1], [-1.0], step=1))
@@ -56,15 +56,6 @@ def test_no_row_leaves_the_log_prob_pass_without_its_phase(make):
     batch = trainer._compute_old_log_prob(batch, {})
     rows = queue.read(batch.keys, batch.partition_id, ["rollout_is_weights"])["rollout_is_weights"].unbind()
     assert sorted(set(torch.cat(list(rows)).tolist())) == [FRESH, REPLAYED]
-
-
-def test_a_row_that_cannot_be_marked_ends_the_step(make):
-    trainer = make()
-    trainer._add_batch_to_generate()
-    batch = trainer._balance_batch(sample(trainer), {})
-    del batch.tags[0]["response_len"]
-    with pytest.raises(KeyError, match="response_len"):
-        trainer._compute_old_log_prob(batch, {})
 
 
 def test_an_agent_loop_with_several_outputs_a_session_is_refused_before_anything_is_trained(make):

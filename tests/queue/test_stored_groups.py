@@ -118,7 +118,8 @@ def put_log_probs(batch, shift):
 
 def observed(stored, batch, step):
     current = ops.current_log_probs(batch, rows_of(stored))
-    LossShares.of_config(job(), recorded_ratios=True, missing="current").fill(stored, current, [])
+    config = job("+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=exgrpo")  # as the checks before a run set it
+    LossShares.of_config(config, recorded_ratios=True, missing="current").fill(stored, current, [])
     return stored_groups.metrics(stored, current, step), {each.question: each.effect for each in stored}
 
 
