@@ -139,16 +139,13 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 
 
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
-    trainer = make_trainer(
-        ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True", "trainer.exp_difficulty=fresh"
-    )
+    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
     group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
-    trainer.replay.pool.file("q1", 0, Trajectory([1], [-1.0], step=1))  # not drawn, since nobody solved it of late
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
     trainer._add_batch_to_generate()
     trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
     metrics = trainer.replay.observe(STEP, group_filter.take(), {})
-    assert trainer.replay.pool.retired == ["q0"] and "q1" in trainer.replay.pool
+    assert trainer.replay.pool.retired == ["q0"] and "q1" not in trainer.replay.pool
     assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
 
 
