@@ -10,7 +10,6 @@ from queue_trainer import STEP, K, make_trainer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-from exgrpo.experience.trajectory import Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
