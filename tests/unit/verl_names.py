@@ -90,7 +90,6 @@ CLASSES: dict[str, dict[str, str]] = {
         "_fetch_one_gen_batch": "self",
         "_balance_batch": "self batch metrics logging_prefix keep_minibatch",
         "_compute_old_log_prob": "self batch metrics",
-        "_compute_ref_log_prob": "self batch metrics",
         "_compute_advantage": "self batch metrics",
         "_update_actor": "self batch metrics",
         "_val_metrics_update": "self data_sources sample_uids reward_extra_infos_dict sample_turns expected_acc_counts",
