@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from exgrpo import RolloutGroup
 from exgrpo.experience.question_id import question_id
@@ -10,11 +11,12 @@ from exgrpo.experience.question_id import question_id
 LONGEST = 16  # characters of a question of these tasks
 
 
-def question_length(group: RolloutGroup, rollout_n: int) -> int:
+def question_length(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """Difficulty by the text, whatever its rollouts did: the longest questions are filed under the fewest successes."""
-    return max(1, rollout_n - 1 - len(group.question) * (rollout_n - 1) // (LONGEST + 1))
+    step = (rollout_n - 1) / (LONGEST + 1)
+    return [max(1, rollout_n - 1 - int(len(group.question) * step)) for group in groups]
 
 
-def by_chance(group: RolloutGroup, rollout_n: int) -> int:
+def by_chance(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """Difficulty that says nothing: for each question one of 1..K-1, always the same."""
-    return random.Random(question_id(group.question)).choice(range(1, rollout_n))
+    return [random.Random(question_id(group.question)).choice(range(1, rollout_n)) for group in groups]
