@@ -13,8 +13,8 @@ LONGEST = 16  # characters of a question of these tasks
 
 def question_length(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """Difficulty by the text, whatever its rollouts did: the longest questions are filed under the fewest successes."""
-    step = (rollout_n - 1) / (LONGEST + 1)
-    return [max(1, rollout_n - 1 - int(len(group.question) * step)) for group in groups]
+    most = rollout_n - 1
+    return [max(1, most - len(group.question) * most // (LONGEST + 1)) for group in groups]
 
 
 def by_chance(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:

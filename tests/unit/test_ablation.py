@@ -80,9 +80,10 @@ def group(question, solved):
     return RolloutGroup(question, 4, tuple(Trajectory([i], [-1.0], 1) for i in range(solved)))
 
 
-def test_a_pool_that_never_retires_gives_a_question_back():
-    pool = ExperiencePool(ExperienceConfig(4, exp_retirement="never"))
-    for solved, eligible in ((3, 1), (4, 0), (2, 1)):
+@pytest.mark.parametrize(("difficulty", "solved_by_all"), [("released", 1), ("fresh", 0)])
+def test_a_pool_that_never_retires_gives_a_question_back(difficulty, solved_by_all):
+    pool = ExperiencePool(ExperienceConfig(4, exp_retirement="never", exp_difficulty=difficulty))
+    for solved, eligible in ((3, 1), (4, solved_by_all), (2, 1)):
         pool.observe(group("q", solved))
         assert pool.eligible == eligible
         pool.check_invariants()
