@@ -45,11 +45,6 @@ setup(
         "exgrpo": [
             "config/*.yaml",
             "config/stack/*.yaml",
-            "charts/*.js",
-            "charts/chartjs-4.6.1/*",
-            "inspect/*.html",
-            "inspect/*.css",
-            "inspect/*.js",
             "py.typed",
         ]
     },
@@ -59,7 +54,6 @@ setup(
         "verl": ["verl[vllm]==0.9.1", "math-verify==0.9.0"],
         "torch": ["torch"],
         "save": ["pyarrow"],
-        "inspect": ["pyarrow", "tqdm", "transformers"],
         "trl": ["trl==1.10.0", "torch"],
         "inspect-log": ["inspect-ai"],
         "docs": ["mkdocs==1.6.1", "mkdocs-material==9.8.1"],
@@ -67,7 +61,6 @@ setup(
     entry_points={
         "console_scripts": [
             "exgrpo-train = exgrpo.commands:train",
-            "exgrpo-inspect = exgrpo.inspect.__main__:main",
         ],
     },
 )

@@ -85,7 +85,7 @@ def scores(questions: dict[str, list[Trajectory]], model: Path, file: Path) -> I
     import pandas as pd
     from transformers import AutoTokenizer
 
-    from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
+    from exgrpo_tools.inspect.recompute import LogProbScorer, prompt_tokens
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     scorer = LogProbScorer(str(model), len(tokenizer))

@@ -1,7 +1,7 @@
 """exgrpo: experience replay (ExGRPO, arXiv 2510.02245) for stock verl.
 
-Importing this package imports nothing else. The names below are loaded at first use (PEP 562), so that a process that
-only needs the version loads neither numpy nor torch.
+Importing this package imports nothing else. The names below are loaded at first use (PEP 562), so
+that a process that only needs the version loads neither numpy nor torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
     from exgrpo.saved.pool_folder import PoolFolder
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOME = {
     "DifficultyBucketer": "exgrpo.replay.difficulty_bucketer",

@@ -1,4 +1,6 @@
-"""The console command `exgrpo-train`: `python -m exgrpo.main_mix_ppo`, with one line where the stack is missing."""
+"""The console command `exgrpo-train`: `python -m exgrpo.main_mix_ppo`, with one line where the
+stack is missing.
+"""
 
 import sys
 
@@ -8,6 +10,9 @@ def train() -> None:
     try:
         from exgrpo.main_mix_ppo import main
     except ModuleNotFoundError as error:
-        stack = "bash exp_scripts/setup_gpu.sh (setup_cpu.sh for a CPU), or pip install '.[verl]' in exgrpo's folder"
+        stack = (
+            "bash exp_scripts/setup_gpu.sh (setup_cpu.sh for a CPU), "
+            "or pip install '.[verl]' in exgrpo's folder"
+        )
         sys.exit(f"exgrpo: {error.name} is not installed, which training needs: {stack}")
     main()

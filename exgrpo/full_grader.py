@@ -1,4 +1,6 @@
-"""The full grader's process, and the one place that knows its package: packages/math-verify-rules."""
+"""The full grader's process, and the one place that knows its package:
+packages/math-verify-rules.
+"""
 
 from __future__ import annotations
 

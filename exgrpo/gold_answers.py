@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")  # of math mode; not a matrix's \\[2pt], not \$
+_DELIMITERS = re.compile(
+    r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed"
+)  # of math mode; not a matrix's \\[2pt], not \$
 _OUTER_DOLLARS = re.compile(r"^\$+|(?<!\\)\$+$")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
@@ -16,9 +18,10 @@ _NUMPY = re.compile(r"\bnp\.(arcsin|arccos|arctan|sin|cos|tan|exp)(?=\()")
 def clean(gold: str) -> str:
     r"""One answer as plain LaTeX, without dollars around it.
 
-    AMC's ``142.0`` becomes 142; Minerva's ``4.5e33``, which LaTeX reads as 4.5 times e times 33, becomes
-    ``4.5\times10^{33}``, and its ``np.arcsin(10/13)`` an ``\arcsin``; a full stop after the dollars is removed, and so
-    are dollars that split a formula. Prose with formulas in it, and text that is plain already, is returned unchanged.
+    AMC's ``142.0`` becomes 142; Minerva's ``4.5e33``, which LaTeX reads as 4.5 times e times 33,
+    becomes ``4.5\times10^{33}``, and its ``np.arcsin(10/13)`` an ``\arcsin``; a full stop after the
+    dollars is removed, and so are dollars that split a formula. Prose with formulas in it, and text
+    that is plain already, is returned unchanged.
     """
     text = re.sub(r"(?<=\$)\.$", "", gold.strip())
     bare = _OUTER_DOLLARS.sub("", text).strip()
@@ -38,8 +41,8 @@ def clean(gold: str) -> str:
 def latex_forms(gold: str) -> tuple[str, ...]:
     """The forms in which an answer may be written, each in math mode; none if it is empty.
 
-    First the original gold, then `clean`'s form, then, for a power of ten, the form ``1e-5``: a model that writes it
-    this way is parsed exactly like the raw gold.
+    First the original gold, then `clean`'s form, then, for a power of ten, the form ``1e-5``: a
+    model that writes it this way is parsed exactly like the raw gold.
     """
     if not _OUTER_DOLLARS.sub("", gold.strip()).strip():
         return ()

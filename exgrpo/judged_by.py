@@ -1,4 +1,5 @@
-"""Who judged a trajectory: the grader, its version and the rule that decided, as one line that is kept with it.
+"""Who judged a trajectory: the grader, its version and the rule that decided, as one line that is
+kept with it.
 
 strict; rules 5e1c09aa, math-verify 0.9.0
 full; rules 5e1c09aa, math-verify 0.9.0, require_think=False; intervals
@@ -31,7 +32,8 @@ class JudgedBy:
     Attributes:
         grader: strict, full, or a reward function of another author as ``path:name``.
         version: of its code, and settings that change its verdicts.
-        rule: that accepted the answer; empty if there is only one, or if the reward function does not say.
+        rule: that accepted the answer; empty if there is only one, or if the reward function does
+            not say.
     """
 
     grader: str
@@ -64,7 +66,9 @@ class JudgedBy:
 
 
 def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
-    """The author of a run's rewards, from verl's node ``reward.custom_reward_function``; the rule is left open."""
+    """The author of a run's rewards, from verl's node ``reward.custom_reward_function``; the rule
+    is left open.
+    """
     path, name = reward.get("path"), str(reward.get("name"))
     if not path:
         return JudgedBy("verl's own", f"verl {_installed('verl')}")
@@ -74,7 +78,9 @@ def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
         grader = str(settings.get("grader", "strict"))
         return JudgedBy(grader, version_of(grader) + think)
     file = Path(str(path)).expanduser()
-    version = f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" if file.is_file() else ""
+    version = (
+        f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" if file.is_file() else ""
+    )
     return JudgedBy(f"{path}:{name}", version)
 
 

@@ -1,4 +1,6 @@
-"""The settings of the mixed loss, checked; without torch, so that a wrong one is reported before anything is loaded."""
+"""The settings of the mixed loss, checked; without torch, so that a wrong one is reported before
+anything is loaded.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,10 @@ def _key(default: Any, meaning: str) -> Any:
 class LossSettings:
     """The variant of the loss; names and values are the released code's, -1 means "off".
 
-    A reshape is ``no_reshape`` w, ``p_div_p_<beta>`` w / (w + beta), ``square_root`` w^.5, ``pow`` w^pow_exp, ``logp``
-    or ``p_logp``, or a rule of your own (:mod:`exgrpo.mix_core_alg`). For fresh tokens ``p_div_p_<beta>`` is
-    g(pi) / g(pi_old) with g(p) = p / (p + beta), and ``logp`` is log w.
+    A reshape is ``no_reshape`` w, ``p_div_p_<beta>`` w / (w + beta), ``square_root`` w^.5, ``pow``
+    w^pow_exp, ``logp`` or ``p_logp``, or a rule of your own (:mod:`exgrpo.mix_core_alg`). For fresh
+    tokens ``p_div_p_<beta>`` is g(pi) / g(pi_old) with g(p) = p / (p + beta), and ``logp`` is log
+    w.
 
     Raises:
         ValueError: one line with key, value and what is allowed.
@@ -41,27 +44,40 @@ class LossSettings:
     cliprange_high: float = _key(0.2, "PPO's clip range of fresh tokens, above 1")
     off_policy_loss: str = _key(
         SHAPED,
-        "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, topr, asymre, m2po; or "
+        "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, "
+        "topr, asymre, m2po; or "
         "your own rule",
     )
-    off_policy_baseline_shift: float = _key(-0.1, "of asymre: what is added to the group's mean reward")
-    off_policy_m2_bound: float = _key(0.04, "of m2po: greatest mean squared log-ratio of the tokens that are left")
+    off_policy_baseline_shift: float = _key(
+        -0.1, "of asymre: what is added to the group's mean reward"
+    )
+    off_policy_m2_bound: float = _key(
+        0.04, "of m2po: greatest mean squared log-ratio of the tokens that are left"
+    )
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
-        "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or your own rule",
+        "f(w) of replayed tokens: p_div_p_<beta>, no_reshape, logp, p_logp, square_root, pow, or "
+        "your own rule",
     )
     off_policy_reshape_weight: float = _key(1.0, "of logp and p_logp: weight of the log-prob")
     off_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")
-    on_policy_reshape: str = _key("no_reshape", "reshape of the ratio of fresh tokens; the same choices")
+    on_policy_reshape: str = _key(
+        "no_reshape", "reshape of the ratio of fresh tokens; the same choices"
+    )
     on_policy_reshape_weight: float = _key(1.0, "of p_logp: weight of the log-ratio")
     on_policy_reshape_pow_exp: float = _key(0.5, "of pow: the exponent")
     off_policy_max_clip: float = _key(-1.0, "upper bound of f(w) of replayed tokens; -1: off")
     off_policy_min_clip: float = _key(-1.0, "lower bound of f(w) of replayed tokens; -1: off")
     all_max_clip: float = _key(
-        -1.0, "tokens with a higher probability than this under the current policy have no loss; -1: off"
+        -1.0,
+        "tokens with a higher probability than this under the current policy have no loss; -1: off",
     )
-    loss_remove_clip: bool = _key(True, "no PPO clipping of fresh tokens either, once mixing has begun (Appendix D)")
-    clip_upper_bound: float = _key(1.0, "upper clip bound of fresh tokens, if above 1 + clip_ratio_high")
+    loss_remove_clip: bool = _key(
+        True, "no PPO clipping of fresh tokens either, once mixing has begun (Appendix D)"
+    )
+    clip_upper_bound: float = _key(
+        1.0, "upper clip bound of fresh tokens, if above 1 + clip_ratio_high"
+    )
 
     def __post_init__(self) -> None:
         check_replay_loss(self.off_policy_loss)
@@ -71,11 +87,16 @@ class LossSettings:
             if not math.isfinite(getattr(self, key)):
                 raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a finite number")
         if not self.off_policy_m2_bound > 0:
-            raise ValueError(f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}: must be a positive number")
+            raise ValueError(
+                f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}: must be a positive "
+                "number"
+            )
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
             if bound != -1 and not bound > 0:
-                raise ValueError(f"policy_loss.{key}={bound}: must be a positive number, or -1 for off")
+                raise ValueError(
+                    f"policy_loss.{key}={bound}: must be a positive number, or -1 for off"
+                )
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
             if not bound >= 0:
@@ -105,7 +126,9 @@ class LossSettings:
 
 def _typed(name: str, value: Any, kinds: Mapping[str, type]) -> Any:
     if name not in kinds:
-        raise ValueError(f"policy_loss.{name}={value}: no such key; known keys are {', '.join(kinds)}")
+        raise ValueError(
+            f"policy_loss.{name}={value}: no such key; known keys are {', '.join(kinds)}"
+        )
     words = {"true": True, "false": False}
     try:
         return words[str(value).lower()] if kinds[name] is bool else kinds[name](value)
@@ -125,21 +148,28 @@ def beta_of(name: str) -> float | None:
 
 
 def check_reshape(name: str, key: str) -> None:
-    """ValueError unless `name` is the name of a reshape, or a reference to a function with its signature."""
+    """ValueError unless `name` is the name of a reshape, or a reference to a function with its
+    signature.
+    """
     beta = beta_of(name)
     if is_reference(name):
         load_reference(f"policy_loss.{key}", name, RESHAPE_PARAMETERS)
     elif name not in NAMED_RESHAPES and not (beta is not None and 0 < beta < math.inf):
         raise ValueError(
-            f"policy_loss.{key}={name}: must be {', '.join(NAMED_RESHAPES)} or p_div_p_<beta> with beta above 0, "
+            f"policy_loss.{key}={name}: must be {', '.join(NAMED_RESHAPES)} or p_div_p_<beta> "
+            "with beta above 0, "
             f"such as p_div_p_0.1, or {REFERENCES}"
         )
 
 
 def check_replay_loss(name: str) -> None:
-    """ValueError unless `name` is a loss of replayed rows, or a reference to a function with its signature."""
+    """ValueError unless `name` is a loss of replayed rows, or a reference to a function with its
+    signature.
+    """
     key = "policy_loss.off_policy_loss"
     if is_reference(name):
         load_reference(key, name, REPLAY_LOSS_PARAMETERS)
     elif name not in REPLAY_LOSS_NAMES:
-        raise ValueError(f"{key}={name}: must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}")
+        raise ValueError(
+            f"{key}={name}: must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}"
+        )

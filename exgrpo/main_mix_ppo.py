@@ -1,7 +1,9 @@
-"""Train with ExGRPO: ``python -m exgrpo.main_mix_ppo key=value ...`` (Hydra overrides; ``--cfg job`` only prints).
+"""Train with ExGRPO: ``python -m exgrpo.main_mix_ppo key=value ...`` (Hydra overrides; ``--cfg
+job`` only prints).
 
-The configuration is verl's own plus the ``trainer.*`` keys of docs/keys.md. Errors in it are reported in one line
-before Ray starts. ``stack=cpu``, of the package verl-cpu, runs the same program on a CPU.
+The configuration is verl's own plus the ``trainer.*`` keys of docs/keys.md. Errors in it are
+reported in one line before Ray starts. ``stack=cpu``, of the package verl-cpu, runs the same
+program on a CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.preflight.checks import resolve, verify
 
 resolvers.register()  # before Hydra composes
-NODE_TOO_SLOW = "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
+NODE_TOO_SLOW = (
+    "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
+)
 CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 
 
@@ -26,7 +30,9 @@ def main() -> None:
     """Compose the configuration of the command line, then :func:`run`."""
     on_cpu = any(argument.startswith("stack=cpu") for argument in sys.argv[1:])
     if on_cpu and find_spec("verl_cpu") is None:
-        sys.exit("exgrpo: stack=cpu needs the package verl-cpu: pip install --no-deps packages/verl-cpu")
+        sys.exit(
+            "exgrpo: stack=cpu needs the package verl-cpu: pip install --no-deps packages/verl-cpu"
+        )
     run()
 
 
@@ -47,7 +53,9 @@ def verify_for_verl(config: DictConfig) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    validate_config(
+        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+    )
 
 
 def train(config: DictConfig) -> None:
@@ -61,7 +69,11 @@ def train(config: DictConfig) -> None:
         except Exception as error:
             if last or NODE_TOO_SLOW not in str(error):
                 raise
-            print("exgrpo: Ray did not start within its 30 s; the machine is busy, so it is started again", flush=True)
+            print(
+                "exgrpo: Ray did not start within its 30 s; the machine is busy, so it is started "
+                "again",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

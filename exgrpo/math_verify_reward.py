@@ -1,12 +1,14 @@
-"""Verifiable reward by Math-Verify, as a verl custom reward function: 1 for a correct answer, 0 for everything else.
+"""Verifiable reward by Math-Verify, as a verl custom reward function: 1 for a correct answer, 0 for
+everything else.
 
     reward.custom_reward_function.path=pkg://exgrpo.math_verify_reward
     reward.custom_reward_function.name=compute_score
     reward.custom_reward_function.reward_kwargs.require_think=True
 
-verl calls reward functions from a thread of a Ray actor. Math-Verify's own time limits need signals, which do not work
-there, and an answer that hangs would hang the run. So each actor judges answers in a separate process, which is killed
-when an answer takes too long and replaced every few thousand answers, since SymPy's caches only grow.
+verl calls reward functions from a thread of a Ray actor. Math-Verify's own time limits need
+signals, which do not work there, and an answer that hangs would hang the run. So each actor judges
+answers in a separate process, which is killed when an answer takes too long and replaced every few
+thousand answers, since SymPy's caches only grow.
 """
 
 from __future__ import annotations
@@ -28,9 +30,12 @@ from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
 
 STRICT, FULL = GRADERS = ("strict", "full")
-FULL_GRADER = ("full grader", ("-m", "exgrpo.full_grader"))  # name and command of its process, for a Verifier
+FULL_GRADER = (
+    "full grader",
+    ("-m", "exgrpo.full_grader"),
+)  # name and command of its process, for a Verifier
 THINK_END = "</think>"
-MAX_CHARACTERS = 20_000  # the last ones of an answer are judged; parsing takes more than linear time in the length
+MAX_CHARACTERS = 20_000  # the last ones of an answer are judged: parsing is slower than linear
 ANSWERS_PER_PROCESS = 5_000
 START_TIMEOUT_S = 120.0  # importing SymPy on a busy machine
 _logger = logging.getLogger(__name__)
@@ -51,23 +56,26 @@ def compute_score(
     Args:
         data_source, extra_info: passed by verl; unused.
         ground_truth: LaTeX of the correct answer, with or without its dollars.
-        solution_str: the response, with or without the prompt's own ``<think>\\n`` before it; the verdict is the same.
-        require_think: if True, the text after the first </think>, up to a second one if there is, is judged, and a
-            response without </think> is wrong (version 3 of the released rewards, the one its script uses); if False,
-            the whole response is judged (version 4).
-        timeout_s: seconds for this answer, not counting the wait for its turn (the threads of a caller share one
-            process, which takes up to START_TIMEOUT_S to start); an answer that takes longer is wrong.
-        grader: ``strict``, Math-Verify alone; or ``full``, which also judges by rules what Math-Verify rejects
-            (docs/grading.md), if math-verify-rules is installed.
+        solution_str: the response, with or without the prompt's own ``<think>\\n`` before it; the
+            verdict is the same.
+        require_think: if True, the text after the first </think>, up to a second one if there is,
+            is judged, and a response without </think> is wrong (version 3 of the released rewards,
+            the one its script uses); if False, the whole response is judged (version 4).
+        timeout_s: seconds for this answer, not counting the wait for its turn (the threads of a
+            caller share one process, which takes up to START_TIMEOUT_S to start); an answer that
+            takes longer is wrong.
+        grader: ``strict``, Math-Verify alone; or ``full``, which also judges by rules what
+            Math-Verify rejects (docs/grading.md), if math-verify-rules is installed.
         **_: address and tokenizer of a reward model, passed by verl if there is one; unused.
 
     Returns:
-        ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 if there was no verdict in time, or none at all;
-        with ``full`` also ``rule``, the name of what accepted the answer, empty for a wrong one.
+        ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 if there was no verdict in
+        time, or none at all; with ``full`` also ``rule``, the name of what accepted the answer,
+        empty for a wrong one.
 
     Raises:
-        ValueError: `grader` is full and its package is not installed: every answer would count as wrong. Nothing else
-            raises, for any arguments.
+        ValueError: `grader` is full and its package is not installed: every answer would count as
+            wrong. Nothing else raises, for any arguments.
     """
     if grader == FULL:
         full_grader.package()
@@ -84,12 +92,16 @@ def compute_score(
 
 
 def is_right(reply: dict[str, Any], grader: str) -> bool:
-    """The verdict of a reply by one of the GRADERS; for the full one an answer is correct if a rule is named."""
+    """The verdict of a reply by one of the GRADERS; for the full one an answer is correct if a rule
+    is named.
+    """
     return bool(reply["correct"]) if grader == STRICT else reply["rule"] is not None
 
 
 def judged_part(response: str, require_think: bool) -> str:
-    """The part of a response that is judged, at most its last MAX_CHARACTERS; empty if there is none."""
+    """The part of a response that is judged, at most its last MAX_CHARACTERS; empty if there is
+    none.
+    """
     if require_think:
         _thought, closed, solution = response.partition(THINK_END)
         if not closed:
@@ -99,17 +111,26 @@ def judged_part(response: str, require_think: bool) -> str:
 
 
 def _verdict(
-    correct: bool, timed_out: bool = False, grader: str = STRICT, reply: dict[str, Any] | None = None
+    correct: bool,
+    timed_out: bool = False,
+    grader: str = STRICT,
+    reply: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     rule = {"rule": (reply or {}).get("rule") or ""} if grader == FULL else {}
     return {"score": float(correct), "acc": float(correct), "timed_out": float(timed_out), **rule}
 
 
 class Verifier:
-    """A process that judges answers, started when needed, with a lock; may be used by any number of threads."""
+    """A process that judges answers, started when needed, with a lock; may be used by any number of
+    threads.
+    """
 
-    def __init__(self, name: str = "Math-Verify", worker: Sequence[str] = ("-m", "exgrpo.math_verify_worker")) -> None:
-        """Args: worker: arguments of the interpreter that start the process, see exgrpo.math_verify_worker.serve."""
+    def __init__(
+        self, name: str = "Math-Verify", worker: Sequence[str] = ("-m", "exgrpo.math_verify_worker")
+    ) -> None:
+        """Args: worker: arguments of the interpreter that start the process, see
+        exgrpo.math_verify_worker.serve.
+        """
         self._name = name
         self._worker = worker
         self._lock = threading.Lock()
@@ -122,7 +143,9 @@ class Verifier:
         with self._lock:
             self._make_ready()
 
-    def judge(self, gold: Sequence[str], answer: str, timeout_s: float, cpu_s: float) -> dict[str, Any] | None:
+    def judge(
+        self, gold: Sequence[str], answer: str, timeout_s: float, cpu_s: float
+    ) -> dict[str, Any] | None:
         """The process's reply; None if the answer took too long or crashed the process.
 
         Args:
@@ -148,17 +171,23 @@ class Verifier:
         return verdict
 
     def _make_ready(self) -> None:
-        """Start a process if there is none, if it died, or if it is due for renewal; OSError if it does not start."""
+        """Start a process if there is none, if it died, or if it is due for renewal; OSError if it
+        does not start.
+        """
         if self._process is not None:
             died = self._process.poll() is not None
             if not died and self._answers < ANSWERS_PER_PROCESS:
                 return
             self.close()
         command = [sys.executable, *self._worker]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
         self._owner, self._answers = os.getpid(), 0
         assert self._process.stdin is not None
-        os.set_blocking(self._process.stdin.fileno(), False)  # a process that stopped reading must not block us
+        os.set_blocking(
+            self._process.stdin.fileno(), False
+        )  # a process that stopped reading must not block us
         if self._line(time.monotonic() + START_TIMEOUT_S) is None:
             raise OSError(f"the {self._name} process did not start")
 
@@ -171,7 +200,9 @@ class Verifier:
         return not rest
 
     def _line(self, deadline: float) -> bytes | None:
-        """The next line of the process; None if it does not arrive in time, or the process ended."""
+        """The next line of the process; None if it does not arrive in time, or the process
+        ended.
+        """
         assert self._process is not None and self._process.stdout is not None
         descriptor, received = self._process.stdout.fileno(), b""
         while not received.endswith(b"\n"):
@@ -184,7 +215,9 @@ class Verifier:
         return received
 
     def forget(self) -> None:
-        """Call in a forked child: the process is the parent's, and a thread that was not forked may hold the lock."""
+        """Call in a forked child: the process is the parent's, and a thread that was not forked may
+        hold the lock.
+        """
         self._process, self._lock = None, threading.Lock()
 
     def close(self) -> None:
@@ -194,13 +227,17 @@ class Verifier:
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    with contextlib.suppress(OSError):  # the data that it would flush has no reader any more
+                    with contextlib.suppress(
+                        OSError
+                    ):  # the data that it would flush has no reader any more
                         pipe.close()
         self._process = None
 
 
 def _wait(descriptor: int, event: int, deadline: float) -> bool:
-    """Whether ``descriptor`` is ready for ``event`` before ``deadline``, in seconds of the monotonic clock."""
+    """Whether ``descriptor`` is ready for ``event`` before ``deadline``, in seconds of the
+    monotonic clock.
+    """
     poll = select.poll()  # not select(), which cannot handle descriptors above 1,023
     poll.register(descriptor, event)
     return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1_000))

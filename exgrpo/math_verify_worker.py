@@ -1,7 +1,9 @@
-"""The process in which :mod:`exgrpo.math_verify_reward` judges answers: a line of JSON in, a line of JSON out.
+"""The process in which :mod:`exgrpo.math_verify_reward` judges answers: a line of JSON in, a line
+of JSON out.
 
-It ends when its caller ends and so closes the pipe. Math-Verify's own time limits are off: the caller limits wall-clock
-time, the kernel CPU time, and an alarm ends the process if the caller died while an answer hung.
+It ends when its caller ends and so closes the pipe. Math-Verify's own time limits are off: the
+caller limits wall-clock time, the kernel CPU time, and an alarm ends the process if the caller died
+while an answer hung.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ from typing import Any
 GRACE_S = 2  # added to the caller's limit: a living caller would have ended this process by then
 MAX_MEMORY_BYTES = 4 << 30  # of address space; a power tower would take more before its time is up
 MAX_EXTRACTED = 200  # characters of an answer that are sent back
-Judge = Callable[[Sequence[str], str], dict[str, Any]]  # (forms of the gold, answer) -> the fields of a reply
+Judge = Callable[
+    [Sequence[str], str], dict[str, Any]
+]  # (forms of the gold, answer) -> the fields of a reply
 
 
 def serve(load: Callable[[], Judge]) -> None:
-    """Answer requests ``{"gold": [...], "answer": ..., "limit_s": ..., "cpu_s": ...}`` until there are no more.
+    """Answer requests ``{"gold": [...], "answer": ..., "limit_s": ..., "cpu_s": ...}`` until there
+    are no more.
 
-    A reply has ``correct``, ``extracted`` (the answer as it was read) and ``vote`` (equal for answers known to be
-    equal). The process ends when an answer takes more than ``cpu_s`` of CPU time.
+    A reply has ``correct``, ``extracted`` (the answer as it was read) and ``vote`` (equal for
+    answers known to be equal). The process ends when an answer takes more than ``cpu_s`` of CPU
+    time.
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output printed by a library must not be mistaken for a reply

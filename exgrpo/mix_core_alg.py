@@ -1,7 +1,9 @@
-"""The mixed-policy objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D) as plain functions of tensors.
+"""The mixed-policy objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D) as plain
+functions of tensors.
 
-Needs only torch. B is the number of rows, T of padded response tokens; log-probs are natural logarithms. Every formula
-uses the log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is computed as sigmoid(log w - log beta).
+Needs only torch. B is the number of rows, T of padded response tokens; log-probs are natural
+logarithms. Every formula uses the log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is
+computed as sigmoid(log w - log beta).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ Reshape = Callable[[Tensor, Tensor, float, float], Tensor]
 _MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is 0
 
 
-# -- reshapes: (log_ratio, log_prob, weight, pow_exp) -> f(w), each float[...] ------------------------------------
+# -- reshapes: (log_ratio, log_prob, weight, pow_exp) -> f(w), each float[...] ---------------------
 
 
 def no_reshape(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
@@ -45,7 +47,9 @@ def logp_of_replayed(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp
     return weight * log_prob
 
 
-def p_logp_of_replayed(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
+def p_logp_of_replayed(
+    log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float
+) -> Tensor:
     """w + weight * log pi."""
     return torch.exp(log_ratio) + weight * log_prob
 
@@ -69,29 +73,37 @@ ON_POLICY_RESHAPES: OpenTable[Reshape] = OpenTable(
 )
 
 
-def off_policy_ratio(log_ratio: Tensor, log_prob: Tensor, name: str, weight: float, pow_exp: float) -> Tensor:
+def off_policy_ratio(
+    log_ratio: Tensor, log_prob: Tensor, name: str, weight: float, pow_exp: float
+) -> Tensor:
     """f(w*) of replayed tokens, by name; see :class:`LossSettings`.
 
     Args:
         log_ratio: float[...] log w*, already bounded.
         log_prob: float[...] log pi, for ``logp`` and ``p_logp``.
 
-    The gradient of ``p_div_p`` with respect to log w is beta * w / (w + beta)^2: 0.0826 at w = 1 and beta = 0.1, with a
-    maximum of 1/4 at w = beta.
+    The gradient of ``p_div_p`` with respect to log w is beta * w / (w + beta)^2: 0.0826 at w = 1
+    and beta = 0.1, with a maximum of 1/4 at w = beta.
     """
     beta = beta_of(name)
     if beta is not None:
         return torch.sigmoid(log_ratio - math.log(beta))
-    return OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)(log_ratio, log_prob, weight, pow_exp)
+    return OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)(
+        log_ratio, log_prob, weight, pow_exp
+    )
 
 
-def on_policy_ratio(log_ratio: Tensor, log_prob: Tensor, name: str, weight: float, pow_exp: float) -> Tensor:
+def on_policy_ratio(
+    log_ratio: Tensor, log_prob: Tensor, name: str, weight: float, pow_exp: float
+) -> Tensor:
     """The reshaped ratio of fresh tokens, by name; arguments as of :func:`off_policy_ratio`."""
     beta = beta_of(name)
     if beta is not None:
         past = (log_prob - log_ratio).detach().exp()
         return torch.exp(log_ratio) * (past + beta) / (log_prob.exp() + beta)
-    return ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)(log_ratio, log_prob, weight, pow_exp)
+    return ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)(
+        log_ratio, log_prob, weight, pow_exp
+    )
 
 
 def mixed_token_losses(
@@ -102,26 +114,32 @@ def mixed_token_losses(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each token, not aggregated: -f(w*) A of replayed tokens, -CLIP(w, A) of fresh ones (equation 4).
+    """The loss of each token, not aggregated: -f(w*) A of replayed tokens, -CLIP(w, A) of fresh
+    ones (equation 4).
 
-    With another ``off_policy_loss`` than ``shaped`` that of exgrpo.replay_losses stands for -f(w*) A.
+    With another ``off_policy_loss`` than ``shaped`` that of exgrpo.replay_losses stands for -f(w*)
+    A.
 
     Args:
-        log_prob: float[B, T] under the policy being trained; the only argument that receives gradients.
-        old_log_prob: float[B, T] under the policy that generated the tokens: pi_old for fresh rows, pi_past for
-            replayed rows.
+        log_prob: float[B, T] under the policy being trained; the only argument that receives
+            gradients.
+        old_log_prob: float[B, T] under the policy that generated the tokens: pi_old for fresh rows,
+            pi_past for replayed rows.
         advantages: float[B, T] over the mixed group.
         is_replayed: bool[B, T], or bool[B] or bool[B, 1] for whole rows.
         response_mask: bool or 0/1 [B, T]; masked positions may hold any value, including NaN.
 
     Returns:
-        float[B, T], zero where masked, and scalar metrics (detached, always the same keys, 0 for an empty selection).
+        float[B, T], zero where masked, and scalar metrics (detached, always the same keys, 0 for an
+        empty selection).
 
     Raises:
         ValueError: in one line, if shapes or dtypes do not match.
         RuntimeError: in one line, if an unmasked value is NaN.
     """
-    losses, sums = token_losses_and_sums(log_prob, old_log_prob, advantages, is_replayed, response_mask, settings)
+    losses, sums = token_losses_and_sums(
+        log_prob, old_log_prob, advantages, is_replayed, response_mask, settings
+    )
     return losses, means_of(sums)
 
 
@@ -133,14 +151,20 @@ def token_losses_and_sums(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """As :func:`mixed_token_losses`, with sums and counts instead of metrics, to be added over micro-batches."""
+    """As :func:`mixed_token_losses`, with sums and counts instead of metrics, to be added over
+    micro-batches.
+    """
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
     replayed = replayed & mask
     _refuse_nan(log_prob.detach(), old_log_prob, advantages, mask)
-    log_ratio = torch.where(mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0)
+    log_ratio = torch.where(
+        mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0
+    )
     minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
-    silent = log_prob.detach() > math.log(settings.all_max_clip) if settings.all_max_clip != -1 else None
+    silent = (
+        log_prob.detach() > math.log(settings.all_max_clip) if settings.all_max_clip != -1 else None
+    )
     if silent is not None:
         minus_advantages.masked_fill_(silent, 0.0)
     if settings.reads_log_prob:
@@ -153,7 +177,9 @@ def token_losses_and_sums(
     if any_replayed and settings.off_policy_loss != SHAPED:
         of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
         of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings)
-        of_rows = of_rows if silent is None else of_rows.masked_fill(silent, 0.0)  # asymre's is not 0 where A is
+        of_rows = (
+            of_rows if silent is None else of_rows.masked_fill(silent, 0.0)
+        )  # asymre's is not 0 where A is
         losses = torch.where(replayed, of_rows, losses)
     with torch.no_grad():
         sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
@@ -161,9 +187,15 @@ def token_losses_and_sums(
 
 
 def _checked(
-    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, is_replayed: Tensor, response_mask: Tensor
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    is_replayed: Tensor,
+    response_mask: Tensor,
 ) -> Tensor:
-    """``is_replayed`` as bool[B, T]; ValueError unless all arguments are as :func:`mixed_token_losses` requires."""
+    """``is_replayed`` as bool[B, T]; ValueError unless all arguments are as
+    :func:`mixed_token_losses` requires.
+    """
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -180,13 +212,17 @@ def _checked(
 
 
 def _refuse_nan(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor) -> None:
-    """RuntimeError that names which has NaN at an unmasked token; one look at the device if none has."""
+    """RuntimeError that names which has NaN at an unmasked token; one look at the device if none
+    has.
+    """
     if not ((log_prob + old_log_prob + advantages).isnan() & mask).any():
         return
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if wrong := int((tensor.isnan() & mask).sum()):
-            raise RuntimeError(f"{name}: NaN at {wrong} of {int(mask.sum())} tokens that are trained on")
+            raise RuntimeError(
+                f"{name}: NaN at {wrong} of {int(mask.sum())} tokens that are trained on"
+            )
 
 
 def _fresh_ratio(
@@ -194,7 +230,8 @@ def _fresh_ratio(
 ) -> tuple[Tensor, Tensor | None]:
     """CLIP(w, A) / A of every token and, if clipping is on, which tokens are clipped.
 
-    min(w A, clip(w) A) clips only from above for A > 0 and only from below for A < 0; these ratios become the bound.
+    min(w A, clip(w) A) clips only from above for A > 0 and only from below for A < 0; these ratios
+    become the bound.
     """
     weight, pow_exp = settings.on_policy_reshape_weight, settings.on_policy_reshape_pow_exp
     ratio = on_policy_ratio(log_ratio, log_prob, settings.on_policy_reshape, weight, pow_exp)
@@ -220,9 +257,16 @@ def _replayed_ratio(log_ratio: Tensor, log_prob: Tensor, settings: LossSettings)
 
 
 def _sums(
-    losses: Tensor, log_ratio: Tensor, shaped: Tensor, clipped: Tensor | None, mask: Tensor, replayed: Tensor
+    losses: Tensor,
+    log_ratio: Tensor,
+    shaped: Tensor,
+    clipped: Tensor | None,
+    mask: Tensor,
+    replayed: Tensor,
 ) -> dict[str, Tensor]:
-    """Sums over fresh and over replayed tokens, their counts, and the largest replayed ratio; 0 without such tokens."""
+    """Sums over fresh and over replayed tokens, their counts, and the largest replayed ratio; 0
+    without such tokens.
+    """
     fresh = mask & ~replayed
     zero = losses.new_zeros(())
     weights = torch.exp(log_ratio[replayed])
@@ -252,8 +296,9 @@ def mixed_policy_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """:func:`mixed_token_losses` aggregated to one number as in the released code.
 
-    With ``loss_remove_token_mean`` the sum over all rows is divided by T (Dr. GRPO's constant) and not by the number of
-    rows; otherwise by the number of response tokens. verl uses its own ``loss_agg_mode`` instead.
+    With ``loss_remove_token_mean`` the sum over all rows is divided by T (Dr. GRPO's constant) and
+    not by the number of rows; otherwise by the number of response tokens. verl uses its own
+    ``loss_agg_mode`` instead.
     """
     losses, metrics = mixed_token_losses(
         log_prob, old_log_prob, advantages, is_replayed, response_mask, settings or LossSettings()

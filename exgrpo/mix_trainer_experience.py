@@ -1,4 +1,5 @@
-"""ExGRPO on verl's V1 trainers, with a pool of past successes. This file decides *when* things happen.
+"""ExGRPO on verl's V1 trainers, with a pool of past successes. This file decides *when* things
+happen.
 
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which
 mode they extend. The file has the order of a step:
@@ -375,7 +376,9 @@ class ExperienceMixin(PPOTrainer):
             optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 
     def _save_pool(self, folder: Path) -> list[int]:
-        """Pool, groups, generator, phase and prompts in flight; the steps that verl then deletes."""
+        """Pool, groups, generator, phase and prompts in flight; the steps that verl then
+        deletes.
+        """
         checkpoints.expect_new(folder)
         state = self.replay.state()
         if self.asynchronous:
@@ -435,7 +438,9 @@ class ExperienceMixPPOTrainer(ExperienceMixin, PPOTrainerSync):
 
 @register_trainer("exgrpo_colocate_async")
 class ExperienceMixPPOTrainerColocateAsync(ExperienceMixin, PPOTrainerColocateAsync):
-    """Prompts are submitted ahead; the update interrupts rollouts, which go on under new weights."""
+    """Prompts are submitted ahead; the update interrupts rollouts, which go on under new
+    weights.
+    """
 
     verl_mode = "colocate_async"
 

@@ -1,6 +1,8 @@
-"""Extensible rules: a key takes a name from its table, ``pkg://module:name`` or ``path/file.py:name``.
+"""Extensible rules: a key takes a name from its table, ``pkg://module:name`` or
+``path/file.py:name``.
 
-A reference is a string, so that it reaches every process that needs the rule, the driver as well as the actors.
+A reference is a string, so that it reaches every process that needs the rule, the driver as well as
+the actors.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ class OpenTable(Generic[Rule]):
         if name in self._named:
             return self._named[name]
         if not is_reference(name):
-            raise ValueError(f"{key}={name}: must be one of {', '.join((*self._named, *others))}, or {REFERENCES}")
+            raise ValueError(
+                f"{key}={name}: must be one of {', '.join((*self._named, *others))}, or "
+                f"{REFERENCES}"
+            )
         rule: Rule = load_reference(key, name, self.parameters)
         return rule
 
@@ -78,11 +83,14 @@ def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any
     """Import the function that a reference names.
 
     Raises:
-        ValueError: it cannot be imported, is not a function, or does not take these arguments; in one line.
+        ValueError: it cannot be imported, is not a function, or does not take these arguments; in
+            one line.
     """
     where, _, name = reference.removeprefix(_PACKAGE).rpartition(":")
     try:
-        module = _module_of_file(Path(where)) if _is_file(reference) else importlib.import_module(where)
+        module = (
+            _module_of_file(Path(where)) if _is_file(reference) else importlib.import_module(where)
+        )
     except Exception as error:  # a user's module may raise any error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"{key}={reference}: {where} cannot be imported ({reason})") from error
@@ -92,7 +100,9 @@ def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any
     try:
         inspect.signature(rule).bind(*parameters)
     except TypeError:
-        raise ValueError(f"{key}={reference}: must take the arguments ({', '.join(parameters)})") from None
+        raise ValueError(
+            f"{key}={reference}: must take the arguments ({', '.join(parameters)})"
+        ) from None
     return rule
 
 

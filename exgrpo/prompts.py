@@ -1,4 +1,6 @@
-"""Prompts as the model sees them: its tokenizer, a rendered prompt, and whether that prompt opens a thought."""
+"""Prompts as the model sees them: its tokenizer, a rendered prompt, and whether that prompt opens a
+thought.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,19 @@ from typing import Any
 
 THINK = "<think>"
 Messages = Sequence[Mapping[str, Any]]
-_TO_RENDER = ["*.json", "*.jinja", "*.txt", "*.model"]  # files of a repository for configuration and tokenizer
+_TO_RENDER = [
+    "*.json",
+    "*.jinja",
+    "*.txt",
+    "*.model",
+]  # files of a repository for configuration and tokenizer
 
 
 def small_files(path: str) -> Path | None:
     """The folder with a model's configuration and tokenizer; None if they are not available.
 
-    For a local folder the folder itself; for a hub name its newest snapshot from the local cache, or a download of
-    these files only, since verl is about to download the rest.
+    For a local folder the folder itself; for a hub name its newest snapshot from the local cache,
+    or a download of these files only, since verl is about to download the rest.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -26,7 +33,9 @@ def small_files(path: str) -> Path | None:
         try:
             from huggingface_hub import snapshot_download
 
-            folder = Path(snapshot_download(path, allow_patterns=_TO_RENDER, local_files_only=cached))
+            folder = Path(
+                snapshot_download(path, allow_patterns=_TO_RENDER, local_files_only=cached)
+            )
         except Exception:  # no such name, no access, no network: verl reports which
             continue
         if all((folder / name).is_file() for name in ("config.json", "tokenizer_config.json")):
@@ -52,14 +61,20 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Any:
 def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
     """The prompt as text, including special tokens, with the generation prompt at its end."""
     turns = [dict(message) for message in messages]
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options))
+    return str(
+        tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options)
+    )
 
 
 def token_count(tokenizer: Any, prompt: str) -> int:
-    """Number of tokens of a rendered prompt, counted as by verl's length filter and rollouts: nothing is added."""
+    """Number of tokens of a rendered prompt, counted as by verl's length filter and rollouts:
+    nothing is added.
+    """
     return len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether the prompt ends in ``<think>``, ignoring white space, so that the response begins inside a thought."""
+    """Whether the prompt ends in ``<think>``, ignoring white space, so that the response begins
+    inside a thought.
+    """
     return prompt.rstrip().endswith(THINK)

@@ -1,8 +1,11 @@
-"""Losses of replayed rows that know the advantage's sign, by name: ``policy_loss.off_policy_loss``. Needs torch alone.
+"""Losses of replayed rows that know the advantage's sign, by name: ``policy_loss.off_policy_loss``.
+Needs torch alone.
 
-One signature: (log_ratio, log_prob, advantages, replayed, settings) -> token losses, float[B, T]. `log_ratio` is
-log w = log pi - log mu of each token, bounded, mu the policy that wrote the row; `replayed` is bool[B, T], true at the
-tokens that count; sums over a row are over those. What other entries hold is not used. [.] is a stopped gradient.
+One signature: (log_ratio, log_prob, advantages, replayed, settings) -> token losses, float[B, T].
+    `log_ratio` is
+log w = log pi - log mu of each token, bounded, mu the policy that wrote the row; `replayed` is
+bool[B, T], true at the tokens that count; sums over a row are over those. What other entries hold
+is not used. [.] is a stopped gradient.
 """
 
 from __future__ import annotations
@@ -19,18 +22,31 @@ from exgrpo.open_table import OpenTable
 ReplayLoss = Callable[[Tensor, Tensor, Tensor, Tensor, LossSettings], Tensor]
 
 
-def clip(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
+def clip(
+    log_ratio: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    replayed: Tensor,
+    settings: LossSettings,
+) -> Tensor:
     """PPO's, with the clip range of fresh tokens: -min(w A, clip(w, 1 - low, 1 + high) A)."""
     ratio = torch.exp(log_ratio)
     bounded = ratio.clamp(1 - settings.cliprange_low, 1 + settings.cliprange_high)
     return -torch.minimum(ratio * advantages, bounded * advantages)
 
 
-def topr(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
+def topr(
+    log_ratio: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    replayed: Tensor,
+    settings: LossSettings,
+) -> Tensor:
     """Tapered off-policy REINFORCE (arXiv 2503.14286): -[rho] A log pi.
 
-    rho is 1 where A > 0, so that a success teaches however unlikely it has become, and else the ratio of the whole row,
-    min(1, prod_t w_t), so that a failure that the policy has left behind teaches no more.
+    rho is 1 where A > 0, so that a success teaches however unlikely it has become, and else the
+    ratio of the whole row, min(1, prod_t w_t), so that a failure that the policy has left behind
+    teaches no more.
     """
     with torch.no_grad():
         row_log_ratio = torch.where(replayed, log_ratio, 0.0).sum(-1, keepdim=True)
@@ -38,23 +54,40 @@ def topr(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tens
     return -rho * advantages * log_prob
 
 
-def asymre(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
+def asymre(
+    log_ratio: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    replayed: Tensor,
+    settings: LossSettings,
+) -> Tensor:
     """Asymmetric REINFORCE (arXiv 2506.20520): -(A - delta) log pi, without ratios.
 
-    The baseline is the group's mean reward plus delta, off_policy_baseline_shift: below 0, a success weighs more.
+    The baseline is the group's mean reward plus delta, off_policy_baseline_shift: below 0, a
+    success weighs more.
     """
     return -(advantages - settings.off_policy_baseline_shift) * log_prob
 
 
-def m2po(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
-    """Second-moment trust region (arXiv 2510.01161): -w A of the tokens that are left, 0 of the others.
+def m2po(
+    log_ratio: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    replayed: Tensor,
+    settings: LossSettings,
+) -> Tensor:
+    """Second-moment trust region (arXiv 2510.01161): -w A of the tokens that are left, 0 of the
+    others.
 
-    The tokens with the largest (log w)^2 are left out, as few as bring the mean of (log w)^2 over the rest down to
+    The tokens with the largest (log w)^2 are left out, as few as bring the mean of (log w)^2 over
+    the rest down to
     off_policy_m2_bound. Over the tokens of one call: in a trainer those of a micro-batch.
     """
     kept = replayed
     if bool(replayed.any()):
-        kept = replayed & (log_ratio.detach().square() <= _largest_kept(log_ratio[replayed], settings))
+        kept = replayed & (
+            log_ratio.detach().square() <= _largest_kept(log_ratio[replayed], settings)
+        )
     return torch.where(kept, -torch.exp(log_ratio) * advantages, 0.0)
 
 

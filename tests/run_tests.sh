@@ -2,9 +2,10 @@
 # All tests: bash tests/run_tests.sh (--fast: unit tests that are not slow, tests/conftest.py). Makes the environment first
 # where there is none.
 #
-# tests/unit: no Ray. tests/e2e: the real trainer on the CPU - verl, Ray, vLLM, FSDP2 - killed, resumed, with and without
-# replay, on two nodes. tests/queue: a real TransferQueue. packages/*/tests: those of the packages beside exgrpo. Two files at a time, each file's tests in one process, since they
-# share what their fixtures make, and the longest first; a run of the trainer takes up to 7 GB.
+# tests/unit: no Ray. tests/queue: a real TransferQueue. tests/e2e: the real trainer on the CPU - verl, Ray, vLLM, FSDP2 -
+# killed, resumed, with and without replay, on two nodes. packages/*/tests: those of the packages beside exgrpo. Two files
+# at a time, each file's tests in one process, since they share what their fixtures make, and the longest first; a run of
+# the trainer takes up to 7 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh

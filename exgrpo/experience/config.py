@@ -1,7 +1,8 @@
 """The `trainer.*` keys of experience replay: default, check and meaning of each in one place.
 
-Everything is checked here, once; code that receives an ExperienceConfig does not check it again. The yaml file and
-docs/keys.md repeat defaults and meanings for readers, and a test compares them with this file.
+Everything is checked here, once; code that receives an ExperienceConfig does not check it again.
+The yaml file and docs/keys.md repeat defaults and meanings for readers, and a test compares them
+with this file.
 """
 
 from __future__ import annotations
@@ -24,34 +25,46 @@ def _key(default: Any, checked: Callable[[str, object], object], meaning: str) -
 
 @dataclass(frozen=True)
 class ExperienceConfig:
-    """Settings of experience replay; names and defaults are the released script's where it has the key.
+    """Settings of experience replay; names and defaults are the released script's where it has the
+    key.
 
-    Values may be strings, as from a command line; after construction each field has its proper type.
-    `meanings()` describes each key.
+    Values may be strings, as from a command line; after construction each field has its proper
+    type. `meanings()` describes each key.
 
     Raises:
         ValueError: one line with the key, the value and what is allowed.
     """
 
-    rollout_n: int = field(metadata={"check": check.integer(2), "meaning": "K, rollouts per question"})
-    experience: bool = _key(True, check.boolean, "False: plain GRPO with verl's own loss, through the same program")
+    rollout_n: int = field(
+        metadata={"check": check.integer(2), "meaning": "K, rollouts per question"}
+    )
+    experience: bool = _key(
+        True, check.boolean, "False: plain GRPO with verl's own loss, through the same program"
+    )
     experience_ratio: float = _key(
-        0.5, check.fraction, "rho, the share of a step's questions that are replayed, if that many are eligible"
+        0.5,
+        check.fraction,
+        "rho, the share of a step's questions that are replayed, if that many are eligible",
     )
     exp_unit: str = _key(
         "trajectory",
         check.one_of("trajectory", "group"),
-        "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as published); group, a whole past "
-        "group, failures included, for which nothing is generated (in the trainer: in its synchronous mode)",
+        "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
+        "published); group, a whole past "
+        "group, failures included, for which nothing is generated (in the trainer: in its "
+        "synchronous mode)",
     )
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
-        "mixing and collecting begin with the step after a batch whose share of correct rollouts exceeds this, and "
+        "mixing and collecting begin with the step after a batch whose share of correct rollouts "
+        "exceeds this, and "
         "never end; 0: with the first step",
     )
     experience_lbound: int = _key(
-        0, check.integer(0), "a group is collected, and its question filed, while lbound < successes <= rbound"
+        0,
+        check.integer(0),
+        "a group is collected, and its question filed, while lbound < successes <= rbound",
     )
     experience_rbound: int | None = _key(
         None,
@@ -61,7 +74,8 @@ class ExperienceConfig:
     exp_metric: str = _key(
         "ent",
         check.rule(rules.METRICS, rules.RANDOM),
-        "score of a question's trajectories: ent, their mean token entropy under the current policy; ppl, perplexity; "
+        "score of a question's trajectories: ent, their mean token entropy under the current "
+        "policy; ppl, perplexity; "
         "random; or your own rule",
     )
     exp_select_mode: str = _key(
@@ -72,17 +86,21 @@ class ExperienceConfig:
     exp_sample_range: str = _key(
         "all",
         check.one_of("all", "first_half", "last_half"),
-        "first_half, last_half: only that half of the eligible questions, in their order of entry; the middle one of "
+        "first_half, last_half: only that half of the eligible questions, in their order of "
+        "entry; the middle one of "
         "an odd number is in the last",
     )
     exp_bucket_manager: str | Literal[False] = _key(
         "normal",
         check.bucket_manager,
-        "probabilities of success counts: normal, linear, sqrt, linear_clip, or your own rule; False: uniform over "
+        "probabilities of success counts: normal, linear, sqrt, linear_clip, or your own rule; "
+        "False: uniform over "
         "questions",
     )
     exp_is_correct: bool = _key(
-        True, check.boolean, "importance ratios against the recorded log-probs; False: against this step's"
+        True,
+        check.boolean,
+        "importance ratios against the recorded log-probs; False: against this step's",
     )
     exp_bucket_mean: float = _key(0.5, check.fraction, "centre of normal, as a share of rollout.n")
     exp_bucket_sigma: float = _key(1.0, check.positive, "width of normal, in successes")
@@ -90,9 +108,12 @@ class ExperienceConfig:
     exp_difficulty: str = _key(
         "released",
         check.rule(rules.DIFFICULTIES),
-        "what a question is filed under: released, the successes of its latest collected group, the replayed one "
-        "counted; fresh, the share of its latest fresh rollouts, and a question outside lbound and rbound is not "
-        "drawn; mean_reward, their mean reward, for rewards between 0 and 1; reward_std, how much its group's rewards "
+        "what a question is filed under: released, the successes of its latest collected group, "
+        "the replayed one "
+        "counted; fresh, the share of its latest fresh rollouts, and a question outside lbound "
+        "and rbound is not "
+        "drawn; mean_reward, their mean reward, for rewards between 0 and 1; reward_std, how much "
+        "its group's rewards "
         "vary, for any rewards; or your own rule",
     )
     exp_retirement: str = _key(
@@ -103,46 +124,55 @@ class ExperienceConfig:
     exp_eviction: str = _key(
         "highest_entropy",
         check.rule(rules.EVICTIONS),
-        "which trajectory of a full question is dropped first: highest_entropy (unknown before any), lowest_entropy "
+        "which trajectory of a full question is dropped first: highest_entropy (unknown before "
+        "any), lowest_entropy "
         "(for exp_select_mode=argmax), oldest, or your own rule",
     )
     exp_success_threshold: float = _key(
         0.5,
         check.finite,
-        "a rollout is a success if its reward exceeds this; at least 0 and below 1 where rewards are between 0 and 1",
+        "a rollout is a success if its reward exceeds this; at least 0 and below 1 where rewards "
+        "are between 0 and 1",
     )
     exp_max_drift: float | None = _key(
         None,
         check.optional_positive,
-        "candidates whose mean squared log-ratio, current policy to author, exceeds this are skipped; a stored group "
+        "candidates whose mean squared log-ratio, current policy to author, exceeds this are "
+        "skipped; a stored group "
         "is then also dropped; null: never",
     )
     exp_rescue: bool = _key(
         False,
         check.boolean,
-        "a stored success joins a group whose fresh rollouts all failed: instead of one of them in the trainer, in its "
+        "a stored success joins a group whose fresh rollouts all failed: instead of one of them "
+        "in the trainer, in its "
         "synchronous mode; in your own loop as an extra row",
     )
     exp_max_candidates: int | None = _key(
         None,
         check.optional_integer(1),
-        "at most this many of a question's candidates are scored, those with the best recorded score; 1: the recorded "
+        "at most this many of a question's candidates are scored, those with the best recorded "
+        "score; 1: the recorded "
         "score decides; null: all",
     )
     exp_missing_log_probs: str = _key(
         "current",
         check.one_of("current", "one"),
-        "imported trajectories without log-probs are weighted against this step's policy; one: as if their author "
+        "imported trajectories without log-probs are weighted against this step's policy; one: as "
+        "if their author "
         "gave each token probability 1 (LUFFY)",
     )
     experience_import: str | None = _key(
         None,
         check.optional_path,
-        "a pool with which a new run starts: made by python -m exgrpo.inspect --import, or another run's (the folder "
+        "a pool with which a new run starts: made by exgrpo-inspect --import, or another run's "
+        "(the folder "
         "experience/ of a checkpoint), whose trajectories then count as of step 0",
     )
     experience_max_per_question: int = _key(
-        8, check.integer(1), "trajectories kept for a question; exp_eviction says which is dropped first"
+        8,
+        check.integer(1),
+        "trajectories kept for a question; exp_eviction says which is dropped first",
     )
     experience_max_trajectories: int = _key(
         200_000, check.integer(1), "trajectories kept in all; the oldest recording is dropped first"
@@ -150,28 +180,35 @@ class ExperienceConfig:
     experience_max_bytes: int = _key(
         8_000_000_000,
         check.integer(1),
-        "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the oldest recording is "
+        "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the "
+        "oldest recording is "
         "dropped first",
     )
     experience_max_groups: int = _key(
         256,
         check.integer(1),
-        "of exp_unit=group: at most this many groups are kept, the newest; groups whose rewards are all equal are not "
+        "of exp_unit=group: at most this many groups are kept, the newest; groups whose rewards "
+        "are all equal are not "
         "stored; 8 bytes a token of memory",
     )
     experience_max_age: int | None = _key(
         None,
         check.optional_integer(1),
-        "a trajectory or group older than this many steps leaves the pool and is not replayed; null: never",
+        "a trajectory or group older than this many steps leaves the pool and is not replayed; "
+        "null: never",
     )
     experience_skip_retired: bool = _key(
-        True, check.boolean, "an epoch of fresh questions leaves out the questions that were retired when it began"
+        True,
+        check.boolean,
+        "an epoch of fresh questions leaves out the questions that were retired when it began",
     )
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             key = _ROLLOUT_N if setting.name == "rollout_n" else f"trainer.{setting.name}"
-            object.__setattr__(self, setting.name, setting.metadata["check"](key, getattr(self, setting.name)))
+            object.__setattr__(
+                self, setting.name, setting.metadata["check"](key, getattr(self, setting.name))
+            )
         if self.experience_rbound is None:
             highest = self.rollout_n if self.exp_difficulty == "reward_std" else self.rollout_n - 1
             object.__setattr__(self, "experience_rbound", highest)
@@ -179,16 +216,25 @@ class ExperienceConfig:
             key = "trainer.exp_success_threshold"
             check.refuse(key, self.exp_success_threshold, "a number of at least 0 and below 1")
         if self.exp_unit == "group" and self.experience_ratio == 1:
-            check.refuse("trainer.experience_ratio", 1, "below 1 with trainer.exp_unit=group: new groups must come in")
+            check.refuse(
+                "trainer.experience_ratio",
+                1,
+                "below 1 with trainer.exp_unit=group: new groups must come in",
+            )
         lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1
         if rbound > self.rollout_n:
-            check.refuse("trainer.experience_rbound", rbound, f"at most {_ROLLOUT_N}={self.rollout_n}")
+            check.refuse(
+                "trainer.experience_rbound", rbound, f"at most {_ROLLOUT_N}={self.rollout_n}"
+            )
         if lbound >= rbound:
-            check.refuse("trainer.experience_lbound", lbound, f"less than trainer.experience_rbound={rbound}")
+            check.refuse(
+                "trainer.experience_lbound", lbound, f"less than trainer.experience_rbound={rbound}"
+            )
 
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any], rollout_n: int) -> ExperienceConfig:
-        """Pick our keys out of verl's `trainer` node (a dict or an OmegaConf DictConfig); other keys are ignored.
+        """Pick our keys out of verl's `trainer` node (a dict or an OmegaConf DictConfig); other
+        keys are ignored.
 
         Raises:
             ValueError: a value is not allowed, or a key looks like one of ours but is not.
@@ -197,14 +243,22 @@ class ExperienceConfig:
         for key in trainer:
             if str(key).startswith(_OUR_PREFIXES) and key not in known:
                 close = difflib.get_close_matches(str(key), known, n=1)
-                hint = f"did you mean trainer.{close[0]}?" if close else f"known keys are {', '.join(known)}"
+                hint = (
+                    f"did you mean trainer.{close[0]}?"
+                    if close
+                    else f"known keys are {', '.join(known)}"
+                )
                 raise ValueError(f"trainer.{key}: no such key; {hint}")
         return cls(rollout_n=rollout_n, **{key: trainer[key] for key in known if key in trainer})
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
         """Key, without `trainer.` -> what it means."""
-        return {setting.name: setting.metadata["meaning"] for setting in fields(cls) if setting.name != "rollout_n"}
+        return {
+            setting.name: setting.metadata["meaning"]
+            for setting in fields(cls)
+            if setting.name != "rollout_n"
+        }
 
     @property
     def eligible_buckets(self) -> range:
@@ -219,7 +273,9 @@ class ExperienceConfig:
 
     @property
     def drawable_buckets(self) -> range:
-        """The buckets that are drawn from: all (Algorithm 1), or with `fresh` those that are collected."""
+        """The buckets that are drawn from: all (Algorithm 1), or with `fresh` those that are
+        collected.
+        """
         return self.eligible_buckets if self.follows else range(1, self.rollout_n + 1)
 
     @property

@@ -19,10 +19,12 @@ class BucketState(NamedTuple):
 
 
 class ExperienceBucketManager:
-    """Puts each question into the bucket of its latest collected success count k out of K (section 3.1).
+    """Puts each question into the bucket of its latest collected success count k out of K (section
+    3.1).
 
-    A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change is O(1) and the
-    order inside a bucket depends only on the history of calls. Retired questions are in no bucket.
+    A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change
+    is O(1) and the order inside a bucket depends only on the history of calls. Retired questions
+    are in no bucket.
 
     Args:
         rollout_n: K; buckets are 0..K.
@@ -30,7 +32,8 @@ class ExperienceBucketManager:
 
     def __init__(self, rollout_n: int) -> None:
         self._members: list[list[str]] = [[] for _ in range(rollout_n + 1)]
-        # A dict keeps the order of entry: updating a value does not move its key, removing and re-adding it does.
+        # A dict keeps the order of entry: updating a value does not move its key, removing and
+        # re-adding it does.
         self._place: dict[str, tuple[int, int]] = {}
         self._retired: dict[str, None] = {}
 
@@ -49,7 +52,9 @@ class ExperienceBucketManager:
         return self._place[question]
 
     def members(self, bucket: int) -> Sequence[str]:
-        """The questions of a bucket in internal order: ours, not a copy; read it before the next change."""
+        """The questions of a bucket in internal order: ours, not a copy; read it before the next
+        change.
+        """
         return self._members[bucket]
 
     def positions(self, questions: Collection[str]) -> dict[int, list[int]]:
@@ -66,9 +71,11 @@ class ExperienceBucketManager:
         return [len(members) for members in self._members]
 
     def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
-        """Bucket -> its questions in the first or last half of those in `buckets`, by order of entry; O(questions).
+        """Bucket -> its questions in the first or last half of those in `buckets`, by order of
+        entry; O(questions).
 
-        The middle one of an odd number is in the last half, as released. Exclusions are applied after halving.
+        The middle one of an odd number is in the last half, as released. Exclusions are applied
+        after halving.
         """
         eligible = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
         middle = len(eligible) // 2
@@ -99,7 +106,9 @@ class ExperienceBucketManager:
         """
         if not 0 <= bucket < len(self._members):
             highest = len(self._members) - 1
-            raise ValueError(f"bucket={bucket} of question {question!r}: must be between 0 and {highest}")
+            raise ValueError(
+                f"bucket={bucket} of question {question!r}: must be between 0 and {highest}"
+            )
         if question in self._retired:
             raise ValueError(f"question {question!r} is retired: must not enter bucket {bucket}")
         if question in self._place:
@@ -110,7 +119,9 @@ class ExperienceBucketManager:
         self._members[bucket].append(question)
 
     def remove(self, question: str) -> None:
-        """Remove a question; it may enter again, at the end of the order of entry. KeyError if it is in no bucket."""
+        """Remove a question; it may enter again, at the end of the order of entry. KeyError if it
+        is in no bucket.
+        """
         self._leave(question)
         del self._place[question]
 
@@ -138,22 +149,33 @@ class ExperienceBucketManager:
         manager._retired = dict.fromkeys(state.retired)
         for question, (bucket, _) in sorted(manager._place.items(), key=lambda item: item[1]):
             if not 0 <= bucket <= rollout_n:
-                raise ValueError(f"bucket={bucket} of question {question!r}: must be between 0 and {rollout_n}")
+                raise ValueError(
+                    f"bucket={bucket} of question {question!r}: must be between 0 and {rollout_n}"
+                )
             manager._members[bucket].append(question)
         if len(manager._place) != len(state.questions):
-            raise ValueError(f"{len(state.questions)} questions, {len(manager._place)} of them distinct: must be all")
+            raise ValueError(
+                f"{len(state.questions)} questions, {len(manager._place)} of them distinct: must "
+                "be all"
+            )
         manager.check_invariants()
         return manager
 
     def check_invariants(self) -> None:
-        """Raises ValueError unless the position map, the buckets and the retired questions agree."""
+        """Raises ValueError unless the position map, the buckets and the retired questions
+        agree.
+        """
         if sum(self.sizes()) != len(self._place):
-            raise ValueError(f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}")
+            raise ValueError(
+                f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}"
+            )
         for bucket, members in enumerate(self._members):
             for position, question in enumerate(members):
                 place = self._place.get(question)
                 if place != (bucket, position):
-                    raise ValueError(f"place of question {question!r} is {place}: must be {(bucket, position)}")
+                    raise ValueError(
+                        f"place of question {question!r} is {place}: must be {(bucket, position)}"
+                    )
         both = self._place.keys() & self._retired.keys()
         if both:
             raise ValueError(f"retired question {min(both)!r} is in a bucket: must be in none")
@@ -181,14 +203,20 @@ class DrawCount:
         np.add.at(self._counts, np.fromiter(buckets, np.int64), 1)
 
     def metrics(self) -> dict[str, float]:
-        """How many were drawn from each bucket, and from the hard (k <= K/4), the medium and the easy ones (k >= 3K/4).
+        """How many were drawn from each bucket, and from the hard (k <= K/4), the medium and the
+        easy ones (k >= 3K/4).
 
-        Always the same keys; counting begins anew. Where more hard or easy questions than medium ones are drawn, the
-        pool has run out of medium ones, or the question rule prefers others (section 2.2: medium ones teach most).
+        Always the same keys; counting begins anew. Where more hard or easy questions than medium
+        ones are drawn, the pool has run out of medium ones, or the question rule prefers others
+        (section 2.2: medium ones teach most).
         """
         counts, rollout_n = self._counts, len(self._counts) - 1
         share = np.arange(rollout_n + 1) / rollout_n
-        levels = {"hard": share <= 0.25, "medium": (share > 0.25) & (share < 0.75), "easy": share >= 0.75}
+        levels = {
+            "hard": share <= 0.25,
+            "medium": (share > 0.25) & (share < 0.75),
+            "easy": share >= 0.75,
+        }
         self._counts = np.zeros_like(counts)
         return {
             **{f"drawn_bucket_{bucket}": float(count) for bucket, count in enumerate(counts)},

@@ -13,7 +13,8 @@ from exgrpo.experience.experience_helpers import Row, columns_of, prompt_rows
 class ExperienceMixCollateFn:
     """Builds the batch B_on + B_exp of a step (equation 4), in random order.
 
-    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a fresh one needs K.
+    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
+    fresh one needs K.
 
     Args:
         row_of: question id -> its row of the data set.
@@ -28,22 +29,32 @@ class ExperienceMixCollateFn:
         collate: Callable[[Sequence[Row]], dict[str, Any]] = columns_of,
     ):
         if rollout_n < 2:
-            raise ValueError(f"rollout_n={rollout_n}: a group of one fresh and one replayed rollout needs 2 or more")
+            raise ValueError(
+                f"rollout_n={rollout_n}: a group of one fresh and one replayed rollout needs 2 or "
+                "more"
+            )
         self._row_of = row_of
         self._rollout_n = rollout_n
         self._collate = collate
 
     def __call__(
-        self, fresh: Sequence[Row], replayed: Sequence[str], step: int, rng: np.random.Generator, first: int = 0
+        self,
+        fresh: Sequence[Row],
+        replayed: Sequence[str],
+        step: int,
+        rng: np.random.Generator,
+        first: int = 0,
     ) -> dict[str, Any]:
-        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` (int) and ``is_replayed`` (bool) added.
+        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` (int) and ``is_replayed``
+        (bool) added.
 
         Args:
             fresh: rows of B_on, each with ``question_id``.
             replayed: question ids of B_exp; must be distinct and not in ``fresh``.
             step: the global step, for the uids.
             rng: shuffles the batch, so that each mini-batch has a similar mix; advanced once.
-            first: the position of the batch's first prompt; above 0 if the step has had earlier batches.
+            first: the position of the batch's first prompt; above 0 if the step has had earlier
+                batches.
 
         Raises:
             ValueError: the batch is empty, or a question is in it twice.

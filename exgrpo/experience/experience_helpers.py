@@ -1,4 +1,6 @@
-"""What replay's objects compute with: fresh questions, rows of prompts for the collate function, metrics."""
+"""What replay's objects compute with: fresh questions, rows of prompts for the collate function,
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 
-# -- sampling of fresh questions -------------------------------------------------------------------------------------
+# -- sampling of fresh questions -------------------------------------------------------------------
 
-NextQuestion = Callable[[], tuple[str, bool]]  # next question of the data set, and whether it begins a new epoch
+NextQuestion = Callable[
+    [], tuple[str, bool]
+]  # next question of the data set, and whether it begins a new epoch
 
 
 class FreshQuestions:
-    """Deals out the data set's questions: none twice in a step, none retired when its epoch began (as released).
+    """Deals out the data set's questions: none twice in a step, none retired when its epoch began
+    (as released).
 
-    If a new epoch would be too small for the step, it skips only what the previous epoch skipped, or else nothing.
+    If a new epoch would be too small for the step, it skips only what the previous epoch skipped,
+    or else nothing.
 
     Args:
         pool: its retired questions are left out; never changed here.
@@ -31,11 +37,14 @@ class FreshQuestions:
         skip_retired: False: retired questions are dealt out like any other.
 
     Attributes:
-        deferred: questions that were fetched while already in the step; they come first in the next step.
+        deferred: questions that were fetched while already in the step; they come first in the next
+            step.
         skipped: number of retired questions left out of this epoch.
     """
 
-    def __init__(self, pool: ExperiencePool, questions: Collection[str], skip_retired: bool) -> None:
+    def __init__(
+        self, pool: ExperiencePool, questions: Collection[str], skip_retired: bool
+    ) -> None:
         self._pool, self._questions, self._skip_retired = pool, frozenset(questions), skip_retired
         self.deferred: list[str] = []
         self.skip(0)
@@ -46,7 +55,8 @@ class FreshQuestions:
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
 
     def take(self, count: int, drawn: Collection[str], next_question: NextQuestion) -> list[str]:
-        """The next ``count`` questions; a question that is in the step already waits for the next step.
+        """The next ``count`` questions; a question that is in the step already waits for the next
+        step.
 
         Args:
             drawn: questions already in the step; with ``count`` no more than the data set has.
@@ -86,7 +96,9 @@ class FreshQuestions:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data set is retired, so that nothing is left to learn from."""
+        """Whether every question of the data set is retired, so that nothing is left to learn
+        from.
+        """
         retired = self._pool.retired
         return (
             self._skip_retired
@@ -95,17 +107,23 @@ class FreshQuestions:
         )
 
 
-# -- sample builders of the collate function ----------------------------------------------------------------------
+# -- sample builders of the collate function -------------------------------------------------------
 
 
 def prompt_rows(
-    fresh: Sequence[Row], replayed: Sequence[Row], rollout_n: int, step: int, rng: np.random.Generator, first: int = 0
+    fresh: Sequence[Row],
+    replayed: Sequence[Row],
+    rollout_n: int,
+    step: int,
+    rng: np.random.Generator,
+    first: int = 0,
 ) -> list[dict[str, Any]]:
-    """The rows of a batch of prompts in random order, with ``is_replayed``, ``uid`` and ``__rollout_n__`` added.
+    """The rows of a batch of prompts in random order, with ``is_replayed``, ``uid`` and
+    ``__rollout_n__`` added.
 
-    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a fresh one needs K.
-    ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and without the underscore that separates the
-    parts of a rollout's key.
+    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
+    fresh one needs K. ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and
+    without the underscore that separates the parts of a rollout's key.
 
     Args:
         fresh, replayed: with ``question_id``; copied.
@@ -114,7 +132,9 @@ def prompt_rows(
         rng: advanced once.
         first: the position of the batch's first prompt in its step.
     """
-    rows = [dict(row, is_replayed=False) for row in fresh] + [dict(row, is_replayed=True) for row in replayed]
+    rows = [dict(row, is_replayed=False) for row in fresh] + [
+        dict(row, is_replayed=True) for row in replayed
+    ]
     rows = [rows[i] for i in rng.permutation(len(rows))]
     for position, row in enumerate(rows, start=first):
         row["uid"] = f"{step:07d}q{position:05d}"
@@ -131,11 +151,12 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
     return columns
 
 
-# -- metrics --------------------------------------------------------------------------------------------------------
+# -- metrics ---------------------------------------------------------------------------------------
 
 
 def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
-    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if one dominates.
+    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if
+    one dominates.
 
     Args:
         log_ratios: [n], natural log; the largest may be any number.
@@ -154,7 +175,8 @@ def mean_square(log_ratios: npt.NDArray[Any]) -> float:
 
 
 def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:
-    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before the first update.
+    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before the first
+    update.
 
     Args:
         log_ratios: [tokens], natural log; empty if nothing was replayed.

@@ -1,4 +1,6 @@
-"""The replay pool (section 3.1): which past rollouts are kept, the bounds on them, and which questions are retired."""
+"""The replay pool (section 3.1): which past rollouts are kept, the bounds on them, and which
+questions are retired.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class Snapshot:
         next_serial: the next serial number to assign.
         tokens: number of tokens of all trajectories.
         counters: the store's counters (StoreCounters).
-        records: (first, last) -> (serial, question, trajectory) for that range of serials, both ends included.
+        records: (first, last) -> (serial, question, trajectory) for that range of serials, both
+            ends included.
         replays: what was replayed, by step.
     """
 
@@ -55,13 +58,16 @@ class Snapshot:
 
 
 class ExperiencePool:
-    """Questions in buckets by their latest success count, each with the trajectories that solved it.
+    """Questions in buckets by their latest success count, each with the trajectories that solved
+    it.
 
-    Every question that has a trajectory may be drawn (Algorithm 1); with `exp_difficulty=fresh` only while lbound <
-    bucket <= rbound. Owned by one caller; only `choose` is random, and its generator is an argument.
+    Every question that has a trajectory may be drawn (Algorithm 1); with `exp_difficulty=fresh`
+    only while lbound < bucket <= rbound. Owned by one caller; only `choose` is random, and its
+    generator is an argument.
 
-    Five bounds hold after every call (config: experience_max_*). Above the bound per question, the eviction rule
-    decides which trajectory is dropped first; above the bounds on the whole pool, the oldest recording is.
+    Five bounds hold after every call (config: experience_max_*). Above the bound per question, the
+    eviction rule decides which trajectory is dropped first; above the bounds on the whole pool, the
+    oldest recording is.
 
     Attributes:
         replays: what has been replayed so far, and why; saved with the pool.
@@ -103,20 +109,27 @@ class ExperiencePool:
     def observe(self, group: RolloutGroup, bucket: int | None = None) -> Outcome:
         """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
 
-        A question that the retirement rule retires is dropped for good. A group with lbound < bucket <=
-        rbound is collected: its successes are stored, and its question, if it has any, is filed under the bucket.
-        Any other group leaves its question as it is; with `exp_difficulty=fresh` it moves it to its bucket.
+        A question that the retirement rule retires is dropped for good. A group with lbound <
+        bucket <=
+        rbound is collected: its successes are stored, and its question, if it has any, is filed
+            under the bucket.
+        Any other group leaves its question as it is; with `exp_difficulty=fresh` it moves it to its
+        bucket.
 
         Args:
-            bucket: the group's, one of `buckets_of` its step; default: as if it were the only group of the step.
+            bucket: the group's, one of `buckets_of` its step; default: as if it were the only group
+                of the step.
 
         Raises:
-            ValueError: the group has more than K rows, or the difficulty rule returns no bucket; nothing has changed.
+            ValueError: the group has more than K rows, or the difficulty rule returns no bucket;
+                nothing has changed.
         """
         rollout_n, question = self._config.rollout_n, group.question
         if group.size + group.replayed > rollout_n:
             rows = f"{group.size} fresh and {group.replayed} replayed rows"
-            raise ValueError(f"group of question {question!r} has {rows}: must be at most {rollout_n}")
+            raise ValueError(
+                f"group of question {question!r} has {rows}: must be at most {rollout_n}"
+            )
         if self._buckets.is_retired(question):
             return Outcome.SKIPPED
         if self._retires(group, rollout_n):
@@ -135,14 +148,18 @@ class ExperiencePool:
         return Outcome.STORED
 
     def _put(self, question: str, bucket: int) -> None:
-        """File a question; what the pool holds has been solved, so that it is drawable at the least of its buckets."""
+        """File a question; what the pool holds has been solved, so that it is drawable at the least
+        of its buckets.
+        """
         self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
-        """Put a question into a bucket that the caller has determined, with a trajectory from any policy or author.
+        """Put a question into a bucket that the caller has determined, with a trajectory from any
+        policy or author.
 
         Args:
-            trajectory: stored if present; without one, a question that the pool does not hold is not added.
+            trajectory: stored if present; without one, a question that the pool does not hold is
+                not added.
 
         Raises:
             ValueError: the question is retired, or the bucket is not in 0..K.
@@ -163,11 +180,13 @@ class ExperiencePool:
             self._buckets.remove(question)
 
     def end_step(self, step: int, noted: Mapping[str, float]) -> dict[str, float]:
-        """Close a step: drop trajectories that will be too old in the next one, and add the step to the history.
+        """Close a step: drop trajectories that will be too old in the next one, and add the step to
+        the history.
 
         Args:
             step: the global step, counted as in the trajectories.
-            noted: the caller's measurements of this step; kept in the history beside the pool's own metrics.
+            noted: the caller's measurements of this step; kept in the history beside the pool's own
+                metrics.
 
         Returns:
             The pool's metrics, including ages.
@@ -207,11 +226,15 @@ class ExperiencePool:
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement, also after a load; new ones come at its end."""
+        """The retired questions in order of retirement, also after a load; new ones come at its
+        end.
+        """
         return self._buckets.retired
 
     def keep_only(self, questions: Container[str], longest: int) -> int:
-        """Drop trajectories of other questions, or of more than `longest` tokens; returns how many were dropped."""
+        """Drop trajectories of other questions, or of more than `longest` tokens; returns how many
+        were dropped.
+        """
         before = len(self._store)
         unknown = [question for question in self._buckets if question not in questions]
         for question in unknown:
@@ -220,23 +243,31 @@ class ExperiencePool:
         self._forget(self._store.drop_longer(longest))
         return before - len(self._store)
 
-    def choose(self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()) -> list[str]:
+    def choose(
+        self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
+    ) -> list[str]:
         """Up to `count` distinct eligible questions in random order; fewer if there are not enough.
 
         Args:
-            exclude: questions that must not be drawn; questions that the pool does not hold are ignored.
+            exclude: questions that must not be drawn; questions that the pool does not hold are
+                ignored.
 
         Raises:
             ValueError: count is negative.
         """
         return self._draw.choose(self._buckets, count, rng, exclude)
 
-    def odds(self, drawn: Collection[str], exclude: Collection[str] = frozenset()) -> dict[str, Odds]:
-        """Question -> how likely `choose` was to draw it; call it before the pool changes, with the same `exclude`."""
+    def odds(
+        self, drawn: Collection[str], exclude: Collection[str] = frozenset()
+    ) -> dict[str, Odds]:
+        """Question -> how likely `choose` was to draw it; call it before the pool changes, with the
+        same `exclude`.
+        """
         return self._draw.odds(self._buckets, drawn, exclude)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
-        """The question's trajectories in the order of recording: views of the pool's memory that stay valid.
+        """The question's trajectories in the order of recording: views of the pool's memory that
+        stay valid.
 
         Raises:
             KeyError: the pool holds no trajectory of the question.
@@ -247,14 +278,16 @@ class ExperiencePool:
         return self._store.candidates(question)
 
     def entropies(self, question: str) -> list[float]:
-        """The recorded entropies of a question's candidates, in their order; NaN where unknown. KeyError as there.
+        """The recorded entropies of a question's candidates, in their order; NaN where unknown.
+        KeyError as there.
 
         Many times cheaper than `candidates`, for whoever goes through the whole pool.
         """
         return self._store.entropies(question)
 
     def metrics(self) -> dict[str, float]:
-        """The pool's current metrics, always with the same keys; the counters are cumulative (StoreCounters).
+        """The pool's current metrics, always with the same keys; the counters are cumulative
+        (StoreCounters).
 
         `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
@@ -298,9 +331,11 @@ class ExperiencePool:
         counters: Mapping[str, int],
         replays: ReplayLog | None = None,
     ) -> ExperiencePool:
-        """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size apply at once.
+        """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size
+        apply at once.
 
-        Questions that another difficulty rule had filed under 0 are filed under 1, unless `config` has that rule.
+        Questions that another difficulty rule had filed under 0 are filed under 1, unless `config`
+        has that rule.
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
@@ -321,8 +356,13 @@ class ExperiencePool:
         return pool
 
     def check_invariants(self) -> None:
-        """Raises ValueError unless questions and trajectories agree and the bounds hold; for tests."""
+        """Raises ValueError unless questions and trajectories agree and the bounds hold; for
+        tests.
+        """
         self._buckets.check_invariants()
         self._store.check_invariants()
         if set(self._buckets) != set(self._store.questions()):
-            raise ValueError(f"{len(self._buckets)} questions in buckets, others with trajectories: must be the same")
+            raise ValueError(
+                f"{len(self._buckets)} questions in buckets, others with trajectories: must be "
+                "the same"
+            )

@@ -1,13 +1,16 @@
-"""ExGRPO's experience replay as one object (arXiv 2510.02245, section 3): what to ask, what to replay, what to keep.
+"""ExGRPO's experience replay as one object (arXiv 2510.02245, section 3): what to ask, what to
+replay, what to keep.
 
 A training loop decides when to call it:
 
-    drawn = replay.draw(step, size, next_question)  # replayed questions, the rest fresh; then generate
-    choice = replay.choose(replay.candidates(drawn.replayed), scorer)  # one past success per replayed question
-    metrics = replay.observe(step, groups, choice.metrics(step))  # begin mixing, store, retire, expire
-    state = replay.state()  # together with the pool and the groups, everything needed to resume
+    drawn = replay.draw(step, size, next_question)  # replayed questions, the rest fresh; then
+    generate choice = replay.choose(replay.candidates(drawn.replayed), scorer)  # one past success
+    per replayed question metrics = replay.observe(step, groups, choice.metrics(step))  # begin
+    mixing, store, retire, expire state = replay.state()  # together with the pool and the groups,
+    everything needed to resume
 
-With `exp_unit=group` a draw has whole past groups instead of replayed questions: `replay.admit(drawn.stored, scorer)`.
+With `exp_unit=group` a draw has whole past groups instead of replayed questions:
+`replay.admit(drawn.stored, scorer)`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,12 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
 from exgrpo.experience.replay_log import NO_ODDS, Odds, ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.experience.trajectory_selector import Choice, Scorer, TrajectorySelector, choose_trajectories
+from exgrpo.experience.trajectory_selector import (
+    Choice,
+    Scorer,
+    TrajectorySelector,
+    choose_trajectories,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +45,10 @@ class Draw(NamedTuple):
     Attributes:
         replayed: questions whose groups get one past success; generate K - 1 rollouts of each.
         fresh: questions to generate K rollouts of.
-        mixed: whether mixing had begun when the step was drawn; if so, the step uses the mixed loss.
-        stored: with `exp_unit=group` past groups instead of replayed questions; nothing is generated for them.
+        mixed: whether mixing had begun when the step was drawn; if so, the step uses the mixed
+            loss.
+        stored: with `exp_unit=group` past groups instead of replayed questions; nothing is
+            generated for them.
     """
 
     replayed: list[str]
@@ -54,8 +64,9 @@ class ExperienceReplay:
         config: with `experience` False nothing is replayed or kept.
         questions: ids of the data set's questions.
         pool: to start from; default: an empty pool. Owned by this object from here on.
-        rng: used for every draw of questions and for random selection; default: seeded with `config.exp_seed`.
-            Callers may use it for other draws of the same run, such as the order of a batch.
+        rng: used for every draw of questions and for random selection; default: seeded with
+            `config.exp_seed`. Callers may use it for other draws of the same run, such as the order
+            of a batch.
 
     Attributes:
         pool, rng: as above.
@@ -85,18 +96,27 @@ class ExperienceReplay:
         self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
         self._replayed: list[ReplayedGroup] = []  # of the step that is under way
 
-    def draw(self, step: int, size: int, next_question: NextQuestion, in_flight: Collection[str] | None = None) -> Draw:
-        """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in the step already.
+    def draw(
+        self,
+        step: int,
+        size: int,
+        next_question: NextQuestion,
+        in_flight: Collection[str] | None = None,
+    ) -> Draw:
+        """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in
+        the step already.
 
         With `exp_unit=group` rho * size past groups instead, of distinct questions.
 
-        A second draw in the same step, such as for groups that failed, returns fresh questions only.
+        A second draw in the same step, such as for groups that failed, returns fresh questions
+        only.
 
         Args:
-            in_flight: for asynchronous generation: the questions of all earlier draws that have not been observed yet.
-                None of them is drawn, and each draw has its share of replayed questions.
-            next_question: returns the data set's next question and whether it begins a new epoch; a question that
-                cannot be used in this step is used in the next.
+            in_flight: for asynchronous generation: the questions of all earlier draws that have not
+                been observed yet. None of them is drawn, and each draw has its share of replayed
+                questions.
+            next_question: returns the data set's next question and whether it begins a new epoch; a
+                question that cannot be used in this step is used in the next.
 
         Raises:
             RuntimeError: the step needs more questions than the data set has.
@@ -106,7 +126,9 @@ class ExperienceReplay:
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             if self.mixing:
-                count = math.floor(self.config.experience_ratio * size + 1e-9)  # .29 * 100 is below 29 in binary
+                count = math.floor(
+                    self.config.experience_ratio * size + 1e-9
+                )  # .29 * 100 is below 29 in binary
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
                     stored = self.groups.choose(count, self.rng, exclude=barred)
@@ -120,42 +142,63 @@ class ExperienceReplay:
         missing = size - len(past)
         left = len(self._questions) - len(drawn)
         if missing > left:
-            raise RuntimeError(f"step {step} needs {missing} more questions, {left} are not in it yet")
+            raise RuntimeError(
+                f"step {step} needs {missing} more questions, {left} are not in it yet"
+            )
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += past + fresh
         return Draw(replayed, fresh, self._mixed, stored)
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
-        """Those of the drawn groups that the policy has not drifted away from (`exp_max_drift`); others are dropped.
+        """Those of the drawn groups that the policy has not drifted away from (`exp_max_drift`);
+        others are dropped.
 
         Args:
-            scorer: called at most once, with all rollouts of the groups in order; not at all without `exp_max_drift`.
+            scorer: called at most once, with all rollouts of the groups in order; not at all
+                without `exp_max_drift`.
         """
         bound, admitted = self.config.exp_max_drift, list(stored)
         if bound is not None and stored:
-            scores = iter(scorer([(group.question, rollout) for group in stored for rollout in group.rollouts]))
+            scores = iter(
+                scorer(
+                    [(group.question, rollout) for group in stored for rollout in group.rollouts]
+                )
+            )
             drifts = [
-                mean_square(np.concatenate([rollout.log_ratios(next(scores).log_probs) for rollout in group.rollouts]))
+                mean_square(
+                    np.concatenate(
+                        [rollout.log_ratios(next(scores).log_probs) for rollout in group.rollouts]
+                    )
+                )
                 for group in stored
             ]
-            admitted = [group for group, drift in zip(stored, drifts, strict=True) if not drift > bound]
-            self.groups.drop([group for group, drift in zip(stored, drifts, strict=True) if drift > bound])
+            admitted = [
+                group for group, drift in zip(stored, drifts, strict=True) if not drift > bound
+            ]
+            self.groups.drop(
+                [group for group, drift in zip(stored, drifts, strict=True) if drift > bound]
+            )
         groups = [ReplayedGroup.whole(group) for group in admitted]
         self._replayed += groups
         return groups
 
     def rescuable(self, failed: Iterable[str]) -> list[str]:
-        """Those of the questions whose fresh rollouts all failed that a stored success may join (`exp_rescue`)."""
+        """Those of the questions whose fresh rollouts all failed that a stored success may join
+        (`exp_rescue`).
+        """
         if not (self.config.exp_rescue and self._mixed):
             return []
         return [question for question in failed if question in self.pool]
 
     def candidates(self, questions: Iterable[str]) -> dict[str, tuple[Trajectory, ...]]:
-        """Question -> its trajectories in the order of recording. KeyError for a question that the pool lacks."""
+        """Question -> its trajectories in the order of recording. KeyError for a question that the
+        pool lacks.
+        """
         return {question: self.pool.candidates(question) for question in questions}
 
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], scorer: Scorer) -> Choice:
-        """Choose one trajectory per question, by its score under the current policy (`choose_trajectories`).
+        """Choose one trajectory per question, by its score under the current policy
+        (`choose_trajectories`).
 
         The caller may fill the records of the choice until `observe`, which logs them.
 
@@ -177,19 +220,24 @@ class ExperienceReplay:
         self._replayed += choice.groups
         return choice
 
-    def observe(self, step: int, groups: Sequence[RolloutGroup], noted: Mapping[str, float]) -> dict[str, float]:
+    def observe(
+        self, step: int, groups: Sequence[RolloutGroup], noted: Mapping[str, float]
+    ) -> dict[str, float]:
         """Take in the results of a step's fresh rollouts, and close the step.
 
-        Mixing begins, for good, with the step after the first whose share of correct rollouts exceeds
-        experience_start_sratio: that step is the first to be collected, and the one after it can replay (as released).
+        Mixing begins, for good, with the step after the first whose share of correct rollouts
+        exceeds
+        experience_start_sratio: that step is the first to be collected, and the one after it can
+            replay (as released).
         Retiring begins with collecting.
 
         Args:
-            noted: other measurements of the step; kept in the pool's history beside its own metrics.
+            noted: other measurements of the step; kept in the pool's history beside its own
+                metrics.
 
         Returns:
-            fresh_score, mixing (whether this step's draw was mixed), refused, how many of its questions were drawn
-            from each bucket, and the pool's metrics.
+            fresh_score, mixing (whether this step's draw was mixed), refused, how many of its
+            questions were drawn from each bucket, and the pool's metrics.
         """
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
@@ -200,7 +248,11 @@ class ExperienceReplay:
                     self.groups.add(group, step)
             self.groups.expire(step)
         elif self.config.experience and score > self.config.experience_start_sratio:
-            logger.warning("step %d: %.3f of the rollouts are correct, mixing begins with the next", step, score)
+            logger.warning(
+                "step %d: %.3f of the rollouts are correct, mixing begins with the next",
+                step,
+                score,
+            )
             self.mixing = True
         measured = {
             "fresh_score": score,
@@ -214,11 +266,15 @@ class ExperienceReplay:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data set is retired, so that nothing is left to learn from."""
+        """Whether every question of the data set is retired, so that nothing is left to learn
+        from.
+        """
         return self._fresh.exhausted
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs besides the pool and `groups`, as JSON values; those two are saved separately."""
+        """What a resumed run needs besides the pool and `groups`, as JSON values; those two are
+        saved separately.
+        """
         return {
             "mixing": self.mixing,
             "rng": self.rng.bit_generator.state,

@@ -1,4 +1,6 @@
-"""Whole groups of past rollouts, failures included, for replay without generation (``trainer.exp_unit=group``)."""
+"""Whole groups of past rollouts, failures included, for replay without generation
+(``trainer.exp_unit=group``).
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 @dataclass(frozen=True, eq=False)
 class StoredGroup:
-    """One question's fresh rollouts of one step, each with its reward, from which its advantage follows.
+    """One question's fresh rollouts of one step, each with its reward, from which its advantage
+    follows.
 
     Attributes:
         step: the step whose rollouts they are.
-        prompt: int [P], the tokens that they are responses to; None where the loop renders the question itself.
+        prompt: int [P], the tokens that they are responses to; None where the loop renders the
+            question itself.
 
     Raises:
         ValueError: naming the field and its value.
@@ -33,7 +37,9 @@ class StoredGroup:
     def __post_init__(self) -> None:
         checked.integer("step", self.step, 0, 2**32 - 1)
         if len(self.rollouts) < 2:
-            raise ValueError(f"rollouts has {len(self.rollouts)} entries: a group must have 2 or more")
+            raise ValueError(
+                f"rollouts has {len(self.rollouts)} entries: a group must have 2 or more"
+            )
 
     @property
     def tokens(self) -> int:
@@ -60,15 +66,21 @@ class GroupBuffer:
         return iter(self._held)
 
     def add(self, group: RolloutGroup, step: int) -> bool:
-        """Store a group if all of its rollouts are here and their rewards differ, so that it has advantages."""
+        """Store a group if all of its rollouts are here and their rewards differ, so that it has
+        advantages.
+        """
         rollouts = (*group.successes, *group.failures)
         if len(rollouts) < max(2, group.size) or len({rollout.reward for rollout in rollouts}) < 2:
             return False
         self._held.append(StoredGroup(group.question, step, rollouts, group.prompt))
         return True
 
-    def choose(self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()) -> list[StoredGroup]:
-        """Up to `count` groups of distinct questions, in random order; each draw is uniform over the groups left."""
+    def choose(
+        self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
+    ) -> list[StoredGroup]:
+        """Up to `count` groups of distinct questions, in random order; each draw is uniform over
+        the groups left.
+        """
         open_groups = [group for group in self._held if group.question not in exclude]
         chosen: dict[str, StoredGroup] = {}
         while open_groups and len(chosen) < count:
@@ -84,12 +96,16 @@ class GroupBuffer:
         self.hold([group for group in self._held if id(group) not in gone])
 
     def hold(self, groups: Iterable[StoredGroup]) -> None:
-        """Hold these groups instead, from the oldest to the newest; the bound on their number applies at once."""
+        """Hold these groups instead, from the oldest to the newest; the bound on their number
+        applies at once.
+        """
         self._held.clear()
         self._held.extend(groups)
 
     def keep_only(self, questions: Collection[str], max_prompt: int, max_tokens: int) -> int:
-        """Drop groups of other questions, without a prompt, or with too long a prompt or response; how many."""
+        """Drop groups of other questions, without a prompt, or with too long a prompt or response;
+        how many.
+        """
         kept = [
             group
             for group in self._held
@@ -104,5 +120,9 @@ class GroupBuffer:
 
     def expire(self, step: int) -> None:
         """Drop what will be too old in the next step."""
-        while self._max_age is not None and self._held and self._held[0].step < step + 1 - self._max_age:
+        while (
+            self._max_age is not None
+            and self._held
+            and self._held[0].step < step + 1 - self._max_age
+        ):
             self._held.popleft()

@@ -1,4 +1,6 @@
-"""Checks of single keys: (key, value) -> the value in its proper type; ValueError, in one line, if not allowed."""
+"""Checks of single keys: (key, value) -> the value in its proper type; ValueError, in one line, if
+not allowed.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,11 @@ def rule(table: OpenTable[Any], *others: str) -> Callable[[str, object], str]:
 
 
 def bucket_manager(key: str, value: object) -> str | Literal[False]:
-    if is_null(value) or value is False or (isinstance(value, str) and value.strip().lower() == "false"):
+    if (
+        is_null(value)
+        or value is False
+        or (isinstance(value, str) and value.strip().lower() == "false")
+    ):
         return False
     rules.BUCKET_WEIGHTS.load(key, str(value), ("False",))
     return str(value)

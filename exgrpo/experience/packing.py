@@ -1,4 +1,6 @@
-"""A trajectory as one bytes object: 40 bytes and 8 per token, 1 bit per token for a loss mask, the note as UTF-8."""
+"""A trajectory as one bytes object: 40 bytes and 8 per token, 1 bit per token for a loss mask, the
+note as UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import numpy.typing as npt
 
 from exgrpo.experience.trajectory import Trajectory
 
-HEADER = struct.Struct("=qIIddII")  # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
+HEADER = struct.Struct(
+    "=qIIddII"
+)  # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
 _ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
 _TEXTS: list[str | None] = [None]  # number -> text; only grows, a run has a handful
@@ -38,19 +42,27 @@ def join(
     note: bytes,
     grader: str | None,
 ) -> bytes:
-    """The same of what a file holds, validated when it was written: int32 tokens and as many float32 log-probs."""
-    header = HEADER.pack(serial, step, len(tokens_T), entropy, reward, len(note), _grader_number(grader))
+    """The same of what a file holds, validated when it was written: int32 tokens and as many
+    float32 log-probs.
+    """
+    header = HEADER.pack(
+        serial, step, len(tokens_T), entropy, reward, len(note), _grader_number(grader)
+    )
     return b"".join((header, tokens_T, log_probs_T, note, mask_bits))
 
 
 class _Stored(Trajectory):
-    """A trajectory that makes its arrays when they are first used: most rules read a number of the header."""
+    """A trajectory that makes its arrays when they are first used: most rules read a number of the
+    header.
+    """
 
     @classmethod
     def of(cls, **fields: Any) -> Trajectory:
         """A trajectory with these fields and `packed`."""
         trajectory = object.__new__(cls)
-        trajectory.__dict__.update(fields)  # the frozen dataclass' own way costs more than all the rest
+        trajectory.__dict__.update(
+            fields
+        )  # the frozen dataclass' own way costs more than all the rest
         return trajectory
 
     def __getattr__(self, name: str) -> Any:  # called only for what is not there yet

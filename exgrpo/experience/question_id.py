@@ -12,7 +12,9 @@ def question_id(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:32]
 
 
-def row_question_id(extra_info: Mapping[str, Any] | None, prompt: Sequence[Mapping[str, Any]]) -> str:
+def row_question_id(
+    extra_info: Mapping[str, Any] | None, prompt: Sequence[Mapping[str, Any]]
+) -> str:
     """The id of a row of verl's schema.
 
     Args:
@@ -32,7 +34,9 @@ def question_text(prompt: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """SHA-256 of a transformers tokenizer's vocabulary: equal fingerprints mean that token ids mean the same."""
+    """SHA-256 of a transformers tokenizer's vocabulary: equal fingerprints mean that token ids mean
+    the same.
+    """
     digest = hashlib.sha256()
     for token, number in sorted(tokenizer.get_vocab().items()):
         digest.update(f"{number} {token}\n".encode())
@@ -40,7 +44,9 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def fingerprint(questions: Iterable[str]) -> str:
-    """SHA-256 of a set of question ids in any order: identifies the data set that a saved pool belongs to."""
+    """SHA-256 of a set of question ids in any order: identifies the data set that a saved pool
+    belongs to.
+    """
     digest = hashlib.sha256()
     for question in sorted(questions):
         digest.update(question.encode() + b"\n")

@@ -1,4 +1,5 @@
-"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed trajectory or group.
+"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed
+trajectory or group.
 
 The log is written anew with each checkpoint, so it is bounded: 1,562 steps of 64 replayed rows.
 """
@@ -45,8 +46,8 @@ class LoggedCandidate(NamedTuple):
     Attributes:
         step: that generated it.
         entropy: recorded then, mean nats a token.
-        score: under the current policy; NaN if it was not compared: a single candidate, passed over, or chosen at
-            random.
+        score: under the current policy; NaN if it was not compared: a single candidate, passed
+            over, or chosen at random.
     """
 
     step: int
@@ -56,11 +57,12 @@ class LoggedCandidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """What a replayed trajectory weighs in its step, before the first update; NaN where it is not known.
+    """What a replayed trajectory weighs in its step, before the first update; NaN where it is not
+    known.
 
     Attributes:
-        ratio_mean, ratio_low, ratio_high, ratio_ess: of its tokens' importance ratios: mean, least, greatest, effective
-            sample size as a share.
+        ratio_mean, ratio_low, ratio_high, ratio_ess: of its tokens' importance ratios: mean, least,
+            greatest, effective sample size as a share.
         group_mean: mean reward of its group, its own included.
         advantage: of its tokens.
         group_share, step_share: of the absolute token losses of its group and of the whole step.
@@ -78,7 +80,8 @@ class Effect:
 
 @dataclass(frozen=True)
 class LoggedReplay:
-    """What is kept of a ReplayedGroup, which is one trajectory, or a whole past group: `chosen` is then -1.
+    """What is kept of a ReplayedGroup, which is one trajectory, or a whole past group: `chosen` is
+    then -1.
 
     Attributes:
         step: that replayed it.
@@ -86,7 +89,8 @@ class LoggedReplay:
         odds: of the question when it was drawn.
         candidates: of the question, in the order of recording; `chosen` is a position in it.
         tokens, reward: the trajectory's length and reward; of a group the sum and the mean.
-        digest: of its tokens, 48 bits: the same trajectory or group has the same digest at its next replay.
+        digest: of its tokens, 48 bits: the same trajectory or group has the same digest at its next
+            replay.
     """
 
     step: int
@@ -108,20 +112,23 @@ class LoggedReplay:
 
 @dataclass(eq=False)
 class ReplayedGroup:
-    """A question that a step replays, as one record: the choice makes it, what follows in the step fills it.
+    """A question that a step replays, as one record: the choice makes it, what follows in the step
+    fills it.
 
     Owned by the ExperienceReplay that made it; at the end of the step it keeps `logged`.
 
     Attributes:
         question: its id.
-        candidates: its trajectories when one was chosen, in the order of recording; of a past group its rollouts.
+        candidates: its trajectories when one was chosen, in the order of recording; of a past group
+            its rollouts.
         chosen: position of the one that is replayed; WHOLE_GROUP: all of them are.
         scores: of the candidates under the current policy; NaN for those that were not compared.
         stored: the past group, if it is one.
         odds: of the question when it was drawn.
         uid: of its group in the batch; empty where the loop has none.
         rows: key of a row in the batch -> the trajectory that is replayed there.
-        displaced: reward of the failure in whose place the trajectory is (`exp_rescue`); None: of no failure.
+        displaced: reward of the failure in whose place the trajectory is (`exp_rescue`); None: of
+            no failure.
         effect: what it weighs in the step.
     """
 
@@ -139,7 +146,9 @@ class ReplayedGroup:
     @classmethod
     def whole(cls, stored: StoredGroup) -> ReplayedGroup:
         """The record of a past group."""
-        return cls(stored.question, stored.rollouts, WHOLE_GROUP, [math.nan] * len(stored.rollouts), stored)
+        return cls(
+            stored.question, stored.rollouts, WHOLE_GROUP, [math.nan] * len(stored.rollouts), stored
+        )
 
     @property
     def rollouts(self) -> Sequence[Trajectory]:
@@ -183,7 +192,8 @@ class Block:
     Attributes:
         questions, graders: [R].
         numbers: float64 [R, len(NUMBERS)].
-        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of LoggedCandidate.
+        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of
+            LoggedCandidate.
     """
 
     questions: Sequence[str]
@@ -197,7 +207,11 @@ class Block:
         first = len(self.questions) - count
         candidates = self.candidates[int(self.counts[:first].sum()) :]
         return Block(
-            self.questions[first:], self.graders[first:], self.numbers[first:], self.counts[first:], candidates
+            self.questions[first:],
+            self.graders[first:],
+            self.numbers[first:],
+            self.counts[first:],
+            candidates,
         )
 
     def rows(self) -> Iterator[LoggedReplay]:
@@ -206,7 +220,9 @@ class Block:
             at = dict(zip(NUMBERS, self.numbers[i].tolist(), strict=True))
             odds = Odds(int(at["bucket"]), at["probability"], int(at["size"]), int(at["drawn"]))
             compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
-            candidates = tuple(LoggedCandidate(int(step), entropy, score) for step, entropy, score in compared)
+            candidates = tuple(
+                LoggedCandidate(int(step), entropy, score) for step, entropy, score in compared
+            )
             yield LoggedReplay(
                 int(at["step"]),
                 question,
@@ -222,7 +238,9 @@ class Block:
 
 
 class ReplayLog:
-    """The newest MAX_ROWS replayed trajectories and groups of a run, in the order of their steps."""
+    """The newest MAX_ROWS replayed trajectories and groups of a run, in the order of their
+    steps.
+    """
 
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
         self._blocks = list(blocks)
@@ -256,14 +274,17 @@ _ARRAYS = ("numbers", "counts", "candidates")
 
 
 def digest_of(*rollouts: Trajectory) -> int:
-    """A checksum of their tokens and the number of these, 48 bits, which a float64 holds; a question has few."""
+    """A checksum of their tokens and the number of these, 48 bits, which a float64 holds; a
+    question has few.
+    """
     tokens = sum(map(len, rollouts))
     return zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
 
 
 def _packed(rows: Sequence[LoggedReplay]) -> Block:
     numbers: list[tuple[Any, ...]] = [
-        (row.step, *row.odds, row.chosen, row.tokens, row.reward, row.digest, *astuple(row.effect)) for row in rows
+        (row.step, *row.odds, row.chosen, row.tokens, row.reward, row.digest, *astuple(row.effect))
+        for row in rows
     ]
     candidates = [candidate for row in rows for candidate in row.candidates]
     return Block(

@@ -1,16 +1,20 @@
 """The replaceable rules of replay: one table per key, one signature per table.
 
-==========================  =======================================================  =================================
+==========================  =======================================================
+=================================
 key                         signature                                                default
-==========================  =======================================================  =================================
-trainer.exp_bucket_manager  (successes [n], rollout_n, mean, sigma) -> log-weights   normal
-trainer.exp_metric          (entropies_T, log_probs_T, trajectory) -> score          ent
-trainer.exp_difficulty      (groups, rollout_n) -> a bucket 0..K for each            released
+==========================  =======================================================
+================================= trainer.exp_bucket_manager  (successes [n], rollout_n, mean,
+sigma) -> log-weights   normal trainer.exp_metric          (entropies_T, log_probs_T, trajectory) ->
+score          ent trainer.exp_difficulty      (groups, rollout_n) -> a bucket 0..K for each
+    released
 trainer.exp_retirement      (group, rollout_n) -> whether the question is retired    all_solved
 trainer.exp_eviction        (trajectory) -> rank, the highest is dropped first       highest_entropy
-==========================  =======================================================  =================================
+==========================  =======================================================
+=================================
 
-Each key also takes ``pkg://module:name`` or ``path/file.py:name`` (exgrpo.open_table). Rules are pure functions.
+Each key also takes ``pkg://module:name`` or ``path/file.py:name`` (exgrpo.open_table). Rules are
+pure functions.
 """
 
 from __future__ import annotations
@@ -32,48 +36,63 @@ Retirement = Callable[[RolloutGroup, int], bool]
 Eviction = Callable[[Trajectory], float]
 
 
-# -- which questions are drawn: the log-weight of each bucket, by its success count out of rollout_n ----------------
+# -- which questions are drawn: the log-weight of each bucket, by its success count out of rollout_n
 
 
-def normal(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+def normal(
+    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
+) -> npt.NDArray[Any]:
     """A normal density over counts, centred on mean * K (section 3.2 and Table 3)."""
     return -0.5 * ((successes - mean * rollout_n) / sigma) ** 2
 
 
-def linear(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+def linear(
+    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
+) -> npt.NDArray[Any]:
     """Proportional to the count."""
     return np.log(successes)
 
 
-def sqrt(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+def sqrt(
+    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
+) -> npt.NDArray[Any]:
     """Proportional to the square root of the count."""
     return 0.5 * np.log(successes)
 
 
-def linear_clip(successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float) -> npt.NDArray[Any]:
+def linear_clip(
+    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
+) -> npt.NDArray[Any]:
     """Proportional to the count up to K / 2."""
     return np.log(np.minimum(successes, rollout_n / 2))
 
 
-# -- which trajectory is chosen: its score under the current policy, from [T] values of its action tokens -----------
+# -- which trajectory is chosen: its score under the current policy, from [T] values of its action t
 
 
-def ent(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory) -> float:
+def ent(
+    entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory
+) -> float:
     """Mean token entropy in nats (section 3.2)."""
     values_T = np.asarray(entropies_T, dtype=np.float64)
-    return float(np.add.reduce(values_T)) / values_T.size  # .mean() gives the same and costs twice as much
+    return (
+        float(np.add.reduce(values_T)) / values_T.size
+    )  # .mean() gives the same and costs twice as much
 
 
-def ppl(entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory) -> float:
+def ppl(
+    entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory
+) -> float:
     """Perplexity, exp of the mean negative log-likelihood (section F.3)."""
     return float(np.exp(-np.asarray(log_probs_T, dtype=np.float64).mean()))
 
 
-# -- which bucket each question of a step belongs to, when one is retired, which trajectory is dropped first ---------
+# -- which bucket each question of a step belongs to, when one is retired, which trajectory is dropp
 
 
 def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The successes of the whole group, the replayed one counted (Algorithm 1 and the released code).
+    """The successes of the whole group, the replayed one counted (Algorithm 1 and the released
+    code).
 
     A group that lost rollouts counts by its share of successes, rounded half to even.
     """
@@ -83,22 +102,26 @@ def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The success rate of the fresh rollouts as a count out of K, rounded half to even.
 
-    With `size` <= K a partially solved question is always in 1..K-1. Under this rule a question of the pool follows
-    its groups into buckets that are not collected, and is not drawn there (ExperienceConfig.drawable_buckets).
+    With `size` <= K a partially solved question is always in 1..K-1. Under this rule a question of
+    the pool follows its groups into buckets that are not collected, and is not drawn there
+    (ExperienceConfig.drawable_buckets).
     """
     return [round(g.solved * rollout_n / g.size) for g in groups]
 
 
 def mean_reward(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The mean reward of the fresh rollouts as a share of K, rounded half to even: for rewards between 0 and 1."""
+    """The mean reward of the fresh rollouts as a share of K, rounded half to even: for rewards
+    between 0 and 1.
+    """
     return [round(min(1.0, max(0.0, g.mean_reward)) * rollout_n) for g in groups]
 
 
 def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The standard deviation of each group's rewards, min-max normalised over the step's groups, times K, rounded.
+    """The standard deviation of each group's rewards, min-max normalised over the step's groups,
+    times K, rounded.
 
-    For continuous rewards (section 5.3 and Table 2 of the paper's second version). The replayed reward is one of the
-    group's. Where all groups vary alike, all are 0.
+    For continuous rewards (section 5.3 and Table 2 of the paper's second version). The replayed
+    reward is one of the group's. Where all groups vary alike, all are 0.
     """
     deviations = np.array([np.std(g.all_rewards) for g in groups])
     low, span = deviations.min(initial=math.inf), np.ptp(deviations) if groups else 0.0
@@ -107,7 +130,9 @@ def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 
 
 def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
-    """Every rollout of a complete group is correct; a group that lost rollouts is not enough evidence."""
+    """Every rollout of a complete group is correct; a group that lost rollouts is not enough
+    evidence.
+    """
     return group.size + group.replayed == rollout_n and group.solved == group.size
 
 
@@ -122,7 +147,9 @@ def highest_entropy(trajectory: Trajectory) -> float:
 
 
 def lowest_entropy(trajectory: Trajectory) -> float:
-    """The reverse, for `exp_select_mode=argmax`; a trajectory of unknown entropy is dropped before any other."""
+    """The reverse, for `exp_select_mode=argmax`; a trajectory of unknown entropy is dropped before
+    any other.
+    """
     return math.inf if math.isnan(trajectory.entropy) else -trajectory.entropy
 
 
@@ -136,12 +163,17 @@ BUCKET_WEIGHTS: OpenTable[BucketWeights] = OpenTable(
     ("successes", "rollout_n", "mean", "sigma"),
     {"normal": normal, "linear": linear, "sqrt": sqrt, "linear_clip": linear_clip},
 )
-METRICS: OpenTable[Metric] = OpenTable(("entropies_T", "log_probs_T", "trajectory"), {"ent": ent, "ppl": ppl})
+METRICS: OpenTable[Metric] = OpenTable(
+    ("entropies_T", "log_probs_T", "trajectory"), {"ent": ent, "ppl": ppl}
+)
 DIFFICULTIES: OpenTable[Difficulty] = OpenTable(
     ("groups", "rollout_n"),
     {"released": released, "fresh": fresh, "mean_reward": mean_reward, "reward_std": reward_std},
 )
-RETIREMENTS: OpenTable[Retirement] = OpenTable(("group", "rollout_n"), {"all_solved": all_solved, "never": never})
+RETIREMENTS: OpenTable[Retirement] = OpenTable(
+    ("group", "rollout_n"), {"all_solved": all_solved, "never": never}
+)
 EVICTIONS: OpenTable[Eviction] = OpenTable(
-    ("trajectory",), {"highest_entropy": highest_entropy, "lowest_entropy": lowest_entropy, "oldest": oldest}
+    ("trajectory",),
+    {"highest_entropy": highest_entropy, "lowest_entropy": lowest_entropy, "oldest": oldest},
 )

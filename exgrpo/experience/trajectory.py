@@ -17,24 +17,27 @@ from exgrpo.experience import checked
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """An immutable response: the tokens as sampled and the log-probs of the policy that sampled them.
+    """An immutable response: the tokens as sampled and the log-probs of the policy that sampled
+    them.
 
     Attributes:
-        tokens: int32 [T], the response only, never decoded and re-encoded. Read-only copy of the argument.
-            Empty only if a note stands for the response.
-        log_probs: float32 [T], natural log of pi_past(o_t | q, o_<t), the denominator of w*. Read-only copy. All NaN if
-            they were not recorded (`without_log_probs`).
+        tokens: int32 [T], the response only, never decoded and re-encoded. Read-only copy of the
+            argument. Empty only if a note stands for the response.
+        log_probs: float32 [T], natural log of pi_past(o_t | q, o_<t), the denominator of w*.
+            Read-only copy. All NaN if they were not recorded (`without_log_probs`).
         step: global training step that generated it, 0 to 2**32 - 1.
-        entropy: mean entropy in nats over the action tokens under the policy that sampled it (section 3.2); NaN if
-            unknown.
-        loss_mask: bool [T], true at the policy's own tokens; tokens of tools and environments are context. None if
-            all tokens are the policy's. Read-only copy.
+        entropy: mean entropy in nats over the action tokens under the policy that sampled it
+            (section 3.2); NaN if unknown.
+        loss_mask: bool [T], true at the policy's own tokens; tokens of tools and environments are
+            context. None if all tokens are the policy's. Read-only copy.
         reward: finite; the reward of the replayed row in its group.
-        note: a text kept with the trajectory and never interpreted here, such as JSON; None if there is none.
+        note: a text kept with the trajectory and never interpreted here, such as JSON; None if
+            there is none.
         grader: who judged it, as exgrpo.judged_by writes it; None if that is unknown.
 
     Raises:
-        ValueError: an array is not 1-D, is empty, or has another length, type or range; the message names it.
+        ValueError: an array is not 1-D, is empty, or has another length, type or range; the message
+            names it.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -51,10 +54,15 @@ class Trajectory:
         tokens_T = checked.tokens(self.tokens, may_be_empty=note is not None)
         log_probs_T = checked.log_probs(self.log_probs, may_be_empty=tokens_T.size == 0)
         if tokens_T.shape != log_probs_T.shape:
-            raise ValueError(f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens: must be as many")
+            raise ValueError(
+                f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens: must be as "
+                "many"
+            )
         entropy = float(self.entropy)
         if math.isinf(entropy) or entropy < -checked.ROUNDING:
-            raise ValueError(f"entropy={entropy}: must be a mean entropy in nats, 0 or more, or NaN if unknown")
+            raise ValueError(
+                f"entropy={entropy}: must be a mean entropy in nats, 0 or more, or NaN if unknown"
+            )
         fields = {
             "tokens": tokens_T,
             "log_probs": log_probs_T,
@@ -79,7 +87,9 @@ class Trajectory:
         note: str | None = None,
         grader: str | None = None,
     ) -> Trajectory:
-        """A trajectory without recorded log-probs, such as a teacher's text. ValueError as for the constructor."""
+        """A trajectory without recorded log-probs, such as a teacher's text. ValueError as for the
+        constructor.
+        """
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
         trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note, grader)
@@ -95,7 +105,9 @@ class Trajectory:
         """ValueError if a token is not in 0..vocab_size-1."""
         highest = int(self.tokens.max(initial=0))
         if highest >= vocab_size:
-            raise ValueError(f"tokens holds {highest}: must be below {vocab_size}, the size of the vocabulary")
+            raise ValueError(
+                f"tokens holds {highest}: must be below {vocab_size}, the size of the vocabulary"
+            )
 
     @property
     def has_log_probs(self) -> bool:
@@ -115,8 +127,8 @@ class Trajectory:
 
     @property
     def key(self) -> bytes:
-        """The bytes of the tokens, or of the note where there are none: a question's trajectories are duplicates if
-        and only if these are equal."""
+        """The bytes of the tokens, or of the note where there are none: a question's trajectories
+        are duplicates if and only if these are equal."""
         return self.tokens.tobytes() or (self.note or "").encode()
 
 
@@ -126,17 +138,19 @@ class RolloutGroup:
 
     Attributes:
         question: stable identity of the question across steps, epochs and restarts; not empty.
-        size: number of fresh rollouts that came back in this step, at least 1: K, K - 1 beside a replayed row, or
-            fewer if sessions failed.
+        size: number of fresh rollouts that came back in this step, at least 1: K, K - 1 beside a
+            replayed row, or fewer if sessions failed.
         successes: the correct fresh rollouts; the same tokens may occur more than once.
-        replayed: number of replayed rows in the group, 0 or 1; counted in neither `size` nor `successes`.
-        refused: number of further successes that count for difficulty but cannot be stored, because their tokens and
-            log-probs are not a valid Trajectory.
-        failures: the other fresh rollouts, each with its reward; only replay of whole groups reads them.
+        replayed: number of replayed rows in the group, 0 or 1; counted in neither `size` nor
+            `successes`.
+        refused: number of further successes that count for difficulty but cannot be stored, because
+            their tokens and log-probs are not a valid Trajectory.
+        failures: the other fresh rollouts, each with its reward; only replay of whole groups reads
+            them.
         rewards: of all fresh rollouts, in any order and range; empty if they are not known.
         replayed_reward: of the replayed row, if there is one.
-        prompt: int [P], the tokens that they are responses to, for replay of whole groups; None where the loop renders
-            the question itself.
+        prompt: int [P], the tokens that they are responses to, for replay of whole groups; None
+            where the loop renders the question itself.
 
     Raises:
         ValueError: naming the field and its value.
@@ -159,12 +173,16 @@ class RolloutGroup:
 
     @property
     def mean_reward(self) -> float:
-        """Mean reward of the fresh rollouts; where rewards are not known, the share of correct ones."""
+        """Mean reward of the fresh rollouts; where rewards are not known, the share of correct
+        ones.
+        """
         return sum(self.rewards) / self.size if self.rewards else self.solved / self.size
 
     @property
     def all_rewards(self) -> tuple[float, ...]:
-        """Of the whole group, the replayed row's last; where they are not known, 1 for a success and else 0."""
+        """Of the whole group, the replayed row's last; where they are not known, 1 for a success
+        and else 0.
+        """
         known = self.rewards or (1.0,) * self.solved + (0.0,) * (self.size - self.solved)
         return known + (self.replayed_reward,) * self.replayed
 
@@ -181,15 +199,22 @@ class RolloutGroup:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
         if self.solved > self.size:
             refused = f" and refused is {self.refused}" if self.refused else ""
-            raise ValueError(f"successes has {len(self.successes)} entries{refused}: must be at most size={self.size}")
+            raise ValueError(
+                f"successes has {len(self.successes)} entries{refused}: must be at most "
+                f"size={self.size}"
+            )
         if self.solved + len(self.failures) > self.size:
             raise ValueError(
                 f"failures has {len(self.failures)} entries beside {self.solved} successes: "
                 f"must be at most size={self.size} together"
             )
         if self.rewards and len(self.rewards) != self.size:
-            raise ValueError(f"rewards has {len(self.rewards)} entries: must be size={self.size}, or none")
+            raise ValueError(
+                f"rewards has {len(self.rewards)} entries: must be size={self.size}, or none"
+            )
         for name in ("successes", "failures"):
             for index, rollout in enumerate(getattr(self, name)):
                 if not isinstance(rollout, Trajectory):
-                    raise ValueError(f"{name}[{index}] is a {type(rollout).__name__}: must be a Trajectory")
+                    raise ValueError(
+                        f"{name}[{index}] is a {type(rollout).__name__}: must be a Trajectory"
+                    )

@@ -1,4 +1,6 @@
-"""Which of a question's stored trajectories is replayed (section 3.2): prefilter, score, guard, select."""
+"""Which of a question's stored trajectories is replayed (section 3.2): prefilter, score, guard,
+select.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from exgrpo.experience.trajectory import Trajectory
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
-    """Mean token entropy of a response, H(o) = -1/|o| sum_t sum_v pi(v|.) log pi(v|.) (section 3.2), in nats.
+    """Mean token entropy of a response, H(o) = -1/|o| sum_t sum_v pi(v|.) log pi(v|.) (section
+    3.2), in nats.
 
     Args:
         entropies_T: [T], the entropy in nats of the policy's distribution at each token.
@@ -30,7 +33,9 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
     if mask_T is not None:
         keep_T = np.asarray(mask_T).astype(bool)
         if keep_T.shape != values_T.shape:
-            raise ValueError(f"mask has shape {keep_T.shape}: must be that of entropies, {values_T.shape}")
+            raise ValueError(
+                f"mask has shape {keep_T.shape}: must be that of entropies, {values_T.shape}"
+            )
         values_T = values_T[keep_T]
     if values_T.size == 0:
         raise ValueError("mask excludes every token: must keep at least one")
@@ -38,7 +43,8 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
 
 
 def perplexity(log_probs_T: npt.ArrayLike) -> float:
-    """exp of the mean negative log-likelihood, exp(-1/|o| sum_t log pi(o_t|.)) (section F.3); 1 or more.
+    """exp of the mean negative log-likelihood, exp(-1/|o| sum_t log pi(o_t|.)) (section F.3); 1 or
+    more.
 
     Args:
         log_probs_T: [T], natural log-probs of the response's tokens.
@@ -53,8 +59,8 @@ class TrajectorySelector:
     """Chooses one candidate by its score.
 
     Args:
-        metric: a name in exgrpo.experience.rules.METRICS (ent, ppl) or a reference to your own; or `random`, which
-            draws uniformly.
+        metric: a name in exgrpo.experience.rules.METRICS (ent, ppl) or a reference to your own; or
+            `random`, which draws uniformly.
         mode: whether the lowest score wins (`argmin`) or the highest (`argmax`).
     """
 
@@ -69,11 +75,16 @@ class TrajectorySelector:
         """False if the choice ignores the scores, so that they need not be computed."""
         return self.metric is not None
 
-    def prefilter(self, candidates: Sequence[Trajectory], limit: int | None) -> tuple[Trajectory, ...]:
-        """The `limit` candidates with the best recorded scores, in their original order; an unknown score is the best.
+    def prefilter(
+        self, candidates: Sequence[Trajectory], limit: int | None
+    ) -> tuple[Trajectory, ...]:
+        """The `limit` candidates with the best recorded scores, in their original order; an unknown
+        score is the best.
 
-        A recorded score is the metric under the policy that generated the trajectory: it is free, but does not reflect
-        what the policy has learnt since. Only the mean entropy was recorded; it stands for the entropy of each token.
+        A recorded score is the metric under the policy that generated the trajectory: it is free,
+            but does not reflect
+        what the policy has learnt since. Only the mean entropy was recorded; it stands for the
+        entropy of each token.
 
         Args:
             limit: None keeps all, and so does the metric `random`.
@@ -87,13 +98,16 @@ class TrajectorySelector:
 
     def _recorded(self, metric: Metric, trajectory: Trajectory) -> float:
         log_probs_T = trajectory.of_actions(trajectory.log_probs)
-        return metric(np.broadcast_to(trajectory.entropy, log_probs_T.shape), log_probs_T, trajectory)
+        return metric(
+            np.broadcast_to(trajectory.entropy, log_probs_T.shape), log_probs_T, trajectory
+        )
 
     def choose(self, scores: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Index of the chosen candidate; ties go to the first, a NaN score is never chosen.
 
         Args:
-            scores: [candidates], the metric under the current policy; `random` uses only their number.
+            scores: [candidates], the metric under the current policy; `random` uses only their
+                number.
             rng: used by `random` only; the other metrics do not advance it.
 
         Raises:
@@ -102,9 +116,13 @@ class TrajectorySelector:
         values = vector_of("scores", scores)
         if not self.needs_scores:
             return int(rng.integers(values.size))
-        known = np.flatnonzero(~np.isnan(values))  # np.nanargmin would take a NaN for an infinite score
+        known = np.flatnonzero(
+            ~np.isnan(values)
+        )  # np.nanargmin would take a NaN for an infinite score
         if known.size == 0:
-            raise ValueError(f"scores of {values.size} candidates are all NaN: must hold at least one number")
+            raise ValueError(
+                f"scores of {values.size} candidates are all NaN: must hold at least one number"
+            )
         best = values[known].argmin() if self._mode == "argmin" else values[known].argmax()
         return int(known[best])
 
@@ -124,7 +142,9 @@ class TokenScores(NamedTuple):
     log_probs: npt.NDArray[Any]
 
 
-Scorer = Callable[[Sequence[Candidate]], Sequence[TokenScores]]  # of n candidates, in their order; one call a step
+Scorer = Callable[
+    [Sequence[Candidate]], Sequence[TokenScores]
+]  # of n candidates, in their order; one call a step
 
 
 @dataclass(frozen=True)
@@ -148,7 +168,9 @@ class Choice:
         """The choices of a step with several updates as one."""
         several = list(choices)
         groups = [group for choice in several for group in choice.groups]
-        counts = np.array([(each.candidates, each.scored, each.guarded) for each in several], int).reshape(-1, 3)
+        counts = np.array(
+            [(each.candidates, each.scored, each.guarded) for each in several], int
+        ).reshape(-1, 3)
         return cls(groups, *counts.sum(0).tolist())
 
     @property
@@ -165,11 +187,16 @@ class Choice:
     def passed_over_scores(self) -> list[float]:
         """Of the others that were compared."""
         return _known(
-            score for group in self.groups for position, score in enumerate(group.scores) if position != group.chosen
+            score
+            for group in self.groups
+            for position, score in enumerate(group.scores)
+            if position != group.chosen
         )
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Counts, ages in steps and scores; always the same keys, zeros where nothing was replayed."""
+        """Counts, ages in steps and scores; always the same keys, zeros where nothing was
+        replayed.
+        """
         replayed = list(self.trajectories.values())
         ages = [step - trajectory.step for trajectory in replayed] or [0]
         return {
@@ -197,10 +224,11 @@ def choose_trajectories(
     max_candidates: int | None = None,
     max_drift: float | None = None,
 ) -> Choice:
-    """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step), then the choice.
+    """One pass of the current policy over the candidates (section 3.2: under pi_theta, each step),
+    then the choice.
 
-    Only the candidates of a question that the prefilter leaves are scored. A question with a single candidate needs no
-    score, unless `max_drift` requires its importance ratios.
+    Only the candidates of a question that the prefilter leaves are scored. A question with a single
+    candidate needs no score, unless `max_drift` requires its importance ratios.
 
     Args:
         candidates: question -> its trajectories.
@@ -209,52 +237,83 @@ def choose_trajectories(
         max_candidates, max_drift: see `exp_max_candidates` and `exp_max_drift` of ExperienceConfig.
 
     Raises:
-        ValueError: the number of scores is not the number of candidates, or all scores of a question are NaN.
+        ValueError: the number of scores is not the number of candidates, or all scores of a
+            question are NaN.
     """
-    left = {question: selector.prefilter(known, max_candidates) for question, known in candidates.items()}
+    left = {
+        question: selector.prefilter(known, max_candidates)
+        for question, known in candidates.items()
+    }
     scores = _token_scores(left, selector, scorer, guards=max_drift is not None)
     groups, guarded = [], 0
     for question, known in left.items():
         seen = scores.get(question, [None] * len(known))
-        close = [each for each in zip(known, seen, strict=True) if max_drift is None or _is_close(*each, max_drift)]
+        close = [
+            each
+            for each in zip(known, seen, strict=True)
+            if max_drift is None or _is_close(*each, max_drift)
+        ]
         guarded += len(known) - len(close)
         values = _metric_of(close, selector)
         chosen = selector.choose(values, rng) if len(close) > 1 else 0
         if close:
-            compared = values if selector.needs_scores and len(close) > 1 else [math.nan] * len(close)
+            compared = (
+                values if selector.needs_scores and len(close) > 1 else [math.nan] * len(close)
+            )
             score_of = {id(each): value for (each, _), value in zip(close, compared, strict=True)}
             all_of_it = candidates[question]
             at = next(i for i, each in enumerate(all_of_it) if each is close[chosen][0])
-            groups.append(ReplayedGroup(question, all_of_it, at, [score_of.get(id(e), math.nan) for e in all_of_it]))
-    return Choice(groups, sum(map(len, candidates.values())), sum(map(len, scores.values())), guarded)
+            groups.append(
+                ReplayedGroup(
+                    question, all_of_it, at, [score_of.get(id(e), math.nan) for e in all_of_it]
+                )
+            )
+    return Choice(
+        groups, sum(map(len, candidates.values())), sum(map(len, scores.values())), guarded
+    )
 
 
 def _token_scores(
-    left: Mapping[str, Sequence[Trajectory]], selector: TrajectorySelector, scorer: Scorer, guards: bool
+    left: Mapping[str, Sequence[Trajectory]],
+    selector: TrajectorySelector,
+    scorer: Scorer,
+    guards: bool,
 ) -> dict[str, list[TokenScores]]:
     """Question -> scores of its candidates, only for questions whose choice depends on them."""
-    scored = [question for question, known in left.items() if guards or (selector.needs_scores and len(known) > 1)]
+    scored = [
+        question
+        for question, known in left.items()
+        if guards or (selector.needs_scores and len(known) > 1)
+    ]
     flat = [(question, trajectory) for question in scored for trajectory in left[question]]
     scores = list(scorer(flat)) if flat else []
     if len(scores) != len(flat):
-        raise ValueError(f"scorer gave {len(scores)} scores of {len(flat)} candidates: must be one each")
+        raise ValueError(
+            f"scorer gave {len(scores)} scores of {len(flat)} candidates: must be one each"
+        )
     remaining = iter(scores)
     return {question: [next(remaining) for _ in left[question]] for question in scored}
 
 
-def _metric_of(close: Sequence[tuple[Trajectory, TokenScores | None]], selector: TrajectorySelector) -> list[float]:
+def _metric_of(
+    close: Sequence[tuple[Trajectory, TokenScores | None]], selector: TrajectorySelector
+) -> list[float]:
     """The metric of each candidate under the current policy; zeros where nothing is compared."""
     if selector.metric is None or len(close) == 1:
         return [0.0] * len(close)
     return [
-        selector.metric(trajectory.of_actions(seen.entropies), trajectory.of_actions(seen.log_probs), trajectory)
+        selector.metric(
+            trajectory.of_actions(seen.entropies), trajectory.of_actions(seen.log_probs), trajectory
+        )
         for trajectory, seen in close
         if seen is not None  # never None here: a question with several candidates was scored
     ]
 
 
 def _is_close(trajectory: Trajectory, seen: TokenScores | None, max_drift: float) -> bool:
-    """Whether the policy is still close enough to the author; always so without recorded log-probs."""
+    """Whether the policy is still close enough to the author; always so without recorded
+    log-probs.
+    """
     if seen is None or not trajectory.has_log_probs:
         return True
     return mean_square(trajectory.log_ratios(seen.log_probs)) <= max_drift

@@ -1,4 +1,6 @@
-"""The trajectories of all questions, packed, in the order of their last recording, under four bounds."""
+"""The trajectories of all questions, packed, in the order of their last recording, under four
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from exgrpo.experience.rules import Eviction
 from exgrpo.experience.trajectory import Trajectory
 
 # Python's overhead per entry, including its share of the question's entries, as measured by
-# benchmarks/pool.py. With it the bound in bytes means memory: 8 bytes per token and 200 per trajectory.
+# benchmarks/pool.py. With it the bound in bytes means memory: 8 bytes per token and 200 per
+# trajectory.
 _OVERHEAD = 200 - packing.HEADER.size
 
 
@@ -27,8 +30,8 @@ class StoreCounters:
     Attributes:
         stored: added; one that replaced a duplicate counts in `duplicates` only.
         duplicates: recorded again with the same tokens; the newer record replaced the older one.
-        evicted_by_question, evicted_by_size, evicted_by_age: dropped by the bound per question, by the bounds on the
-            whole pool (trajectories, memory), by the bound on age.
+        evicted_by_question, evicted_by_size, evicted_by_age: dropped by the bound per question, by
+            the bounds on the whole pool (trajectories, memory), by the bound on age.
         retired: dropped because their question was retired.
     """
 
@@ -47,14 +50,14 @@ class StoreCounters:
 class TrajectoryStore:
     """Keeps trajectories by question; the pool decides which questions are kept.
 
-    Each recording gets the next serial number, so serial order is the order of last recording, overall and within a
-    question.
+    Each recording gets the next serial number, so serial order is the order of last recording,
+    overall and within a question.
 
     Args:
         max_per_question, max_trajectories: bounds in trajectories.
         max_bytes: bound on `memory_bytes`. All three bounds hold after `trim` and `shrink`.
-        eviction: rank of a trajectory; above the bound per question the highest rank is dropped first, the oldest
-            among equals.
+        eviction: rank of a trajectory; above the bound per question the highest rank is dropped
+            first, the oldest among equals.
     """
 
     def __init__(
@@ -92,7 +95,9 @@ class TrajectoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and notes."""
+        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and
+        notes.
+        """
         return self._bytes + self._count * _OVERHEAD
 
     def serials(self) -> npt.NDArray[np.int64]:
@@ -106,7 +111,9 @@ class TrajectoryStore:
             yield serial, question, unpack(entry)
 
     def age_quantile(self, share: float, step: int) -> float:
-        """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 for an empty store."""
+        """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 for an
+        empty store.
+        """
         remaining = share * self._count
         for generated in sorted(self._steps, reverse=True):
             remaining -= self._steps[generated]
@@ -115,11 +122,15 @@ class TrajectoryStore:
         return 0.0
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
-        """The question's trajectories in the order of recording, as views. KeyError if it has none."""
+        """The question's trajectories in the order of recording, as views. KeyError if it has
+        none.
+        """
         return tuple(unpack(entry) for entry in self._held[question])
 
     def entropies(self, question: str) -> list[float]:
-        """Those recorded of `candidates`, without making trajectories of them. KeyError if it has none."""
+        """Those recorded of `candidates`, without making trajectories of them. KeyError if it has
+        none.
+        """
         return [packing.entropy(entry) for entry in self._held[question]]
 
     def record(self, question: str, trajectory: Trajectory) -> None:
@@ -147,7 +158,9 @@ class TrajectoryStore:
             self.counters.evicted_by_question += 1
 
     def shrink(self) -> list[str]:
-        """Enforce the bounds on the whole store, oldest recording first. Returns the questions left without any."""
+        """Enforce the bounds on the whole store, oldest recording first. Returns the questions left
+        without any.
+        """
         emptied = []
         while not self._within_bounds():
             emptied += self._drop_oldest()
@@ -159,7 +172,8 @@ class TrajectoryStore:
         emptied, count = [], self._count
         while self._count and packing.step(self._oldest_record()[1]) < before:
             emptied += self._drop_oldest()
-        # A trainer's steps ascend, so that none is left here; other loops may record an older one after a newer one.
+        # A trainer's steps ascend, so that none is left here; other loops may record an older one
+        # after a newer one.
         if min(self._steps, default=before) < before:
             emptied += self._drop_where(lambda entry: packing.step(entry) < before)
         self.counters.evicted_by_age += count - self._count
@@ -176,7 +190,9 @@ class TrajectoryStore:
             self._drop(question, entry)
         return len(held)
 
-    def restore(self, records: Iterable[tuple[int, str, bytes]], next_serial: int, counters: StoreCounters) -> None:
+    def restore(
+        self, records: Iterable[tuple[int, str, bytes]], next_serial: int, counters: StoreCounters
+    ) -> None:
         """Fill an empty store, by ascending serials; the bounds are not applied."""
         self.counters = counters
         for serial, question, packed in records:
@@ -189,18 +205,27 @@ class TrajectoryStore:
         records = [(question, entry) for question, held in self._held.items() for entry in held]
         held = {packing.serial(entry): question for question, entry in records}
         self._order.check_invariants(held)
-        if any(not entries or entries != sorted(entries, key=packing.serial) for entries in self._held.values()):
-            raise ValueError("trajectories of a question: must be in the order of recording and not none")
+        if any(
+            not entries or entries != sorted(entries, key=packing.serial)
+            for entries in self._held.values()
+        ):
+            raise ValueError(
+                "trajectories of a question: must be in the order of recording and not none"
+            )
         trajectories = [unpack(entry) for _, entry in records]
         if sum(len(entry) for _, entry in records) != self._bytes:
             raise ValueError(f"count of {self._bytes} bytes: must be those held")
         if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
-            raise ValueError(f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held")
+            raise ValueError(
+                f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held"
+            )
         if Counter(trajectory.step for trajectory in trajectories) != self._steps:
             raise ValueError("counts of trajectories a step: must be those held")
         largest = max(map(len, self._held.values()), default=0)
         if not self._within_bounds() or largest > self._max_per_question:
-            size = f"{self._count} trajectories, {self.memory_bytes} bytes, {largest} of one question"
+            size = (
+                f"{self._count} trajectories, {self.memory_bytes} bytes, {largest} of one question"
+            )
             raise ValueError(f"{size}: must be within the bounds")
 
     def _within_bounds(self) -> bool:
@@ -256,7 +281,8 @@ class TrajectoryStore:
 
 
 class RecordingOrder:
-    """Deals out serial numbers, ascending, and forgets them in any order; 8 bytes of memory per serial number.
+    """Deals out serial numbers, ascending, and forgets them in any order; 8 bytes of memory per
+    serial number.
 
     A dict by serial would need 100.
     """
@@ -294,17 +320,31 @@ class RecordingOrder:
         start = max(first, self._base)
         numbers = range(start, min(last + 1, self.next_serial))
         owners = self._owner[start - self._base : max(start, last + 1) - self._base]
-        return [(serial, owner) for serial, owner in zip(numbers, owners, strict=True) if owner is not None]
+        return [
+            (serial, owner)
+            for serial, owner in zip(numbers, owners, strict=True)
+            if owner is not None
+        ]
 
     def serials(self) -> npt.NDArray[np.int64]:
         """Those left, ascending."""
-        left = [serial for serial, question in enumerate(self._owner, self._base) if question is not None]
+        left = [
+            serial
+            for serial, question in enumerate(self._owner, self._base)
+            if question is not None
+        ]
         return np.array(left, dtype=np.int64)
 
     def check_invariants(self, held: dict[int, str]) -> None:
         """Raises ValueError unless serial -> question of what is held is what is left here."""
-        left = {serial: question for serial, question in enumerate(self._owner, self._base) if question is not None}
+        left = {
+            serial: question
+            for serial, question in enumerate(self._owner, self._base)
+            if question is not None
+        }
         if held != left:
-            raise ValueError(f"{len(left)} serials in the queue for {len(held)} records: must be the same")
+            raise ValueError(
+                f"{len(left)} serials in the queue for {len(held)} records: must be the same"
+            )
         if min(held, default=self._oldest) < self._oldest:
             raise ValueError(f"serial {min(held)} is held: must be at least {self._oldest}")

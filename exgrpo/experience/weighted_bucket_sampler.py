@@ -1,4 +1,6 @@
-"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement from them."""
+"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement
+from them.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +17,49 @@ from exgrpo.experience.rules import BUCKET_WEIGHTS
 
 
 def bucket_weights(
-    method: str | Literal[False], buckets: Sequence[int], rollout_n: int, mean: float = 0.5, sigma: float = 1.0
+    method: str | Literal[False],
+    buckets: Sequence[int],
+    rollout_n: int,
+    mean: float = 0.5,
+    sigma: float = 1.0,
 ) -> npt.NDArray[np.float64]:
-    """Probabilities [len(buckets)] of success counts, summing to 1; the sizes of the buckets have no influence.
+    """Probabilities [len(buckets)] of success counts, summing to 1; the sizes of the buckets have
+    no influence.
 
     A bucket of log-weight -inf has probability 0; if the rule forbids all of them so, all are 0.
 
-    The paper writes N(k/K; 0.5, 1) (section 3.2); its released code and its Table 3 use counts, as here.
+    The paper writes N(k/K; 0.5, 1) (section 3.2); its released code and its Table 3 use counts, as
+    here.
 
     Args:
-        method: a name in exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt, linear_clip), or a reference.
-        buckets: distinct success counts, 1..K, of the non-empty buckets; the density is renormalised over them.
+        method: a name in exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt,
+            linear_clip), or a reference.
+        buckets: distinct success counts, 1..K, of the non-empty buckets; the density is
+            renormalised over them.
         rollout_n: K.
         mean: of `normal`, as a fraction of K.
         sigma: of `normal`, in counts.
 
     Raises:
-        ValueError: the method is unknown (False has no bucket probabilities), a bucket is out of range, or the rule
-            does not return a log-weight for each bucket, finite or -inf.
+        ValueError: the method is unknown (False has no bucket probabilities), a bucket is out of
+            range, or the rule does not return a log-weight for each bucket, finite or -inf.
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
-        raise ValueError(f"buckets={list(buckets)}: must be one or more counts between 1 and {rollout_n}")
+        raise ValueError(
+            f"buckets={list(buckets)}: must be one or more counts between 1 and {rollout_n}"
+        )
     rule = BUCKET_WEIGHTS.load("method", str(method))
     log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
     highest = log_weights.max() if log_weights.shape == k.shape else np.nan
     if np.isnan(highest) or highest == np.inf:
-        given = f"gives {log_weights.tolist()} for buckets {list(buckets)}"  # an array's own text may have line breaks
+        # as lists: an array's own text may have line breaks
+        given = f"gives {log_weights.tolist()} for buckets {list(buckets)}"
         raise ValueError(f"{method}: {given}: must be a log-weight for each")
     if highest == -np.inf:
         return np.zeros(k.size)
-    # Scaling by the largest keeps buckets far from the mean from underflowing to 0 / 0 when no other is left.
+    # Scaling by the largest keeps buckets far from the mean from underflowing to 0 / 0 when no
+    # other is left.
     weights = np.exp(log_weights - highest)
     probabilities: npt.NDArray[np.float64] = weights / weights.sum()
     return probabilities
@@ -55,41 +69,57 @@ class WeightedBucketSampler:
     """Draws distinct questions: first how many from each bucket, then uniformly inside each.
 
     Args:
-        method: as in bucket_weights; False draws uniformly over all questions, regardless of bucket.
+        method: as in bucket_weights; False draws uniformly over all questions, regardless of
+            bucket.
         rollout_n, mean, sigma: as in bucket_weights.
 
     Raises:
         ValueError: as bucket_weights for the counts 1..K, or the rule forbids all of them.
     """
 
-    def __init__(self, method: str | Literal[False], rollout_n: int, mean: float = 0.5, sigma: float = 1.0) -> None:
+    def __init__(
+        self, method: str | Literal[False], rollout_n: int, mean: float = 0.5, sigma: float = 1.0
+    ) -> None:
         counts = range(1, rollout_n + 1)
         # Refuses an unknown method, or a rule that is wrong for some count, before any draw.
         if method is not False and not bucket_weights(method, counts, rollout_n, mean, sigma).any():
-            raise ValueError(f"method={method}: gives -inf for all counts 1 to {rollout_n}: must allow one or more")
+            raise ValueError(
+                f"method={method}: gives -inf for all counts 1 to {rollout_n}: must allow one or "
+                "more"
+            )
         self._method = method
         self._rollout_n = rollout_n
         self._mean = mean
         self._sigma = sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
-        """Bucket -> probability that a draw falls on it, for the buckets with room; the first draw of a step."""
+        """Bucket -> probability that a draw falls on it, for the buckets with room; the first draw
+        of a step.
+        """
         open_buckets = [bucket for bucket, free in room.items() if free > 0]
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
             return {bucket: room[bucket] / total for bucket in open_buckets}
-        weights = bucket_weights(self._method, open_buckets, self._rollout_n, self._mean, self._sigma)
+        weights = bucket_weights(
+            self._method, open_buckets, self._rollout_n, self._mean, self._sigma
+        )
         return dict(zip(open_buckets, weights.tolist(), strict=True))
 
-    def allot(self, room: Mapping[int, int], count: int, rng: np.random.Generator) -> dict[int, int]:
-        """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if there is too little.
+    def allot(
+        self, room: Mapping[int, int], count: int, rng: np.random.Generator
+    ) -> dict[int, int]:
+        """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if
+        there is too little.
 
-        None falls on a bucket that the rule forbids (log-weight -inf): if no other has room, there are fewer draws.
+        None falls on a bucket that the rule forbids (log-weight -inf): if no other has room, there
+            are fewer draws.
 
-        A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with room, in
-        proportion to their probabilities. Repeating this has the same distribution as redistributing one by one: both
-        read one stream of independent draws and skip those that fall on a full bucket. Every round but the last fills
-        a bucket, so there are at most K + 1 rounds.
+        A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with
+        room, in
+        proportion to their probabilities. Repeating this has the same distribution as
+            redistributing one by one: both
+        read one stream of independent draws and skip those that fall on a full bucket. Every round
+        but the last fills a bucket, so there are at most K + 1 rounds.
         """
         taken = {bucket: 0 for bucket, free in room.items() if free > 0}
         missing = min(count, sum(room[bucket] for bucket in taken))
@@ -98,10 +128,14 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            weights = bucket_weights(self._method, unfilled, self._rollout_n, self._mean, self._sigma)
+            weights = bucket_weights(
+                self._method, unfilled, self._rollout_n, self._mean, self._sigma
+            )
             if not weights.any():
                 break
-            for bucket, extra in zip(unfilled, rng.multinomial(missing, weights).tolist(), strict=True):
+            for bucket, extra in zip(
+                unfilled, rng.multinomial(missing, weights).tolist(), strict=True
+            ):
                 accepted = min(extra, room[bucket] - taken[bucket])
                 taken[bucket] += accepted
                 missing -= accepted
@@ -116,14 +150,18 @@ class WeightedBucketSampler:
     ) -> list[str]:
         """Up to `count` distinct questions in random order.
 
-        The cost depends on `count` and the number of exclusions only; buckets are indexed, never scanned.
+        The cost depends on `count` and the number of exclusions only; buckets are indexed, never
+        scanned.
 
         Args:
             buckets: success count -> questions; their order matters only for reproducing a draw.
             excluded: success count -> distinct positions in that bucket that must not be drawn.
         """
         barred = {bucket: sorted(positions) for bucket, positions in (excluded or {}).items()}
-        room = {bucket: len(members) - len(barred.get(bucket, ())) for bucket, members in buckets.items()}
+        room = {
+            bucket: len(members) - len(barred.get(bucket, ()))
+            for bucket, members in buckets.items()
+        }
         drawn: list[str] = []
         for bucket, number in self.allot(room, count, rng).items():
             if number:
@@ -135,24 +173,34 @@ class WeightedBucketSampler:
 
 def _skip(free: npt.NDArray[np.int64], barred: list[int]) -> list[int]:
     """Convert indices among the free positions into positions; `barred` is sorted."""
-    # Below barred[j] there are barred[j] - j free positions: a free index of at least that many lies beyond it.
+    # Below barred[j] there are barred[j] - j free positions: a free index of at least that many
+    # lies beyond it.
     free_below = np.asarray(barred, dtype=np.int64) - np.arange(len(barred))
     positions: list[int] = (free + np.searchsorted(free_below, free, side="right")).tolist()
     return positions
 
 
 class QuestionDraw:
-    """Draws from the drawable buckets, or from one half of them by order of entry (`exp_sample_range`)."""
+    """Draws from the drawable buckets, or from one half of them by order of entry
+    (`exp_sample_range`).
+    """
 
     def __init__(self, config: ExperienceConfig) -> None:
         self._eligible = config.drawable_buckets
         self._range = config.exp_sample_range
         self._sampler = WeightedBucketSampler(
-            config.exp_bucket_manager, config.rollout_n, config.exp_bucket_mean, config.exp_bucket_sigma
+            config.exp_bucket_manager,
+            config.rollout_n,
+            config.exp_bucket_mean,
+            config.exp_bucket_sigma,
         )
 
     def choose(
-        self, questions: ExperienceBucketManager, count: int, rng: np.random.Generator, exclude: Collection[str]
+        self,
+        questions: ExperienceBucketManager,
+        count: int,
+        rng: np.random.Generator,
+        exclude: Collection[str],
     ) -> list[str]:
         """As ExperiencePool.choose, from these questions."""
         if count < 0:
@@ -167,13 +215,23 @@ class QuestionDraw:
     ) -> dict[str, Odds]:
         """As ExperiencePool.odds."""
         if self._range != "all":
-            room = {bucket: len(members) for bucket, members in self._half(questions, exclude).items()}
+            room = {
+                bucket: len(members) for bucket, members in self._half(questions, exclude).items()
+            }
         else:
             barred = questions.positions(exclude)
-            room = {bucket: len(questions.members(bucket)) - len(barred.get(bucket, ())) for bucket in self._eligible}
+            room = {
+                bucket: len(questions.members(bucket)) - len(barred.get(bucket, ()))
+                for bucket in self._eligible
+            }
         probability = self._sampler.probabilities(room)
         buckets = {question: questions.place(question)[0] for question in drawn}
-        return {name: Odds(bucket, probability[bucket], room[bucket], len(drawn)) for name, bucket in buckets.items()}
+        return {
+            name: Odds(bucket, probability[bucket], room[bucket], len(drawn))
+            for name, bucket in buckets.items()
+        }
 
-    def _half(self, questions: ExperienceBucketManager, exclude: Collection[str]) -> dict[int, list[str]]:
+    def _half(
+        self, questions: ExperienceBucketManager, exclude: Collection[str]
+    ) -> dict[int, list[str]]:
         return questions.half(self._eligible, first=self._range == "first_half", exclude=exclude)

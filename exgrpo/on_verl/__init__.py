@@ -1,1 +1,3 @@
-"""Everything that depends on verl besides the trainer and the command: rows, queue, loss, checkpoints, start, CPU."""
+"""Everything that depends on verl besides the trainer and the command: rows, queue, loss,
+checkpoints, start, CPU.
+"""

@@ -1,4 +1,5 @@
-"""verl's single-turn rollout with one sampling seed per rollout: a repeated run requests the same samples from vLLM.
+"""verl's single-turn rollout with one sampling seed per rollout: a repeated run requests the same
+samples from vLLM.
 
 Enabled by ``trainer.rollout_seeded=True`` (exgrpo.preflight.checks.resolve).
 """
@@ -12,7 +13,9 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-_TRAINING_UID = re.compile(r"\d+q\d+")  # ExperienceMixCollateFn: step and position; verl's own uids are random
+_TRAINING_UID = re.compile(
+    r"\d+q\d+"
+)  # ExperienceMixCollateFn: step and position; verl's own uids are random
 
 
 def sampling_seed(run_seed: int, place: str, session: int) -> int:
@@ -25,9 +28,13 @@ def sampling_seed(run_seed: int, place: str, session: int) -> int:
 
 
 class SeededAgentLoop(SingleTurnAgentLoop):
-    """Seeds each rollout by its place: step and position in the batch for training, the question for validation."""
+    """Seeds each rollout by its place: step and position in the batch for training, the question
+    for validation.
+    """
 
-    async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
+    async def run(
+        self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any
+    ) -> AgentLoopOutput:
         uid = str(kwargs["uid"])
         place = uid if _TRAINING_UID.fullmatch(uid) else str(kwargs.get("question_id", uid))
         seed = sampling_seed(self.rollout_config.seed, place, int(kwargs.get("session_id", 0)))

@@ -1,4 +1,6 @@
-"""verl's checkpoint folder: ``global_step_<n>/`` and a marker that names the latest; the pool is in ``experience/``."""
+"""verl's checkpoint folder: ``global_step_<n>/`` and a marker that names the latest; the pool is in
+``experience/``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 MARKER = "latest_checkpointed_iteration.txt"
 POOL = "experience"  # our folder in a checkpoint, besides verl's files
-QUEUE = "transfer_queue"  # verl's folder in a checkpoint of an asynchronous mode: the prompts in flight
+QUEUE = (
+    "transfer_queue"  # verl's folder in a checkpoint of an asynchronous mode: the prompts in flight
+)
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -39,7 +43,8 @@ def marked_step(root: Path) -> int | None:
 
 
 def step_to_resume(root: Path) -> int | None:
-    """The step that the marker names, or, if it names none that is there, the newest with a ``data.pt``.
+    """The step that the marker names, or, if it names none that is there, the newest with a
+    ``data.pt``.
 
     verl writes the marker in place, after everything else of a checkpoint and right after
     ``data.pt``: a kill leaves it empty, cut or absent beside a checkpoint that is complete.
@@ -50,7 +55,9 @@ def step_to_resume(root: Path) -> int | None:
 
 
 def mend_marker(root: Path) -> int | None:
-    """Rewrite a marker that names no step that is there. Returns the step it then names, or None if it is left."""
+    """Rewrite a marker that names no step that is there. Returns the step it then names, or None if
+    it is left.
+    """
     step, marked = step_to_resume(root), marked_step(root)
     if step is None or step == marked:
         if step is None and saved_steps(root):
@@ -63,10 +70,11 @@ def mend_marker(root: Path) -> int | None:
 
 
 def expect_new(folder: Path) -> None:
-    """Call before a step is saved, if it may have been saved before, by a run that was then resumed from an older step.
+    """Call before a step is saved, if it may have been saved before, by a run that was then resumed
+    from an older step.
 
-    verl writes ``data.pt`` last. While the old one is there, a kill would leave a marked checkpoint that looks complete
-    and has this run's pool with the other one's weights.
+    verl writes ``data.pt`` last. While the old one is there, a kill would leave a marked checkpoint
+    that looks complete and has this run's pool with the other one's weights.
     """
     data = folder / "data.pt"
     if data.exists():
@@ -76,7 +84,11 @@ def expect_new(folder: Path) -> None:
 
 def saved_steps(root: Path) -> list[int]:
     """Steps that have a folder, complete or not, the latest first."""
-    numbers = [path.name.removeprefix("global_step_") for path in root.glob("global_step_*") if path.is_dir()]
+    numbers = [
+        path.name.removeprefix("global_step_")
+        for path in root.glob("global_step_*")
+        if path.is_dir()
+    ]
     return sorted((int(number) for number in numbers if number.isdigit()), reverse=True)
 
 
@@ -87,7 +99,8 @@ class OpenedExperience(NamedTuple):
         step: the step to resume from; 0 for a new run.
         replay: with the pool and the state of that step.
         folder: saves the pool; knows the segments on disk that the pool was loaded from.
-        state: the JSON values saved with the pool, those of `replay` among them; empty for a new run.
+        state: the JSON values saved with the pool, those of `replay` among them; empty for a new
+            run.
     """
 
     step: int
@@ -107,7 +120,8 @@ def open_experience(
 
     Args:
         trainer: verl's node, for resume_mode, resume_from_path and default_local_dir.
-        identity: what the pool must belong to; for an imported pool only data set and tokenizer are compared.
+        identity: what the pool must belong to; for an imported pool only data set and tokenizer are
+            compared.
         questions: ids of the data set's questions.
         check: raises FileNotFoundError if a checkpoint lacks something that the caller needs.
 
@@ -144,8 +158,12 @@ def open_experience(
     return OpenedExperience(0, replay, pool_folder, {})
 
 
-def keep_usable(replay: ExperienceReplay, questions: Collection[str], max_prompt: int, max_response: int) -> None:
-    """Drop, with a warning, what is not of these questions or longer than these numbers of tokens."""
+def keep_usable(
+    replay: ExperienceReplay, questions: Collection[str], max_prompt: int, max_response: int
+) -> None:
+    """Drop, with a warning, what is not of these questions or longer than these numbers of
+    tokens.
+    """
     why = "dropped: their question is not in the data, or they are too long"
     if left := replay.pool.keep_only(questions, max_response):
         logger.warning("%d trajectories are %s", left, why)
@@ -154,9 +172,11 @@ def keep_usable(replay: ExperienceReplay, questions: Collection[str], max_prompt
 
 
 def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
-    """The result of ``load(folder, step)`` for the marked checkpoint; None if there is no checkpoint to resume from.
+    """The result of ``load(folder, step)`` for the marked checkpoint; None if there is no
+    checkpoint to resume from.
 
-    If the marked checkpoint lacks its weights or its experience is damaged, the latest complete one before it is used
+    If the marked checkpoint lacks its weights or its experience is damaged, the latest complete one
+    before it is used
     instead: the marker names that one from then on, and a warning says so. Nothing is deleted.
 
     Raises:
@@ -178,7 +198,9 @@ def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
             continue
         if step != marked:
             durable.replace_file(root / MARKER, str(step))
-            logger.warning("resuming from step %d instead of step %d, which is left as it is", step, marked)
+            logger.warning(
+                "resuming from step %d instead of step %d, which is left as it is", step, marked
+            )
         return loaded
     if first is not None:
         raise first
@@ -188,26 +210,33 @@ def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
 def _check_whole(root: Path, step: int) -> None:
     """FileNotFoundError if verl had not finished this checkpoint, or if its weights are gone.
 
-    verl writes the weights first, each node on its own disk, and data.pt last. If no step has weights on this disk,
-    they are on the disks of the actor's nodes; if any step has, this step's must be here too.
+    verl writes the weights first, each node on its own disk, and data.pt last. If no step has
+    weights on this disk, they are on the disks of the actor's nodes; if any step has, this step's
+    must be here too.
     """
     folder = step_folder(root, step)
     if not (folder / "data.pt").exists():
         raise FileNotFoundError(f"{folder} has no data.pt: verl had not finished it")
     if (folder / "actor").exists():
         return
-    with_weights = [other for other in saved_steps(root) if (step_folder(root, other) / "actor").exists()]
+    with_weights = [
+        other for other in saved_steps(root) if (step_folder(root, other) / "actor").exists()
+    ]
     if with_weights:
-        raise FileNotFoundError(f"{folder} has no actor, though step {with_weights[0]} has: its weights were deleted")
-    logger.warning("%s has no weights on this disk; they must be on the disks of the actor's nodes", folder)
+        raise FileNotFoundError(
+            f"{folder} has no actor, though step {with_weights[0]} has: its weights were deleted"
+        )
+    logger.warning(
+        "%s has no weights on this disk; they must be on the disks of the actor's nodes", folder
+    )
 
 
 class Rotation:
     """Deletes experience and queue of exactly those checkpoints whose weights verl deletes.
 
-    verl keeps the newest ``keep`` checkpoints that its own process has written, and begins a save by deleting any older
-    ones. This class counts the same way, since the weights may be on another node's disk, which this process cannot
-    see.
+    verl keeps the newest ``keep`` checkpoints that its own process has written, and begins a save
+    by deleting any older ones. This class counts the same way, since the weights may be on another
+    node's disk, which this process cannot see.
 
     Args:
         root: the folder of the checkpoints.
@@ -220,7 +249,8 @@ class Rotation:
         self._saved: list[int] = []
 
     def make_room(self, step: int) -> list[int]:
-        """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be resumed from anyway.
+        """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be
+        resumed from anyway.
 
         Returns the steps that go.
         """
@@ -233,6 +263,8 @@ class Rotation:
 
 
 def delete_weights(root: str, steps: Sequence[int]) -> None:
-    """Delete the weights of these steps on this machine's disk: verl deletes those on its first rank's alone."""
+    """Delete the weights of these steps on this machine's disk: verl deletes those on its first
+    rank's alone.
+    """
     for step in steps:
         shutil.rmtree(step_folder(Path(root), step) / "actor", ignore_errors=True)

@@ -1,7 +1,9 @@
 """verl's filter of groups whose rollouts all have the same reward (DAPO), together with replay.
 
-verl filters before a replayed trajectory joins its group, and clears what it filters out. So a group that will get one
-is kept if its fresh rollouts all failed: with a success among them it has something to learn. What is filtered out is
+verl filters before a replayed trajectory joins its group, and clears what it filters out. So a
+group that will get one
+is kept if its fresh rollouts all failed: with a success among them it has something to learn. What
+    is filtered out is
 still a result: of all successes the question is retired, of none it is filed.
 """
 
@@ -43,7 +45,9 @@ class GroupFilter:
         """verl's groups to filter out, without those that a replayed success will complete."""
         uids, counts = self._filtered_keys(partition)
         shared = self._buffer._dapo_classification_cache[partition]
-        kept = {uid for uid in uids if self._prompts.is_replayed(uid) and shared[uid] <= self._threshold}
+        kept = {
+            uid for uid in uids if self._prompts.is_replayed(uid) and shared[uid] <= self._threshold
+        }
         self._filtered = uids - kept
         return self._filtered, counts - Counter(shared[uid] for uid in kept)
 
@@ -59,12 +63,19 @@ class GroupFilter:
         rows = queue.read(keys, partition, ["question_id", "rm_scores"])
         rewards: dict[str, list[float]] = {}
         question_of: dict[str, str] = {}
-        for key, question, scores in zip(keys, list(rows["question_id"]), rows["rm_scores"].unbind(), strict=True):
+        for key, question, scores in zip(
+            keys, list(rows["question_id"]), rows["rm_scores"].unbind(), strict=True
+        ):
             uid = split_key(key)[0]
             question_of[uid] = question
             rewards.setdefault(uid, []).append(float(scores.sum()))
         groups = []
         for uid, each in rewards.items():
-            solved, replayed = sum(reward > self._threshold for reward in each), int(self._prompts.is_replayed(uid))
-            groups.append(RolloutGroup(question_of[uid], len(each), (), replayed, solved, rewards=tuple(each)))
+            solved, replayed = (
+                sum(reward > self._threshold for reward in each),
+                int(self._prompts.is_replayed(uid)),
+            )
+            groups.append(
+                RolloutGroup(question_of[uid], len(each), (), replayed, solved, rewards=tuple(each))
+            )
         return groups

@@ -1,7 +1,7 @@
 """The prompts in flight: rollouts were requested for them, and no step has trained on these yet.
 
-In verl's asynchronous modes a prompt may be trained on steps after it was drawn, in another process after a resume, or
-never. So what the trainer must know of it belongs to its uid.
+In verl's asynchronous modes a prompt may be trained on steps after it was drawn, in another process
+after a resume, or never. So what the trainer must know of it belongs to its uid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ class Prompt(NamedTuple):
 
     Attributes:
         question: its id.
-        is_replayed: whether K - 1 rollouts were requested, so that a replayed trajectory completes the group.
+        is_replayed: whether K - 1 rollouts were requested, so that a replayed trajectory completes
+            the group.
         mixed: whether mixing had begun.
     """
 
@@ -44,15 +45,21 @@ class InFlight:
         self._prompts.update(prompts)
 
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:
-        """The prompts of these uids, in the order of the uids' names; they are in flight no more."""
+        """The prompts of these uids, in the order of the uids' names; they are in flight no
+        more.
+        """
         return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}
 
     def is_replayed(self, uid: str) -> bool:
-        """Whether a replayed trajectory will complete the group; False for a prompt that is not in flight."""
+        """Whether a replayed trajectory will complete the group; False for a prompt that is not in
+        flight.
+        """
         return uid in self._prompts and self._prompts[uid].is_replayed
 
     def keep_only(self, uids: Collection[str]) -> list[Prompt]:
-        """Forget all other prompts, and return those: their groups were evicted, so their questions are free again."""
+        """Forget all other prompts, and return those: their groups were evicted, so their questions
+        are free again.
+        """
         gone = [uid for uid in self._prompts if uid not in uids]
         return [self._prompts.pop(uid) for uid in gone]
 

@@ -1,4 +1,6 @@
-"""What each replayed trajectory weighs in its step, before the first update: ratios, advantage, share of the loss."""
+"""What each replayed trajectory weighs in its step, before the first update: ratios, advantage,
+share of the loss.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from exgrpo.mix_core_alg import on_policy_ratio, token_losses_and_sums
 from exgrpo.on_verl.rows import FreshRow
 from exgrpo.replay.tensors import group_advantages
 
-Current = Mapping[str, npt.NDArray[np.float32]]  # key of a replayed row -> log-probs under the current policy, [T]
+Current = Mapping[
+    str, npt.NDArray[np.float32]
+]  # key of a replayed row -> log-probs under the current policy, [T]
 _UNKNOWN = (float("nan"),) * 4
 
 
@@ -31,8 +35,8 @@ class LossShares:
         by_std: whether GRPO divides by the standard deviation.
         recorded_ratios: whether the loss uses recorded log-probs (exp_is_correct).
         missing_as_one: whether a trajectory without log-probs counts as written with probability 1.
-        known: whether the advantage is GRPO's over the rewards alone, and all tokens have our loss, unweighted; if not,
-            advantage and shares stay unknown.
+        known: whether the advantage is GRPO's over the rewards alone, and all tokens have our loss,
+            unweighted; if not, advantage and shares stay unknown.
     """
 
     settings: LossSettings
@@ -45,7 +49,9 @@ class LossShares:
     def of_config(cls, config: Any, recorded_ratios: bool, missing: str) -> LossShares:
         """From verl's configuration and two keys of replay."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
-        ours = [each.name for each in fields(LossSettings) if not each.name.startswith("cliprange_")]
+        ours = [
+            each.name for each in fields(LossSettings) if not each.name.startswith("cliprange_")
+        ]
         settings = LossSettings(
             cliprange_low=actor.clip_ratio_low,
             cliprange_high=actor.clip_ratio_high,
@@ -56,14 +62,23 @@ class LossShares:
             algorithm.adv_estimator == "grpo"
             and not algorithm.use_kl_in_reward
             and settings.all_max_clip == -1
-            and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode  # fresh tokens have our loss too
+            and actor.policy_loss.fresh_loss_mode
+            == actor.policy_loss.loss_mode  # fresh tokens have our loss too
             and correction.rollout_is is None
             and correction.rollout_rs is None
             and config.trainer.exp_unit != "group"  # whose rows are not among those of `fill`
         )
-        return cls(settings, bool(algorithm.norm_adv_by_std_in_grpo), recorded_ratios, missing == "one", plain)
+        return cls(
+            settings,
+            bool(algorithm.norm_adv_by_std_in_grpo),
+            recorded_ratios,
+            missing == "one",
+            plain,
+        )
 
-    def fill(self, groups: Sequence[ReplayedGroup], current: Current, fresh: Sequence[FreshRow]) -> None:
+    def fill(
+        self, groups: Sequence[ReplayedGroup], current: Current, fresh: Sequence[FreshRow]
+    ) -> None:
         """Write the effect into the records of one update.
 
         Args:
@@ -80,7 +95,9 @@ class LossShares:
             return
         uids = [row.uid for row in fresh] + [group.uid for group in joined]
         rewards = [row.reward for row in fresh] + [group.rollouts[0].reward for group in joined]
-        advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), uids, self.by_std).tolist()
+        advantages = group_advantages(
+            torch.tensor(rewards, dtype=torch.float64), uids, self.by_std
+        ).tolist()
         of_joined = advantages[len(fresh) :]
         own = {
             group.uid: self._replayed_loss(group, current, advantage)
@@ -92,7 +109,11 @@ class LossShares:
             losses[row.uid] += unit * abs(advantage) * int(row.loss_mask.astype(bool).sum())
         step = sum(losses.values())
         for group, advantage in zip(joined, of_joined, strict=True):
-            mean = float(np.mean([reward for uid, reward in zip(uids, rewards, strict=True) if uid == group.uid]))
+            mean = float(
+                np.mean(
+                    [reward for uid, reward in zip(uids, rewards, strict=True) if uid == group.uid]
+                )
+            )
             share = own[group.uid] / losses[group.uid] if losses[group.uid] else 0.0
             known = (advantage, share, own[group.uid] / step) if self.known and step else ()
             group.effect = Effect(*_ratios(group, current), mean, *known)
@@ -108,7 +129,9 @@ class LossShares:
         if trajectory.loss_mask is not None:
             mask = torch.from_numpy(trajectory.loss_mask.copy())[None]
         advantages = torch.full_like(log_prob, advantage)
-        losses, _ = token_losses_and_sums(log_prob, old, advantages, torch.ones_like(mask), mask, self.settings)
+        losses, _ = token_losses_and_sums(
+            log_prob, old, advantages, torch.ones_like(mask), mask, self.settings
+        )
         return float(losses.abs().sum())
 
     def _fresh_unit(self) -> float:
@@ -118,21 +141,35 @@ class LossShares:
         return float(on_policy_ratio(one, one, settings.on_policy_reshape, *weights).abs())
 
 
-def log_ratios(rows: Mapping[str, Trajectory], current: Current) -> dict[str, npt.NDArray[np.float32]]:
-    """log pi_current - log pi_past of the policy's own tokens in rows with recorded log-probs, before any update.
+def log_ratios(
+    rows: Mapping[str, Trajectory], current: Current
+) -> dict[str, npt.NDArray[np.float32]]:
+    """log pi_current - log pi_past of the policy's own tokens in rows with recorded log-probs,
+    before any update.
 
     Args:
         rows: key of a row -> its trajectory; others may be among them.
         current: whose rows these are, and in whose order.
     """
-    return {key: rows[key].log_ratios(values) for key, values in current.items() if rows[key].has_log_probs}
+    return {
+        key: rows[key].log_ratios(values)
+        for key, values in current.items()
+        if rows[key].has_log_probs
+    }
 
 
 def _ratios(group: ReplayedGroup, current: Current) -> tuple[float, float, float, float]:
-    """Mean, least, greatest and effective sample size of the importance ratios; NaN without recorded log-probs."""
+    """Mean, least, greatest and effective sample size of the importance ratios; NaN without
+    recorded log-probs.
+    """
     if not all(rollout.has_log_probs for rollout in group.rollouts):
         return _UNKNOWN
     exact = {key: current[key].astype(np.float64) for key in group.rows}
     logs = np.concatenate([rollout.log_ratios(exact[key]) for key, rollout in group.rows.items()])
     ratios = np.exp(logs)
-    return float(ratios.mean()), float(ratios.min()), float(ratios.max()), effective_sample_size(logs)
+    return (
+        float(ratios.mean()),
+        float(ratios.min()),
+        float(ratios.max()),
+        effective_sample_size(logs),
+    )

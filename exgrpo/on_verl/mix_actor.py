@@ -1,9 +1,12 @@
-"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, its entropy bonus, and the update.
+"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, its entropy bonus, and
+the update.
 
-Imported in the actor's process because the configuration's ``_target_`` names :class:`MixPolicyLossConfig`.
+Imported in the actor's process because the configuration's ``_target_`` names
+:class:`MixPolicyLossConfig`.
 
-A policy loss registered with verl never sees the batch; its only free per-token argument is ``rollout_is_weights``.
-The trainer passes phase and correction weight of each token there (:mod:`exgrpo.on_verl.phase`).
+A policy loss registered with verl never sees the batch; its only free per-token argument is
+``rollout_is_weights``. The trainer passes phase and correction weight of each token there
+(:mod:`exgrpo.on_verl.phase`).
 """
 
 from __future__ import annotations
@@ -39,11 +42,12 @@ MixPolicyLossConfig = make_dataclass(
     bases=(PolicyLossConfig,),
     namespace={
         "__module__": __name__,
-        "__doc__": """verl's policy-loss settings and those of exgrpo.loss_settings.LossSettings, by the same names.
+        "__doc__": """verl's policy-loss settings and, by the same names, those of LossSettings.
 
-    ``entropy_agg`` is how token entropies are aggregated into the entropy bonus: ``verl``, like the token losses, or
-    ``released``, see exgrpo.on_verl.released_scale. ``fresh_loss_mode`` is the user's ``loss_mode``, the policy loss of
-    fresh tokens (exgrpo.preflight.checks.resolve); with replay verl's ``loss_mode`` is always ``exgrpo``.
+    ``entropy_agg`` is how token entropies are aggregated into the entropy bonus: ``verl``, like the
+    token losses, or ``released``, see exgrpo.on_verl.released_scale. ``fresh_loss_mode`` is the
+    user's ``loss_mode``, the policy loss of fresh tokens (exgrpo.preflight.checks.resolve); with
+    replay verl's ``loss_mode`` is always ``exgrpo``.
     """,
     },
 )
@@ -51,7 +55,9 @@ MixPolicyLossConfig = make_dataclass(
 
 @dataclass
 class SkipFSDPOptimizerConfig(FSDPOptimizerConfig):
-    """verl's FSDP optimizer settings and ``skip_grad_bound``: updates above that gradient norm are skipped."""
+    """verl's FSDP optimizer settings and ``skip_grad_bound``: updates above that gradient norm are
+    skipped.
+    """
 
     skip_grad_bound: float | None = None
 
@@ -68,15 +74,18 @@ def compute_policy_loss_exgrpo(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """The mixed objective of ExGRPO (section 3.3), aggregated by ``loss_agg_mode``.
 
-    With ``fresh_loss_mode`` the fresh tokens' part is another policy loss registered with verl; replayed tokens are
-    masked for it.
+    With ``fresh_loss_mode`` the fresh tokens' part is another policy loss registered with verl;
+    replayed tokens are masked for it.
 
     Args:
-        old_log_prob: [B, T] log-probs of the policy that generated the tokens: this step's for fresh rows, the
-            recorded ones for replayed rows.
-        rollout_is_weights: [B, T] phase codes, see the module docstring; the argument's name is verl's.
+        old_log_prob: [B, T] log-probs of the policy that generated the tokens: this step's for
+            fresh rows, the recorded ones for replayed rows.
+        rollout_is_weights: [B, T] phase codes, see the module docstring; the argument's name is
+            verl's.
     """
-    phase = torch.full_like(log_prob, ON_POLICY) if rollout_is_weights is None else rollout_is_weights
+    phase = (
+        torch.full_like(log_prob, ON_POLICY) if rollout_is_weights is None else rollout_is_weights
+    )
     loss_config, replayed = config.policy_loss, phase.isinf()
     settings = LossSettings(
         cliprange_low=config.clip_ratio_low,
@@ -85,35 +94,51 @@ def compute_policy_loss_exgrpo(
     )
     if not is_mixed(phase, response_mask):  # delayed start: plain PPO until mixing begins
         settings = replace(settings, loss_remove_clip=False)
-    token_losses, sums = token_losses_and_sums(log_prob, old_log_prob, advantages, replayed, response_mask, settings)
+    token_losses, sums = token_losses_and_sums(
+        log_prob, old_log_prob, advantages, replayed, response_mask, settings
+    )
     weights, ours, theirs = weights_of(phase), response_mask, {}
     fresh_loss: torch.Tensor | float = 0.0
     if loss_config.fresh_loss_mode != OURS:
         ours = response_mask.bool() & replayed
         fresh_loss, theirs = get_policy_loss_fn(loss_config.fresh_loss_mode)(
-            old_log_prob, log_prob, advantages, response_mask.bool() & ~replayed, loss_agg_mode, config, weights
+            old_log_prob,
+            log_prob,
+            advantages,
+            response_mask.bool() & ~replayed,
+            loss_agg_mode,
+            config,
+            weights,
         )
         sums |= dict.fromkeys(("fresh_loss", "fresh_clipped"), weights.new_zeros(()))
     loss = fresh_loss + agg_loss(
-        loss_mat=token_losses * weights, loss_mask=ours, loss_agg_mode=loss_agg_mode, **config.global_batch_info
+        loss_mat=token_losses * weights,
+        loss_mask=ours,
+        loss_agg_mode=loss_agg_mode,
+        **config.global_batch_info,
     )
-    values = torch.stack([value.double() for value in sums.values()]).tolist()  # one transfer from the device
+    values = torch.stack(
+        [value.double() for value in sums.values()]
+    ).tolist()  # one transfer from the device
     names = [f"actor/{name}" if name == MAXIMUM else SUM + name for name in sums]
     return loss, theirs | dict(zip(names, values, strict=True))
 
 
 def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's actor loss with the released entropy bonus: the sum over micro-batches of their token means, divided by 8.
+    """verl's actor loss with the released entropy bonus: the sum over micro-batches of their token
+    means, divided by 8.
 
     Args:
-        loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned unchanged unless its configuration
-            has ``policy_loss.entropy_agg=released``.
+        loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned unchanged unless
+            its configuration has ``policy_loss.entropy_agg=released``.
     """
     config = loss_function.keywords["config"]  # type: ignore[attr-defined]
     if getattr(config.policy_loss, "entropy_agg", "verl") != "released":
         return loss_function
 
-    def loss_with_bonus(model_output: dict[str, Any], data: Any, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
+    def loss_with_bonus(
+        model_output: dict[str, Any], data: Any, dp_group: Any = None
+    ) -> tuple[torch.Tensor, dict]:
         others = {name: value for name, value in model_output.items() if name != "entropy"}
         loss, metrics = loss_function(model_output=others, data=data, dp_group=dp_group)
         if model_output.get("entropy") is None:
@@ -131,7 +156,9 @@ def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., An
 
 
 def add_up(metrics: dict[str, Any]) -> None:
-    """Mark sums to be added over micro-batches and maxima to be maximised, in place; verl would average them all."""
+    """Mark sums to be added over micro-batches and maxima to be maximised, in place; verl would
+    average them all.
+    """
     for name, metric in metrics.items():
         if name.startswith(SUM):
             kind = AggregationType.SUM
@@ -147,9 +174,11 @@ def add_up(metrics: dict[str, Any]) -> None:
     model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda", "npu"], vendor="exgrpo"
 )
 class SkippingFSDPEngine(FSDPEngineWithLMHead):
-    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_bound`` is skipped and counted.
+    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_bound`` is
+    skipped and counted.
 
-    Selected by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
+    Selected by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for
+    its own workers.
     """
 
     def optimizer_step(self) -> torch.Tensor:
@@ -157,7 +186,9 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         self._skipped = False
         if limit is None:
             return super().optimizer_step()
-        norm = self._gradient_norm()  # verl clips and steps in one call, too late to skip the update
+        norm = (
+            self._gradient_norm()
+        )  # verl clips and steps in one call, too late to skip the update
         if torch.isfinite(norm) and norm > limit:
             self._skipped = True
             self.optimizer.zero_grad()
@@ -165,11 +196,17 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         return super().optimizer_step()
 
     def _gradient_norm(self) -> torch.Tensor:
-        """The gradient norm over all ranks; the gradients, which in fp16 are scaled, are not changed."""
+        """The gradient norm over all ranks; the gradients, which in fp16 are scaled, are not
+        changed.
+        """
         if hasattr(self.module, "clip_grad_norm_"):  # FSDP1's own, which sums over shards
             norm = self.module.clip_grad_norm_(float("inf"))
         else:
-            gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+            gradients = [
+                parameter.grad
+                for parameter in self.module.parameters()
+                if parameter.grad is not None
+            ]
             norm = torch.nn.utils.get_total_norm(gradients)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         scaler = getattr(self, "scaler", None)
@@ -179,5 +216,7 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         outputs = super().train_batch(data, with_released_entropy(loss_function))
         if self.is_mp_src_rank_with_outputs():
             add_up(outputs["metrics"])
-            outputs["metrics"]["skipped_update"] = [float(self._skipped)]  # a list, like the micro-batches' metrics
+            outputs["metrics"]["skipped_update"] = [
+                float(self._skipped)
+            ]  # a list, like the micro-batches' metrics
         return outputs

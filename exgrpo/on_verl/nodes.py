@@ -1,4 +1,6 @@
-"""Deletes parts of checkpoints on the disk of every node: what verl does not, or only on the node of its first rank."""
+"""Deletes parts of checkpoints on the disk of every node: what verl does not, or only on the node
+of its first rank.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ logger = logging.getLogger(__name__)
 
 
 def on_all_nodes(delete: Callable[[str, Sequence[int]], None], root: str, steps: list[int]) -> None:
-    """Run ``delete(root, steps)`` on each node of the Ray cluster; a failing node is logged, and left as it is.
+    """Run ``delete(root, steps)`` on each node of the Ray cluster; a failing node is logged, and
+    left as it is.
 
     Args:
         root: the folder of the checkpoints, the same path on every node; it may be a shared disk.
@@ -26,4 +29,6 @@ def on_all_nodes(delete: Callable[[str, Sequence[int]], None], root: str, steps:
             else:
                 ray.get(task.options(scheduling_strategy=on_node).remote(root, steps))
         except (ray.exceptions.RayError, OSError) as error:
-            logger.warning("%s of steps %s failed on node %s: %s", delete.__name__, steps, node, error)
+            logger.warning(
+                "%s of steps %s failed on node %s: %s", delete.__name__, steps, node, error
+            )

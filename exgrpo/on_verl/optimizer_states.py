@@ -1,7 +1,10 @@
-"""Delete the optimizer states of old checkpoints: two thirds of a checkpoint's size, needed only to resume from it.
+"""Delete the optimizer states of old checkpoints: two thirds of a checkpoint's size, needed only to
+resume from it.
 
-The driver decides, once a checkpoint is marked as the latest: it notes in each older folder that its states are gone,
-then every node deletes the files on its own disk. A kill in between leaves files that the next call deletes.
+The driver decides, once a checkpoint is marked as the latest: it notes in each older folder that
+    its states are gone,
+then every node deletes the files on its own disk. A kill in between leaves files that the next call
+deletes.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder, st
 from exgrpo.on_verl.nodes import on_all_nodes
 from exgrpo.saved import durable
 
-FILES = "*/optim_world_size_*_rank_*.pt"  # in a checkpoint's folder, written by verl's FSDP checkpoint manager
+FILES = "*/optim_world_size_*_rank_*.pt"  # written by verl's FSDP checkpoint manager
 NOTE = "optimizer_states_deleted"
 logger = logging.getLogger(__name__)
 
 
 def delete_old(root: Path, keep: int, everywhere: Callable[[str, list[int]], None]) -> list[int]:
-    """Keep the states of the last ``keep`` complete checkpoints up to the marked one; returns the steps without states.
+    """Keep the states of the last ``keep`` complete checkpoints up to the marked one; returns the
+    steps without states.
 
     Args:
         root: the folder of the checkpoints, the same path on every node.
@@ -32,7 +36,11 @@ def delete_old(root: Path, keep: int, everywhere: Callable[[str, list[int]], Non
     if marked is None:
         return []
     folders = {step: step_folder(root, step) for step in saved_steps(root) if step <= marked}
-    complete = [step for step, folder in folders.items() if (folder / "data.pt").exists() and not are_deleted(folder)]
+    complete = [
+        step
+        for step, folder in folders.items()
+        if (folder / "data.pt").exists() and not are_deleted(folder)
+    ]
     old = [step for step in folders if step not in complete[:keep]]
     for step in old:
         if not are_deleted(folders[step]):
@@ -60,16 +68,21 @@ def delete_on_all_nodes(root: str, steps: list[int]) -> None:
 
 
 def are_deleted(folder: Path) -> bool:
-    """Whether `delete_old` has deleted, or was about to delete, the optimizer states of this checkpoint."""
+    """Whether `delete_old` has deleted, or was about to delete, the optimizer states of this
+    checkpoint.
+    """
     return (folder / NOTE).exists()
 
 
 def check(folder: Path) -> None:
-    """FileNotFoundError if this checkpoint's optimizer states are deleted; otherwise verl would fail in its workers."""
+    """FileNotFoundError if this checkpoint's optimizer states are deleted; otherwise verl would
+    fail in its workers.
+    """
     if are_deleted(folder):
         raise FileNotFoundError(
             f"{folder}: its optimizer states were deleted (trainer.max_optim_to_keep); with "
-            "actor_rollout_ref.actor.checkpoint.load_contents=[model,extra] training resumes with a new optimizer"
+            "actor_rollout_ref.actor.checkpoint.load_contents=[model,extra] training resumes with "
+            "a new optimizer"
         )
 
 

@@ -1,7 +1,9 @@
-"""How the trainer tells the loss which tokens are replayed, in the only channel verl offers: ``rollout_is_weights``.
+"""How the trainer tells the loss which tokens are replayed, in the only channel verl offers:
+``rollout_is_weights``.
 
-A fresh token has its weight of rollout correction there, 1 without correction. Before mixing begins the number is
-negative, -0.0 included. A token of a replayed trajectory, which has a ratio of its own, is infinite.
+A fresh token has its weight of rollout correction there, 1 without correction. Before mixing begins
+the number is negative, -0.0 included. A token of a replayed trajectory, which has a ratio of its
+own, is infinite.
 """
 
 import math

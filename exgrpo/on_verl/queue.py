@@ -1,4 +1,5 @@
-"""The only file that uses TransferQueue, through which verl's V1 trainer passes rows between processes.
+"""The only file that uses TransferQueue, through which verl's V1 trainer passes rows between
+processes.
 
 Does not import verl, so that the queue can start while verl is being imported.
 """
@@ -16,25 +17,32 @@ from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"  # TransferQueue's names of its actor in a Ray
+CONTROLLER, NAMESPACE = (
+    "TransferQueueController",
+    "transfer_queue",
+)  # TransferQueue's names of its actor in a Ray
 Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the queue
 
 
 def start(config: DictConfig, patience_s: float = 60) -> None:
-    """Start the queue with the same settings as verl's runner would; the runner then attaches to it.
+    """Start the queue with the same settings as verl's runner would; the runner then attaches to
+    it.
 
     Args:
         patience_s: how long the queue of a training that has just ended may take to leave this Ray.
 
     Raises:
-        RuntimeError: another training uses it. Both would write the same partition, under the same keys.
+        RuntimeError: another training uses it. Both would write the same partition, under the same
+            keys.
     """
     deadline = time.monotonic() + patience_s
     while _is_there():
         if time.monotonic() > deadline:
             raise RuntimeError(
-                f"exgrpo: this Ray has a {CONTROLLER} already, that of another training; two trainings in one Ray "
-                "would mix their rollouts: end the other one, or give this one a Ray cluster of its own"
+                f"exgrpo: this Ray has a {CONTROLLER} already, that of another training; two "
+                "trainings in one Ray "
+                "would mix their rollouts: end the other one, or give this one a Ray cluster of "
+                "its own"
             )
         time.sleep(0.5)
     settings = OmegaConf.create(OmegaConf.to_container(config.transfer_queue, resolve=True))
@@ -56,9 +64,14 @@ def read(keys: Sequence[str], partition: str, fields: Sequence[str] | None = Non
 
 
 def write(
-    keys: Sequence[str], partition: str, fields: TensorDict, tags: Sequence[dict[str, Any]] | None = None
+    keys: Sequence[str],
+    partition: str,
+    fields: TensorDict,
+    tags: Sequence[dict[str, Any]] | None = None,
 ) -> Batch:
-    """Write fields of rows, with tags for new rows. A field that only some rows have is missing when all are read."""
+    """Write fields of rows, with tags for new rows. A field that only some rows have is missing
+    when all are read.
+    """
     with_tags: dict[str, Any] = {} if tags is None else {"tags": list(tags)}
     return tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields, **with_tags)
 

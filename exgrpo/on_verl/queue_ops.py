@@ -1,7 +1,8 @@
-"""What a step of replay does to verl's TransferQueue: each function reads, computes and writes back once.
+"""What a step of replay does to verl's TransferQueue: each function reads, computes and writes back
+once.
 
-The trainer decides when to call them (:mod:`exgrpo.mix_trainer_experience`). They own no state: everything they use is
-an argument.
+The trainer decides when to call them (:mod:`exgrpo.mix_trainer_experience`). They own no state:
+everything they use is an argument.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ PHASE = "rollout_is_weights"  # verl's field that carries exgrpo.on_verl.phase t
 
 
 def in_order(batch: Batch) -> Batch:
-    """The batch in the order of its prompts and sessions, regardless of the order in which generation finished."""
+    """The batch in the order of its prompts and sessions, regardless of the order in which
+    generation finished.
+    """
     batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
     return batch
 
 
 class Sibling(NamedTuple):
-    """A fresh rollout of a replayed question: uid of its group, its row and its tag in the queue."""
+    """A fresh rollout of a replayed question: uid of its group, its row and its tag in the
+    queue.
+    """
 
     uid: str
     row: Mapping[str, Any]
@@ -62,8 +67,11 @@ def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibl
     }
 
 
-def inject(batch: Batch, groups: Sequence[ReplayedGroup], siblings: Mapping[str, Sibling], session: int) -> Batch:
-    """The batch with one replayed row for each group, as session ``session``; the records learn of it.
+def inject(
+    batch: Batch, groups: Sequence[ReplayedGroup], siblings: Mapping[str, Sibling], session: int
+) -> Batch:
+    """The batch with one replayed row for each group, as session ``session``; the records learn of
+    it.
 
     Args:
         siblings: by question, of all the groups.
@@ -82,7 +90,10 @@ def inject(batch: Batch, groups: Sequence[ReplayedGroup], siblings: Mapping[str,
 
 
 def with_rows(
-    batch: Batch, keys: Sequence[str], fields: Sequence[dict[str, Any]], tags: Sequence[dict[str, Any]]
+    batch: Batch,
+    keys: Sequence[str],
+    fields: Sequence[dict[str, Any]],
+    tags: Sequence[dict[str, Any]],
 ) -> Batch:
     """The batch with these rows at its end."""
     queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(list(fields)), tags)
@@ -95,7 +106,9 @@ def with_rows(
     )
 
 
-def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False, prompts: bool = False) -> TensorDict:
+def scored_rows(
+    batch: Batch, rollout_log_probs: bool, rules: bool = False, prompts: bool = False
+) -> TensorDict:
     """The fields of a step's fresh rows that replay needs after the log-prob pass, in one read.
 
     Args:
@@ -111,7 +124,9 @@ def scored_rows(batch: Batch, rollout_log_probs: bool, rules: bool = False, prom
 def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     """What `scored_rows` has read, in the form from which the pool's groups are made."""
     fields = ("question_id", "rm_scores", "responses", "old_log_probs", "entropy", "response_mask")
-    columns = [list(rows[name]) if name == "question_id" else rows[name].unbind() for name in fields]
+    columns = [
+        list(rows[name]) if name == "question_id" else rows[name].unbind() for name in fields
+    ]
     keys = [batch.keys[i] for i in fresh_positions(batch)]
     extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(keys)
     prompts = rows["prompts"].unbind() if "prompts" in rows else [None] * len(keys)
@@ -141,24 +156,37 @@ def _rule(extra: Any) -> str:
 
 def fresh_positions(batch: Batch) -> list[int]:
     """Positions of the rows that this step generated: neither replayed nor padding."""
-    return [i for i, tag in enumerate(batch.tags) if not tag.get("is_replayed") and not tag.get("is_padding")]
+    return [
+        i
+        for i, tag in enumerate(batch.tags)
+        if not tag.get("is_replayed") and not tag.get("is_padding")
+    ]
 
 
 def staleness(batch: Batch, step: int) -> dict[str, float]:
-    """By how many updates the weights that finished a fresh rollout are older than this step's: mean and maximum."""
+    """By how many updates the weights that finished a fresh rollout are older than this step's:
+    mean and maximum.
+    """
     ages = [step - 1 - batch.tags[i]["max_global_steps"] for i in fresh_positions(batch)] or [0]
     return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
 
 
 def debug_metrics(rows: TensorDict) -> dict[str, float]:
-    """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote the replayed ones."""
-    padded = rows.select("responses", "response_mask", "rollout_log_probs", "old_log_probs").to_padded_tensor()
+    """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote
+    the replayed ones.
+    """
+    padded = rows.select(
+        "responses", "response_mask", "rollout_log_probs", "old_log_probs"
+    ).to_padded_tensor()
     metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded))
     return metrics
 
 
-def current_log_probs(batch: Batch, past: Mapping[str, Trajectory]) -> dict[str, npt.NDArray[np.float32]]:
-    """Key of a replayed row -> its log-probs under the current policy, [T], as the actor's pass wrote them.
+def current_log_probs(
+    batch: Batch, past: Mapping[str, Trajectory]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Key of a replayed row -> its log-probs under the current policy, [T], as the actor's pass
+    wrote them.
 
     In the order of the batch; those that are not in it are absent.
     """
@@ -170,20 +198,26 @@ def current_log_probs(batch: Batch, past: Mapping[str, Trajectory]) -> dict[str,
 
 
 def mark(batch: Batch, codes: Codes) -> None:
-    """Write the phase code of every token for the loss, padding included: a field that some rows lack is never read."""
+    """Write the phase code of every token for the loss, padding included: a field that some rows
+    lack is never read.
+    """
     phases = [
-        torch.full((tag["response_len"],), codes.replayed if tag.get("is_replayed") else codes.fresh)
+        torch.full(
+            (tag["response_len"],), codes.replayed if tag.get("is_replayed") else codes.fresh
+        )
         for tag in batch.tags
     ]
     _put(batch, range(len(batch)), {PHASE: phases})
 
 
 def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | None) -> None:
-    """Make the ``old_log_probs`` of replayed rows those of the policy that generated them: pi_past of equation 4.
+    """Make the ``old_log_probs`` of replayed rows those of the policy that generated them: pi_past
+    of equation 4.
 
     Args:
         past: key of a replayed row -> its trajectory.
-        missing: what a trajectory without recorded log-probs gets: with ``current`` this step's, with ``one`` zeros.
+        missing: what a trajectory without recorded log-probs gets: with ``current`` this step's,
+            with ``one`` zeros.
             None: all rows keep this step's.
     """
     rows = {
@@ -196,10 +230,14 @@ def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | No
 
 
 def exempt_replayed_rows(batch: Batch, past: Mapping[str, Trajectory]) -> None:
-    """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as they are."""
+    """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as
+    they are.
+    """
     rows = _replayed_positions(batch, past)
     if rows:
-        old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])["old_log_probs"]
+        old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])[
+            "old_log_probs"
+        ]
         _put(batch, rows, {"rollout_log_probs": old.unbind()})
 
 
@@ -207,18 +245,28 @@ def add_correction(batch: Batch, phase: Codes) -> Batch:
     """Rollout correction has put its weights into the channel of the phase: both in one code."""
     weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
     codes = [
-        corrected(torch.full_like(weight, phase.replayed if tag.get("is_replayed") else phase.fresh), weight)
+        corrected(
+            torch.full_like(weight, phase.replayed if tag.get("is_replayed") else phase.fresh),
+            weight,
+        )
         for weight, tag in zip(weights, batch.tags, strict=True)
     ]
     return _put(batch, range(len(batch)), {PHASE: codes})
 
 
-def _put(batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[torch.Tensor]]) -> Batch:
+def _put(
+    batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[torch.Tensor]]
+) -> Batch:
     keys = [batch.keys[i] for i in positions]
-    nested = {name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged) for name, rows in fields.items()}
+    nested = {
+        name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
+        for name, rows in fields.items()
+    }
     return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
 
 
 def _replayed_positions(batch: Batch, past: Mapping[str, Trajectory]) -> list[int]:
     """Positions in the batch of the rows in `past`; verl's padding is not among them."""
-    return [i for i, key in enumerate(batch.keys) if key in past and not batch.tags[i].get("is_padding")]
+    return [
+        i for i, key in enumerate(batch.keys) if key in past and not batch.tags[i].get("is_padding")
+    ]

@@ -1,12 +1,14 @@
 """The scale of the released update, on any number of GPUs.
 
-The released run sums the token losses of each GPU's rows, divides by the longest response allowed and averages over its
-8 GPUs; ``clip_grad`` 1.0 and ``skip_grad_bound`` 500 belong to that scale. Its entropy bonus is the mean over response
-tokens of each micro-batch, summed over micro-batches and averaged over the 8 GPUs. Here both are sums over the whole
-mini-batch divided by 8, regardless of the number of GPUs.
+The released run sums the token losses of each GPU's rows, divides by the longest response allowed
+and averages over its 8 GPUs; ``clip_grad`` 1.0 and ``skip_grad_bound`` 500 belong to that scale.
+Its entropy bonus is the mean over response tokens of each micro-batch, summed over micro-batches
+and averaged over the 8 GPUs. Here both are sums over the whole mini-batch divided by 8, regardless
+of the number of GPUs.
 
-verl's ``seq-mean-token-sum-norm`` divides the sum of token losses by the number of rows of a mini-batch and by
-``actor.loss_scale_factor``, so that a factor of length * 8 / rows gives the released sum.
+verl's ``seq-mean-token-sum-norm`` divides the sum of token losses by the number of rows of a
+mini-batch and by ``actor.loss_scale_factor``, so that a factor of length * 8 / rows gives the
+released sum.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def released_scale(response_length: int, rows: int) -> float:
 
     Args:
         response_length: longest response allowed, in tokens (``data.max_response_length``).
-        rows: rollouts of a mini-batch over all GPUs (``ppo_mini_batch_size`` prompts times ``rollout.n``).
+        rows: rollouts of a mini-batch over all GPUs (``ppo_mini_batch_size`` prompts times
+            ``rollout.n``).
     """
     scale = response_length * RELEASED_GPUS / rows
     return int(scale) if scale.is_integer() else scale
@@ -42,4 +45,6 @@ def check(config: DictConfig) -> None:
     if value not in ENTROPY_AGGS:
         raise ValueError(f"{key}={value}: must be one of {', '.join(ENTROPY_AGGS)}")
     if value == "released" and OmegaConf.select(config, "distillation.enabled"):
-        raise ValueError(f"{key}=released: must be verl with distillation.enabled=True, which uses another loss")
+        raise ValueError(
+            f"{key}=released: must be verl with distillation.enabled=True, which uses another loss"
+        )

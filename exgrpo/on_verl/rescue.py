@@ -1,7 +1,10 @@
-"""Rescue in a step of verl's trainer (trainer.exp_rescue): a stored success joins a group whose rollouts all failed.
+"""Rescue in a step of verl's trainer (trainer.exp_rescue): a stored success joins a group whose
+rollouts all failed.
 
-A batch has K rows a group, so the success stands where one of the failures was: the rollout with the highest session.
-Rollouts of a group differ by nothing but chance, so this is a failure drawn at random, by the rollouts' own seeds.
+A batch has K rows a group, so the success stands where one of the failures was: the rollout with
+    the highest session.
+Rollouts of a group differ by nothing but chance, so this is a failure drawn at random, by the
+rollouts' own seeds.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from exgrpo.on_verl.rows import split_key
 
 
 def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
-    """Those of the uids whose rollouts in the batch, two or more, have no reward above the threshold, in its order.
+    """Those of the uids whose rollouts in the batch, two or more, have no reward above the
+    threshold, in its order.
 
-    A single rollout is left alone: the success might take its place, and nothing fresh would be left of the group.
+    A single rollout is left alone: the success might take its place, and nothing fresh would be
+        left of the group.
     """
     size = Counter(map(_uid, batch.keys))
     solved = {uid: False for uid, rollouts in size.items() if uid in uids and rollouts > 1}
@@ -31,7 +36,9 @@ def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
 
 
 def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Batch:
-    """The batch without the failures of this session in these groups: they leave the queue, their rewards are noted."""
+    """The batch without the failures of this session in these groups: they leave the queue, their
+    rewards are noted.
+    """
     group_of = {f"{group.uid}_{session}_0": group for group in groups}
     gone = sorted(group_of.keys() & set(batch.keys))
     if not gone:

@@ -19,5 +19,7 @@ def _config_of_verl() -> str:
     """verl's configuration as Hydra names a folder, found without importing verl."""
     verl = find_spec("verl")
     if verl is None or not verl.submodule_search_locations:
-        raise ModuleNotFoundError("verl is not installed: bash exp_scripts/setup_cpu.sh, or setup_gpu.sh, installs it")
+        raise ModuleNotFoundError(
+            "verl is not installed: bash exp_scripts/setup_cpu.sh, or setup_gpu.sh, installs it"
+        )
     return f"file://{verl.submodule_search_locations[0]}/trainer/config"

@@ -1,4 +1,6 @@
-"""Samples that are printed once, at the start of a run: the first prompt, and the first response with its reward."""
+"""Samples that are printed once, at the start of a run: the first prompt, and the first response
+with its reward.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,20 @@ def first_prompt(dataset: RLHFDataset, tokenizer: Any) -> str:
     """The data set's first question as the model will see it, including special tokens."""
     messages = dataset[0]["raw_prompt"]
     prompt = render(tokenizer, messages, **dataset.apply_chat_template_kwargs)
-    return f"exgrpo: the data's first prompt, {token_count(tokenizer, prompt)} tokens:\n{clipped(prompt)}"
+    tokens = token_count(tokenizer, prompt)
+    return f"exgrpo: the data's first prompt, {tokens} tokens:\n{clipped(prompt)}"
 
 
 def first_response(batch: Batch, tokenizer: Any) -> str:
     """The step's first rollout, in the order of its questions: prompt, response and reward."""
     key = min(batch.keys, key=split_key)
     row = queue.read([key], batch.partition_id, ["prompts", "responses", "rm_scores"])
-    prompt, response, scores = (row[name].unbind()[0] for name in ("prompts", "responses", "rm_scores"))
+    prompt, response, scores = (
+        row[name].unbind()[0] for name in ("prompts", "responses", "rm_scores")
+    )
     return (
-        f"exgrpo: the first graded response, {len(response)} tokens, reward {float(scores.sum()):g}; its prompt:\n"
+        f"exgrpo: the first graded response, {len(response)} tokens, "
+        f"reward {float(scores.sum()):g}; its prompt:\n"
         f"{clipped(tokenizer.decode(prompt))}\n"
         f"exgrpo: and the response:\n{clipped(tokenizer.decode(response))}"
     )

@@ -1,4 +1,6 @@
-"""What the updates of a training step have brought so far; in verl's modes only separate_async has several a step."""
+"""What the updates of a training step have brought so far; in verl's modes only separate_async has
+several a step.
+"""
 
 from __future__ import annotations
 

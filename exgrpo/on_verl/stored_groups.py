@@ -23,8 +23,11 @@ def prompts_of(groups: Iterable[StoredGroup]) -> dict[str, torch.Tensor]:
     return {group.question: _prompt(group) for group in groups}
 
 
-def join(batch: Batch, groups: Sequence[ReplayedGroup], row_of: Callable[[str], Mapping[str, Any]]) -> Batch:
-    """The batch with these past groups, each under a uid of its own; uids and rows are written into the records.
+def join(
+    batch: Batch, groups: Sequence[ReplayedGroup], row_of: Callable[[str], Mapping[str, Any]]
+) -> Batch:
+    """The batch with these past groups, each under a uid of its own; uids and rows are written into
+    the records.
 
     They are spread evenly among the fresh groups, so that each mini-batch has a similar mix.
 
@@ -66,10 +69,14 @@ def metrics(groups: Iterable[ReplayedGroup], current: Current, step: int) -> dic
         "stored_groups": float(len(past)),
         "stored_group_age": float(np.mean(ages or [0])),
         "stored_group_drift": float(np.mean(drifts or [0.0])),
-        "stored_group_tokens": float(sum(len(rollout) for group in past for rollout in group.rollouts)),
+        "stored_group_tokens": float(
+            sum(len(rollout) for group in past for rollout in group.rollouts)
+        ),
     }
 
 
 def _prompt(group: StoredGroup) -> torch.Tensor:
-    assert group.prompt is not None  # the trainer stores it, and drops groups without one when it resumes
+    assert (
+        group.prompt is not None
+    )  # the trainer stores it, and drops groups without one when it resumes
     return torch.from_numpy(group.prompt.astype(np.int64))

@@ -11,12 +11,15 @@ from omegaconf import DictConfig
 
 
 class MixTaskRunner:
-    """Ray actor of the training's driver process; this module imports neither verl nor torch, its ``run`` does.
+    """Ray actor of the training's driver process; this module imports neither verl nor torch, its
+    ``run`` does.
 
     Importing verl takes about as long as starting the queue's processes, so both run in parallel.
     """
 
-    trainers = "exgrpo.mix_trainer_experience"  # module that registers the trainer the configuration names
+    trainers = (
+        "exgrpo.mix_trainer_experience"  # module that registers the trainer the configuration names
+    )
 
     def run(self, config: DictConfig) -> None:
         """Train to the end; errors of the training propagate."""
@@ -26,7 +29,9 @@ class MixTaskRunner:
             from verl.trainer.main_ppo import TaskRunnerV1
             from verl.workers.rollout.replica import get_rollout_replica_class
 
-            get_rollout_replica_class(config.actor_rollout_ref.rollout.name)  # imports the engine early
+            get_rollout_replica_class(
+                config.actor_rollout_ref.rollout.name
+            )  # imports the engine early
             started.result()
         show_warnings()
         # TaskRunnerV1 is a Ray actor class; this is the plain class that it wraps
@@ -34,10 +39,12 @@ class MixTaskRunner:
 
 
 class OnThisNode:
-    """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the command is given.
+    """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the
+    command is given.
 
-    Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a run are on the
-    runner's disk: on another node, if each has its own disk, a killed run would not find them and begin anew.
+    Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a
+    run are on the runner's disk: on another node, if each has its own disk, a killed run would not
+    find them and begin anew.
     """
 
     def __init__(self, actor_class: Any, **options: Any) -> None:
@@ -56,7 +63,9 @@ class OnThisNode:
 
 
 def show_warnings() -> None:
-    """Print exgrpo's warnings regardless of the libraries' logging setup: vLLM's import hides all but errors."""
+    """Print exgrpo's warnings regardless of the libraries' logging setup: vLLM's import hides all
+    but errors.
+    """
     package = logging.getLogger("exgrpo")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s:%(asctime)s:%(message)s"))

@@ -17,32 +17,38 @@ class TrainerKeys:
         default=None,
         metadata={
             "check": check.optional_integer(1),
-            "meaning": "this many checkpoints, the latest, keep their optimizer states, two thirds of their size; "
-            "null: all do",
+            "meaning": "this many checkpoints, the latest, keep their optimizer states, "
+            "two thirds of their size; null: all do",
         },
     )
     rollout_seeded: bool = field(
         default=False,
         metadata={
             "check": check.boolean,
-            "meaning": "each rollout has its own sampling seed, which follows from rollout.seed, step and position",
+            "meaning": "each rollout has its own sampling seed, which follows from "
+            "rollout.seed, step and position",
         },
     )
     rollout_poll_interval: float = field(
         default=2.0,
         metadata={
             "check": check.positive,
-            "meaning": "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
+            "meaning": "seconds between two looks at the queue while generation runs; "
+            "use 0.05 for small runs",
         },
     )
 
     def __post_init__(self) -> None:
         for each in fields(self):
             object.__setattr__(
-                self, each.name, each.metadata["check"](f"trainer.{each.name}", getattr(self, each.name))
+                self,
+                each.name,
+                each.metadata["check"](f"trainer.{each.name}", getattr(self, each.name)),
             )
 
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any]) -> TrainerKeys:
         """Pick these keys out of verl's `trainer` node; other keys are ignored."""
-        return cls(**{each.name: trainer[each.name] for each in fields(cls) if each.name in trainer})
+        return cls(
+            **{each.name: trainer[each.name] for each in fields(cls) if each.name in trainer}
+        )

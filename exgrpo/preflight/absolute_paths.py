@@ -1,4 +1,6 @@
-"""Make relative paths absolute where the command is run: verl's runner may have another working directory."""
+"""Make relative paths absolute where the command is run: verl's runner may have another working
+directory.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,14 @@ _RULES = [
 
 
 def make_absolute(config: DictConfig) -> None:
-    """Rewrite the configuration's local paths, ``~`` and relative ones, in place; remote ones are left alone."""
-    for keys, change in ((_PATHS, _absolute), (_PATHS_OR_NAMES, _absolute_if_there), (_RULES, _absolute_rule)):
+    """Rewrite the configuration's local paths, ``~`` and relative ones, in place; remote ones are
+    left alone.
+    """
+    for keys, change in (
+        (_PATHS, _absolute),
+        (_PATHS_OR_NAMES, _absolute_if_there),
+        (_RULES, _absolute_rule),
+    ):
         for key in keys:
             value = OmegaConf.select(config, key)
             if isinstance(value, str | list | ListConfig):  # a rule's key may be False
@@ -52,15 +60,20 @@ def make_absolute(config: DictConfig) -> None:
 
 
 def name_log_folders(config: DictConfig, environment: Mapping[str, str]) -> None:
-    """Tell the runner's process where TensorBoard's and the file logger's files go, by verl's variables, in place.
+    """Tell the runner's process where TensorBoard's and the file logger's files go, by verl's
+    variables, in place.
 
-    verl takes them relative to the runner's folder, and a Ray that runs already does not have the command's variables.
+    verl takes them relative to the runner's folder, and a Ray that runs already does not have the
+    command's variables.
     """
     trainer = config.trainer
     run = os.path.join(trainer.project_name, trainer.experiment_name)
     folders = {
         "tensorboard": {"TENSORBOARD_DIR": os.path.join("tensorboard_log", run)},
-        "file": {"VERL_FILE_LOGGER_ROOT": ".", "VERL_FILE_LOGGER_PATH": ""},  # the second, a file, goes before
+        "file": {
+            "VERL_FILE_LOGGER_ROOT": ".",
+            "VERL_FILE_LOGGER_PATH": "",
+        },  # the second, a file, goes before
     }
     loggers = trainer.logger if isinstance(trainer.logger, list | ListConfig) else [trainer.logger]
     for name, default in (item for logger in loggers for item in folders.get(logger, {}).items()):

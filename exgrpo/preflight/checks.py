@@ -1,4 +1,6 @@
-"""Every error that can be detected before Ray starts, each in one line with key, value and remedy."""
+"""Every error that can be detected before Ray starts, each in one line with key, value and
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,18 @@ SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "a
 # key, the required value, why; checked with and without replay
 _REQUIRED: list[tuple[str, Any, str]] = [
     ("trainer.use_v1", True, "the older trainer is not supported"),
-    ("model_engine", "dp", "only FSDP's engine supports the settings of the loss and the optimizer"),
+    (
+        "model_engine",
+        "dp",
+        "only FSDP's engine supports the settings of the loss and the optimizer",
+    ),
 ]
 
 
 def verify(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first error; takes well under a second per file."""
+    """Raise ValueError or FileNotFoundError at the first error; takes well under a second per
+    file.
+    """
     rollout_n = config.actor_rollout_ref.rollout.n
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     TrainerKeys.from_mapping(config.trainer)
@@ -63,13 +71,16 @@ def verify(config: DictConfig) -> None:
 
 
 def resolve(config: DictConfig) -> None:
-    """Set what follows from other settings: trainer and policy loss by verl's names, the agent loop of seeded rollouts.
+    """Set what follows from other settings: trainer and policy loss by verl's names, the agent loop
+    of seeded rollouts.
 
     Paths become absolute, since verl's runner may be on another node.
     """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
-        actor.loss_scale_factor = actor.loss_scale_factor  # resolved now: other processes lack our resolver
+        actor.loss_scale_factor = (
+            actor.loss_scale_factor
+        )  # resolved now: other processes lack our resolver
         make_absolute(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
@@ -77,7 +88,9 @@ def resolve(config: DictConfig) -> None:
             agent = config.actor_rollout_ref.rollout.agent
             agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
         losses = actor.policy_loss
-        if ExperienceConfig.from_mapping(config.trainer, config.actor_rollout_ref.rollout.n).experience:
+        if ExperienceConfig.from_mapping(
+            config.trainer, config.actor_rollout_ref.rollout.n
+        ).experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
             losses.update(_loss(actor))  # the text "False" would count as true
         elif losses.loss_mode == modes.OURS:
@@ -88,18 +101,23 @@ def _platform(config: DictConfig) -> None:
     platform = os.environ.get("VERL_PLATFORM", "")
     if (config.trainer.device == "cpu") != (platform == "cpu"):
         raise ValueError(
-            f"trainer.device={config.trainer.device} with VERL_PLATFORM={platform or '(unset)'} in the environment: "
+            f"trainer.device={config.trainer.device} with VERL_PLATFORM={platform or '(unset)'} "
+            "in the environment: "
             "stack=cpu and VERL_PLATFORM=cpu go together"
         )
 
 
 def _engine(actor: DictConfig) -> None:
     if actor.strategy not in ("fsdp", "fsdp2"):
-        raise ValueError(f"actor_rollout_ref.actor.strategy={actor.strategy}: must be fsdp2 or fsdp")
+        raise ValueError(
+            f"actor_rollout_ref.actor.strategy={actor.strategy}: must be fsdp2 or fsdp"
+        )
 
 
 def _packages(config: DictConfig) -> None:
-    """Without its grader the reward would be 0 for every answer, and the run would learn nothing."""
+    """Without its grader the reward would be 0 for every answer, and the run would learn
+    nothing.
+    """
     our_reward = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if our_reward and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
@@ -112,25 +130,39 @@ def _packages(config: DictConfig) -> None:
 
 
 def _attention(config: DictConfig) -> None:
-    """flash-attn may be missing: the registry has only its source. verl's sequence parallelism requires it."""
+    """flash-attn may be missing: the registry has only its source. verl's sequence parallelism
+    requires it.
+    """
     key = "actor_rollout_ref.model.override_config.attn_implementation"
     actor = config.actor_rollout_ref.actor
     value = str(OmegaConf.select(config, key))
     on_gpus = config.trainer.device != "cpu"
     if value == "flash_attention_2" and on_gpus and importlib.util.find_spec("flash_attn") is None:
-        raise ValueError(f"{key}={value}: the package flash-attn is not installed; sdpa works without it")
+        raise ValueError(
+            f"{key}={value}: the package flash-attn is not installed; sdpa works without it"
+        )
     for name in ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size"):
         size = OmegaConf.select(actor, name)
         if size > 1 and not value.startswith("flash_attention"):
-            raise ValueError(f"actor_rollout_ref.actor.{name}={size}: must be 1 with attn_implementation={value}")
+            raise ValueError(
+                f"actor_rollout_ref.actor.{name}={size}: must be 1 with attn_implementation={value}"
+            )
 
 
 def _rotation(trainer: DictConfig) -> None:
-    """verl deletes surplus checkpoints once the weights of the next one are written, before that one is marked."""
-    why = "verl would delete the last checkpoint before the new one is marked, and a kill in between would lose both"
+    """verl deletes surplus checkpoints once the weights of the next one are written, before that
+    one is marked.
+    """
+    why = (
+        "verl would delete the last checkpoint before the new one is marked, "
+        "and a kill in between would lose both"
+    )
     keep = trainer.get("max_actor_ckpt_to_keep")
     if keep is not None and keep != -1 and not (isinstance(keep, int) and keep >= 2):
-        raise ValueError(f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; {why}")
+        raise ValueError(
+            f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; "
+            f"{why}"
+        )
     if trainer.get("remove_previous_ckpt_in_save"):
         raise ValueError(f"trainer.remove_previous_ckpt_in_save=True: must be False; {why}")
 
@@ -143,29 +175,41 @@ def _files(config: DictConfig) -> None:
     for key in ("data.train_files", "data.val_files"):
         for path in _paths(OmegaConf.select(config, key)):
             if is_local(path) and not Path(path).expanduser().is_file():
-                raise FileNotFoundError(f"{key}={path}: no such file; data/prepare_train.py makes one")
+                raise FileNotFoundError(
+                    f"{key}={path}: no such file; data/prepare_train.py makes one"
+                )
     model = str(config.actor_rollout_ref.model.path)
     if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
 
 
 def _text_alone(config: DictConfig) -> None:
-    """Replayed rows are text only: token ids, an attention mask of ones, positions counted from 0."""
-    refused = {f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")}
+    """Replayed rows are text only: token ids, an attention mask of ones, positions counted from
+    0.
+    """
+    refused = {
+        f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")
+    }
     for path in filter(is_local, _paths(config.data.train_files)):
         names = column_names(path)
         for key, column in refused.items():
             if column in names:
-                raise ValueError(f"{key}={column}: {path} has that column; a replayed trajectory is text only")
+                raise ValueError(
+                    f"{key}={column}: {path} has that column; a replayed trajectory is text only"
+                )
         if "agent_name" in names:
             raise ValueError(
-                f"data.train_files: {path} has a column agent_name; all rows must use one agent loop, that of "
+                f"data.train_files: {path} has a column agent_name; all rows must use one agent "
+                "loop, that of "
                 "actor_rollout_ref.rollout.agent.default_agent_loop"
             )
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (model / name).is_file():
-            raise ValueError(f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is text only")
+            raise ValueError(
+                f"actor_rollout_ref.model.path={model}: has a {name}; a replayed trajectory is "
+                "text only"
+            )
 
 
 def _loss(actor: DictConfig) -> dict[str, Any]:
@@ -176,14 +220,17 @@ def _loss(actor: DictConfig) -> dict[str, Any]:
 
 
 def _data_and_checkpoint(config: DictConfig) -> None:
-    """Question ids of the training files must be unique, enough, and those of the checkpoint to resume from."""
+    """Question ids of the training files must be unique, enough, and those of the checkpoint to
+    resume from.
+    """
     files = _paths(config.data.train_files)
     if not all(is_local(path) for path in files):
         return
     questions = read_question_ids(files, config.data.prompt_key)
     if len(questions) < config.data.train_batch_size:
         raise ValueError(
-            f"data.train_batch_size={config.data.train_batch_size}: data.train_files has {len(questions)} questions"
+            f"data.train_batch_size={config.data.train_batch_size}: data.train_files has "
+            f"{len(questions)} questions"
         )
     experience = _experience_to_read(config)
     if experience is None:
@@ -201,11 +248,14 @@ def _data_and_checkpoint(config: DictConfig) -> None:
 
 
 def _folder_of_another_method(config: DictConfig) -> None:
-    """A baseline that goes on from weights that replay has trained is none; turning replay off midway is allowed."""
+    """A baseline that goes on from weights that replay has trained is none; turning replay off
+    midway is allowed.
+    """
     folder = _resumed_folder(config)
     if folder is not None and (folder / POOL).is_dir():
         _logger.warning(
-            "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a baseline needs another "
+            "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a "
+            "baseline needs another "
             "trainer.default_local_dir",
             folder,
         )
@@ -217,7 +267,10 @@ def _resumed_folder(config: DictConfig) -> Path | None:
     folder = None
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
-    elif trainer.resume_mode == "auto" and (step := step_to_resume(Path(trainer.default_local_dir))) is not None:
+    elif (
+        trainer.resume_mode == "auto"
+        and (step := step_to_resume(Path(trainer.default_local_dir))) is not None
+    ):
         folder = step_folder(Path(trainer.default_local_dir), step)
     return folder if folder is not None and folder.is_dir() else None
 
@@ -231,7 +284,7 @@ def _experience_to_read(config: DictConfig) -> Path | None:
         if not (Path(trainer.experience_import) / MANIFEST).is_file():
             raise FileNotFoundError(
                 f"trainer.experience_import={trainer.experience_import}: no saved pool there; "
-                "python -m exgrpo.inspect --import makes one"
+                "exgrpo-inspect --import makes one"
             )
         return Path(trainer.experience_import)
     if not durable.newest(folder / POOL).is_dir():

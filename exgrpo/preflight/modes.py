@@ -24,34 +24,69 @@ ESTIMATORS = (
 )
 # policy losses of fresh tokens: ours, or one that is registered with verl
 FRESH_LOSSES = (
-    *(OURS, "vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro"),
+    *(
+        OURS,
+        "vanilla",
+        "dppo_tv",
+        "dppo_kl",
+        "gspo",
+        "sapo",
+        "gpg",
+        "clip_cov",
+        "kl_cov",
+        "geo_mean",
+        "dro",
+    ),
     "cispo",
 )
 
 # key, the required value, why; checked with replay only
 REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
     ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
-    ("actor_rollout_ref.rollout.enable_rollout_routing_replay", False, "the pool has no record of the experts used"),
+    (
+        "actor_rollout_ref.rollout.enable_rollout_routing_replay",
+        False,
+        "the pool has no record of the experts used",
+    ),
     ("distillation.enabled", False, "replayed rows have no teacher"),
-    ("actor_rollout_ref.actor.checkpoint.async_save", False, "verl then marks no checkpoint as the latest"),
-    ("skip.rollout_tq.enable", False, "rollouts of an earlier run would be assigned to other questions"),
-    ("data.gen_batch_size", 1, "fresh questions are fetched one by one, so that none is thrown away"),
+    (
+        "actor_rollout_ref.actor.checkpoint.async_save",
+        False,
+        "verl then marks no checkpoint as the latest",
+    ),
+    (
+        "skip.rollout_tq.enable",
+        False,
+        "rollouts of an earlier run would be assigned to other questions",
+    ),
+    (
+        "data.gen_batch_size",
+        1,
+        "fresh questions are fetched one by one, so that none is thrown away",
+    ),
 ]
 
 
 def verify_mode(config: DictConfig) -> None:
-    """ValueError, in one line, for a mode of verl's trainer that is not supported, with or without replay."""
+    """ValueError, in one line, for a mode of verl's trainer that is not supported, with or without
+    replay.
+    """
     mode, trainer = config.trainer.v1.trainer_mode, config.trainer
     if mode not in TRAINERS:
         raise ValueError(f"trainer.v1.trainer_mode={mode}: must be one of {', '.join(TRAINERS)}")
     if trainer.rollout_seeded and TRAINERS[mode] != OURS:
         raise ValueError(
-            f"trainer.rollout_seeded=True: must be False with trainer.v1.trainer_mode={mode}, where a rollout that is "
+            f"trainer.rollout_seeded=True: must be False with trainer.v1.trainer_mode={mode}, "
+            "where a rollout that is "
             "interrupted goes on under other weights"
         )
-    if trainer.rollout_seeded and (loop := config.actor_rollout_ref.rollout.agent.default_agent_loop) != SINGLE_TURN:
+    if (
+        trainer.rollout_seeded
+        and (loop := config.actor_rollout_ref.rollout.agent.default_agent_loop) != SINGLE_TURN
+    ):
         raise ValueError(
-            f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}: must be {SINGLE_TURN} with "
+            f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}: must be {SINGLE_TURN} "
+            "with "
             "trainer.rollout_seeded=True, which has seeds for single turns only"
         )
     if mode == "separate_async":
@@ -64,18 +99,28 @@ def _separate(config: DictConfig) -> None:
     rollout = actor_rollout.rollout
     if rollout.checkpoint_engine.backend == "naive":
         raise ValueError(
-            "actor_rollout_ref.rollout.checkpoint_engine.backend=naive: must be nccl or another channel between GPUs "
+            "actor_rollout_ref.rollout.checkpoint_engine.backend=naive: must be nccl or another "
+            "channel between GPUs "
             f"{mode}; on a CPU: stack=cpu_separate"
         )
     for name in ("nnodes", "n_gpus_per_node"):
         if not rollout[name]:
-            raise ValueError(f"actor_rollout_ref.rollout.{name}={rollout[name]}: must be 1 or more {mode}")
+            raise ValueError(
+                f"actor_rollout_ref.rollout.{name}={rollout[name]}: must be 1 or more {mode}"
+            )
     if not actor_rollout.hybrid_engine:
-        raise ValueError(f"actor_rollout_ref.hybrid_engine=False: must be True {mode}: verl 0.9.1 ends with an error")
-    updates, mini_batch = config.trainer.v1.separate_async.parameter_sync_step, actor_rollout.actor.ppo_mini_batch_size
+        raise ValueError(
+            f"actor_rollout_ref.hybrid_engine=False: must be True {mode}: verl 0.9.1 ends with an "
+            "error"
+        )
+    updates, mini_batch = (
+        config.trainer.v1.separate_async.parameter_sync_step,
+        actor_rollout.actor.ppo_mini_batch_size,
+    )
     if config.data.train_batch_size != updates * mini_batch:
         raise ValueError(
-            f"data.train_batch_size={config.data.train_batch_size}: must be {updates * mini_batch} {mode}: "
+            f"data.train_batch_size={config.data.train_batch_size}: must be "
+            f"{updates * mini_batch} {mode}: "
             f"parameter_sync_step={updates} times ppo_mini_batch_size={mini_batch}"
         )
 
@@ -96,7 +141,9 @@ def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
     for key, required, why in table:
         value = OmegaConf.select(config, key)
         if (value or None) != (required or None):
-            raise ValueError(f"{key}={value}: must be {'null' if required is None else required}; {why}")
+            raise ValueError(
+                f"{key}={value}: must be {'null' if required is None else required}; {why}"
+            )
 
 
 def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
@@ -107,14 +154,19 @@ def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
 
 def _filter(groups: DictConfig) -> None:
     if groups.enable and not groups.metric:
-        raise ValueError("algorithm.filter_groups.metric=null: must be reward, or a name of what the reward reports")
+        raise ValueError(
+            "algorithm.filter_groups.metric=null: must be reward, or a name of what the reward "
+            "reports"
+        )
 
 
 def _kl_in_reward(config: DictConfig) -> None:
     if config.algorithm.use_kl_in_reward and config.trainer.exp_missing_log_probs == "one":
         raise ValueError(
-            "algorithm.use_kl_in_reward=True: must be False with trainer.exp_missing_log_probs=one; the penalty of a "
-            "trajectory without log-probs would be its length times the surprise of the reference policy"
+            "algorithm.use_kl_in_reward=True: must be False with "
+            "trainer.exp_missing_log_probs=one; the penalty of a "
+            "trajectory without log-probs would be its length times the surprise of the reference "
+            "policy"
         )
 
 
@@ -124,12 +176,14 @@ def _groups(config: DictConfig) -> None:
     for key, required in (("exp_unit", "trajectory"), ("exp_rescue", False)):
         if trainer[key] != required and TRAINERS[mode] != OURS:
             raise ValueError(
-                f"trainer.{key}={trainer[key]}: must be {required} with trainer.v1.trainer_mode={mode}, where a step "
+                f"trainer.{key}={trainer[key]}: must be {required} with "
+                f"trainer.v1.trainer_mode={mode}, where a step "
                 "trains on prompts of other steps' draws"
             )
     if trainer.exp_rescue and config.algorithm.filter_groups.enable:
         raise ValueError(
-            "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, which removes a failed "
+            "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, "
+            "which removes a failed "
             "group before a stored success could join it"
         )
 
@@ -139,4 +193,6 @@ def _correction(config: DictConfig) -> None:
         key = f"algorithm.rollout_correction.{name}"
         value = OmegaConf.select(config, key)
         if value is not None and not config.actor_rollout_ref.rollout.calculate_log_probs:
-            raise ValueError(f"{key}={value}: needs actor_rollout_ref.rollout.calculate_log_probs=True")
+            raise ValueError(
+                f"{key}={value}: needs actor_rollout_ref.rollout.calculate_log_probs=True"
+            )

@@ -1,8 +1,10 @@
-"""Check before Ray starts what the model would see: the window, the chat template, the opened thought, the lengths.
+"""Check before Ray starts what the model would see: the window, the chat template, the opened
+thought, the lengths.
 
-An error here would otherwise spoil a run silently: verl cuts responses at the window and drops every question on which
-the template fails. The tokenizer is loaded as verl loads it, with libraries that verl needs anyway, so the check costs
-a run nothing extra.
+An error here would otherwise spoil a run silently: verl cuts responses at the window and drops
+    every question on which
+the template fails. The tokenizer is loaded as verl loads it, with libraries that verl needs anyway,
+so the check costs a run nothing extra.
 """
 
 from __future__ import annotations
@@ -25,11 +27,16 @@ _logger = logging.getLogger(__name__)
 
 
 def verify_prompts(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first error; a model that is not available here is left to verl."""
+    """Raise ValueError or FileNotFoundError at the first error; a model that is not available here
+    is left to verl.
+    """
     model = config.actor_rollout_ref.model
     folder = small_files(str(model.path))
     if folder is None:
-        _logger.warning("exgrpo: %s is not available here: its window and its prompts are not checked", model.path)
+        _logger.warning(
+            "exgrpo: %s is not available here: its window and its prompts are not checked",
+            model.path,
+        )
         return
     _context_keys(model)
     _window(config, folder)
@@ -42,7 +49,8 @@ def verify_prompts(config: DictConfig) -> None:
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template
     if tokenizer.chat_template is None:
         raise ValueError(
-            f"actor_rollout_ref.model.{key}={model[key]}: its tokenizer has no chat template, which verl needs to "
+            f"actor_rollout_ref.model.{key}={model[key]}: its tokenizer has no chat template, "
+            "which verl needs to "
             f"render questions; {_COPY.format(model[key])} makes a copy with one"
         )
     for files in ("train_files", "val_files"):
@@ -54,45 +62,60 @@ def _context_keys(model: DictConfig) -> None:
     for key in CONTEXT_KEYS:
         if overridden.get(key) is not None:
             raise ValueError(
-                f"actor_rollout_ref.model.override_config.{key}={overridden[key]}: must not be set, it reaches the "
+                f"actor_rollout_ref.model.override_config.{key}={overridden[key]}: must not be "
+                "set, it reaches the "
                 f"actor but not vLLM; {_COPY.format(model.path)} makes a copy with another context"
             )
 
 
 def _window(config: DictConfig, folder: Path) -> None:
-    """verl's server: max_model_len defaults to max_position_embeddings and may not exceed it, and max_tokens of each
-    response is clamped to max_model_len minus the prompt (vllm_async_server.py, _validate_configs and generate).
+    """verl's server: max_model_len defaults to max_position_embeddings and may not exceed it, and
+    max_tokens of each response is clamped to max_model_len minus the prompt (vllm_async_server.py,
+    _validate_configs and generate).
     """
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"actor_rollout_ref.model.path={model.path}: no config.json in {folder}")
+        raise FileNotFoundError(
+            f"actor_rollout_ref.model.path={model.path}: no config.json in {folder}"
+        )
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    window = settings.get("max_position_embeddings", (settings.get("text_config") or {}).get("max_position_embeddings"))
+    window = settings.get(
+        "max_position_embeddings",
+        (settings.get("text_config") or {}).get("max_position_embeddings"),
+    )
     if window is None:
         return  # verl reports it
     needed = config.data.max_prompt_length + config.data.max_response_length
-    lengths = f"data.max_prompt_length={config.data.max_prompt_length} + {config.data.max_response_length} of response"
+    response = config.data.max_response_length
+    lengths = f"data.max_prompt_length={config.data.max_prompt_length} + {response} of response"
     limit = rollout.max_model_len
     if limit is not None and limit > window:
         raise ValueError(
-            f"actor_rollout_ref.rollout.max_model_len={limit}: must be at most {window}, the model's "
-            f"max_position_embeddings; {_COPY.format(model.path)} --window {limit} makes a copy with a longer one"
+            f"actor_rollout_ref.rollout.max_model_len={limit}: must be at most {window}, the "
+            "model's "
+            f"max_position_embeddings; {_COPY.format(model.path)} --window {limit} makes a copy "
+            "with a longer one"
         )
     if limit is not None and limit < needed:
         raise ValueError(
-            f"actor_rollout_ref.rollout.max_model_len={limit}: must be at least {needed} ({lengths}), or null; "
+            f"actor_rollout_ref.rollout.max_model_len={limit}: must be at least {needed} "
+            f"({lengths}), or null; "
             "verl would cut responses to the rest of the window"
         )
     if window < needed:
         raise ValueError(
-            f"actor_rollout_ref.model.path={model.path}: its max_position_embeddings is {window}, below {needed} "
-            f"({lengths}), and verl would cut responses to the rest of the window; {_COPY.format(model.path)} "
+            f"actor_rollout_ref.model.path={model.path}: its max_position_embeddings is {window}, "
+            f"below {needed} "
+            f"({lengths}), and verl would cut responses to the rest of the window; "
+            f"{_COPY.format(model.path)} "
             "makes a copy with a longer window (--help)"
         )
 
 
 def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
-    """Prompts must open a thought if the reward requires its end, and at least one must be short enough."""
+    """Prompts must open a thought if the reward requires its end, and at least one must be short
+    enough.
+    """
     value = config.data[files]
     paths = [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
     if not all(map(is_local, paths)):
@@ -125,13 +148,15 @@ def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
 def _lengths(files: str, limit: int, counts: list[int], failures: list[str]) -> None:
     if min(counts) > limit:
         raise ValueError(
-            f"data.max_prompt_length={limit}: must be at least {min(counts)}, the tokens of the shortest prompt in "
+            f"data.max_prompt_length={limit}: must be at least {min(counts)}, the tokens of the "
+            "shortest prompt in "
             f"{files}; verl's length filter would drop all of its {len(counts)} questions"
         )
     dropped = len(failures) + sum(count > limit for count in counts)
     if dropped:
         _logger.warning(
-            "%s: %d of the first %d prompts are longer than data.max_prompt_length=%d (or cannot be rendered) and are "
+            "%s: %d of the first %d prompts are longer than data.max_prompt_length=%d (or cannot "
+            "be rendered) and are "
             "dropped",
             files,
             dropped,
@@ -143,12 +168,15 @@ def _lengths(files: str, limit: int, counts: list[int], failures: list[str]) -> 
 def _thought(config: DictConfig, prompt: str) -> None:
     reward = config.reward.custom_reward_function
     kwargs: Mapping[str, Any] = reward.get("reward_kwargs") or {}
-    required = reward.path == "pkg://exgrpo.math_verify_reward" and kwargs.get("require_think", True)
+    required = reward.path == "pkg://exgrpo.math_verify_reward" and kwargs.get(
+        "require_think", True
+    )
     if required and not opens_thought(prompt):
         copy = _COPY.format(config.actor_rollout_ref.model.path)
         raise ValueError(
             "reward.custom_reward_function.reward_kwargs.require_think=True: the prompts end in "
-            f"{prompt[-40:]!r}, not in an opened <think>; train a copy made by {copy}, or set it to False"
+            f"{prompt[-40:]!r}, not in an opened <think>; train a copy made by {copy}, or set it "
+            "to False"
         )
 
 
@@ -160,11 +188,16 @@ def _rows(paths: list[str], prompt_key: str) -> Iterator[Messages]:
     for path in (Path(name).expanduser() for name in paths):
         if path.suffix == ".parquet":
             file = pyarrow.parquet.ParquetFile(path)
-            names, batches = file.schema_arrow.names, file.iter_batches(SAMPLE, columns=[prompt_key])
+            names, batches = (
+                file.schema_arrow.names,
+                file.iter_batches(SAMPLE, columns=[prompt_key]),
+            )
         else:
             table = pyarrow.json.read_json(path)
             names, batches = table.column_names, table.to_batches(SAMPLE)
         if prompt_key not in names:
-            raise ValueError(f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}")
+            raise ValueError(
+                f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}"
+            )
         for batch in batches:
             yield from batch.column(prompt_key).to_pylist()

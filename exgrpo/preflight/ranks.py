@@ -1,4 +1,6 @@
-"""The number of GPUs, and what has to divide by it; verl notices after the models are loaded and the first step."""
+"""The number of GPUs, and what has to divide by it; verl notices after the models are loaded and
+the first step.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ def verify(config: DictConfig, resumed: Path | None) -> None:
     given = f"trainer.nnodes={trainer.nnodes} trainer.n_gpus_per_node={trainer.n_gpus_per_node}"
     _same_as_saved(gpus, given, resumed)
     _mini_batch(config.actor_rollout_ref, gpus, given)
-    _rollout(config.actor_rollout_ref.rollout, gpus, given, config.trainer.v1.trainer_mode == "separate_async")
+    _rollout(
+        config.actor_rollout_ref.rollout,
+        gpus,
+        given,
+        config.trainer.v1.trainer_mode == "separate_async",
+    )
 
 
 def _same_as_saved(gpus: int, given: str, resumed: Path | None) -> None:
@@ -30,7 +37,8 @@ def _same_as_saved(gpus: int, given: str, resumed: Path | None) -> None:
     saved = {int(path.name.split("_")[3]) for path in files}
     if resumed is not None and saved and gpus not in saved:
         raise ValueError(
-            f"{given}: {resumed} was saved on {max(saved)} GPUs, and verl resumes on the same number only; for another "
+            f"{given}: {resumed} was saved on {max(saved)} GPUs, and verl resumes on the same "
+            "number only; for another "
             "number, start a new run with the weights that python -m verl.model_merger makes and "
             f"trainer.experience_import={resumed / POOL}"
         )
@@ -45,8 +53,10 @@ def _mini_batch(actor_rollout_ref: DictConfig, gpus: int, given: str) -> None:
     rows = actor.ppo_mini_batch_size * rollout_n
     if rows % (gpus // ulysses):
         raise ValueError(
-            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size}: {rows} rows with rollout.n="
-            f"{rollout_n}; must be a multiple of the {gpus // ulysses} data-parallel ranks of {given}"
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size}: {rows} "
+            "rows with rollout.n="
+            f"{rollout_n}; must be a multiple of the {gpus // ulysses} data-parallel ranks of "
+            f"{given}"
         )
 
 
@@ -54,9 +64,14 @@ def _rollout(rollout: DictConfig, gpus: int, given: str, separate: bool) -> None
     """Each replica of the rollout server has the same number of GPUs."""
     if separate:
         gpus = rollout.nnodes * rollout.n_gpus_per_node
-        given = " ".join(f"actor_rollout_ref.rollout.{key}={rollout[key]}" for key in ("nnodes", "n_gpus_per_node"))
+        given = " ".join(
+            f"actor_rollout_ref.rollout.{key}={rollout[key]}"
+            for key in ("nnodes", "n_gpus_per_node")
+        )
     keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    said = " ".join(f"actor_rollout_ref.rollout.{key}={rollout[key]}" for key in keys if rollout[key] != 1)
+    said = " ".join(
+        f"actor_rollout_ref.rollout.{key}={rollout[key]}" for key in keys if rollout[key] != 1
+    )
     _multiple(gpus, math.prod(rollout[key] for key in keys), given, said)
 
 

@@ -18,19 +18,23 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
     """The id of each row of the files, in their order.
 
     Raises:
-        ValueError: no rows, a missing column, or a duplicate question: one id would then mean two rows.
+        ValueError: no rows, a missing column, or a duplicate question: one id would then mean two
+            rows.
     """
     ids: list[str] = []
     for path in files:
         prompts, extras = _columns(Path(path).expanduser(), prompt_key)
-        ids += [row_question_id(extra, prompt) for prompt, extra in zip(prompts, extras, strict=True)]
+        ids += [
+            row_question_id(extra, prompt) for prompt, extra in zip(prompts, extras, strict=True)
+        ]
     if not ids:
         raise ValueError(f"data.train_files={list(files)}: no rows")
     if len(set(ids)) < len(ids):
         first_row = {question: row for row, question in reversed(list(enumerate(ids)))}
         twice = next(row for row, question in enumerate(ids) if first_row[question] < row)
         raise ValueError(
-            f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions occur twice (the first: "
+            f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions occur twice "
+            "(the first: "
             f"row {twice}); data/prepare_train.py removes them"
         )
     return ids
@@ -58,7 +62,9 @@ def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:
         table = pyarrow.json.read_json(path)
         names = table.column_names
     if prompt_key not in names:
-        raise ValueError(f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}")
+        raise ValueError(
+            f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}"
+        )
     if table is None:
         columns = [name for name in (prompt_key, "extra_info") if name in names]
         table = pyarrow.parquet.read_table(path, columns=columns)

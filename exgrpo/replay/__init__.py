@@ -1,7 +1,8 @@
-"""Replay for any training loop: a buffer of successes over the same pool, sampler and selector as the trainer's.
+"""Replay for any training loop: a buffer of successes over the same pool, sampler and selector as
+the trainer's.
 
-Requires numpy only; `exgrpo.replay.tensors` (entropies, weights and the loss) and `exgrpo.replay.policies` (rollouts as
-rows) require torch and are imported by their own names.
+Requires numpy only; `exgrpo.replay.tensors` (entropies, weights and the loss) and
+`exgrpo.replay.policies` (rollouts as rows) require torch and are imported by their own names.
 """
 
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer

@@ -1,8 +1,9 @@
 """The saved form of a buffer.
 
-pool/                   the trajectories, as exgrpo.saved.pool_files writes them, with each rollout's text in its note;
-                        the manifest's replay_state has name and SHA-256 of the file beside it, so that renaming the
-                        pool into place commits both
+pool/                   the trajectories, as exgrpo.saved.pool_files writes them, with each
+rollout's text in its note;
+                        the manifest's replay_state has name and SHA-256 of the file beside it, so
+                        that renaming the pool into place commits both
 windows-<sha>.parquet   question, measures: the difficulty window of every question seen
 """
 
@@ -76,10 +77,14 @@ def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
     state = pool.manifest["replay_state"]
     if callable(metric) != (state["metric"] == _FUNCTION):
         saved_with = f"{folder} was saved with {state['metric']}"
-        raise ValueError(f"metric={metric!r}: {saved_with}: must be given for a function and for nothing else")
+        raise ValueError(
+            f"metric={metric!r}: {saved_with}: must be given for a function and for nothing else"
+        )
     bucketer = DifficultyBucketer(metric or state["metric"], state["window_size"])
     windows = _read(folder, state["files"]["windows"])
-    bucketer.restore(dict(zip(windows["question"].to_pylist(), windows["measures"].to_pylist(), strict=True)))
+    bucketer.restore(
+        dict(zip(windows["question"].to_pylist(), windows["measures"].to_pylist(), strict=True))
+    )
     rng = np.random.default_rng()
     rng.bit_generator.state = state["rng"]
     return SavedBuffer(state["settings"], pool.manifest["step"], bucketer, rng), pool
@@ -109,5 +114,8 @@ def _read(folder: Path, entry: Mapping[str, str]) -> Any:
         raise DamagedPool(f"saved buffer {folder}: {path.name} is missing")
     checksum = durable.sha256(path)
     if checksum != entry["sha256"]:
-        raise DamagedPool(f"saved buffer {folder}: sha256 of {path.name} is {checksum}, expected {entry['sha256']}")
+        raise DamagedPool(
+            f"saved buffer {folder}: sha256 of {path.name} is {checksum}, expected "
+            f"{entry['sha256']}"
+        )
     return pq.ParquetFile(path).read()

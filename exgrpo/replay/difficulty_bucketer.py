@@ -14,7 +14,10 @@ Measure = Callable[[Mapping[str, Any]], float]
 
 # lengths with level one half; x / (x + half) maps lengths of any order of magnitude to 0..1
 HALF_QUESTION, HALF_TOKENS = 200, 500  # characters; tokens
-_CODE = re.compile(r"```|^\s*(def |class |import |from \w+ import |#include|public |function |SELECT )", re.MULTILINE)
+_CODE = re.compile(
+    r"```|^\s*(def |class |import |from \w+ import |#include|public |function |SELECT )",
+    re.MULTILINE,
+)
 
 
 def _question_length(trajectory: Mapping[str, Any]) -> float:
@@ -37,14 +40,17 @@ METRICS: dict[str, Measure] = {
 
 
 class DifficultyBucketer:
-    """The mean of a measure over each question's last `window_size` trajectories, both right and wrong ones.
+    """The mean of a measure over each question's last `window_size` trajectories, both right and
+    wrong ones.
 
-    correctness_rate  share of correct trajectories: 0 if the question is never solved, 1 if always (section 3.1)
+    correctness_rate  share of correct trajectories: 0 if the question is never solved, 1 if always
+        (section 3.1)
     question_length   c / (c + 200), c the question's characters
     token_count       t / (t + 500), t the rollout's tokens, or its words if there are no tokens
     has_code          1 for a question with a fenced block or a line that begins like code, else 0
 
-    Keeps a window for each question that it has seen, even if no trajectory of the question is stored elsewhere.
+    Keeps a window for each question that it has seen, even if no trajectory of the question is
+    stored elsewhere.
 
     Sees only what is given to `observe`. A buffer observes with the bucketer that it was given,
     `TrajectoryBuffer(bucketer=...)`, and else with one of its own, which has the defaults below. A
@@ -62,7 +68,9 @@ class DifficultyBucketer:
 
     def __init__(self, metric: str | Measure = "correctness_rate", window_size: int = 100) -> None:
         if not callable(metric) and metric not in METRICS:
-            raise ValueError(f"metric={metric!r}: must be one of {', '.join(METRICS)}, or a function")
+            raise ValueError(
+                f"metric={metric!r}: must be one of {', '.join(METRICS)}, or a function"
+            )
         if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 1:
             raise ValueError(f"window_size={window_size!r}: must be an integer of at least 1")
         self.metric = metric
@@ -89,7 +97,9 @@ class DifficultyBucketer:
         trajectory = flat(trajectory)
         value = float(self._measure(trajectory))
         if not 0 <= value <= 1:
-            raise ValueError(f"metric of question {trajectory['prompt']!r} is {value}: must be between 0 and 1")
+            raise ValueError(
+                f"metric of question {trajectory['prompt']!r} is {value}: must be between 0 and 1"
+            )
         window = self._windows.setdefault(trajectory["prompt"], deque(maxlen=self.window_size))
         window.append(value)
         return self.level(trajectory["prompt"])
@@ -97,10 +107,14 @@ class DifficultyBucketer:
     def level(self, prompt: str) -> float:
         """The question's mean measure; KeyError for a question that was never observed."""
         window = self._windows[prompt]
-        return math.fsum(window) / len(window)  # exact, so that a restored window gives the same bits
+        return math.fsum(window) / len(
+            window
+        )  # exact, so that a restored window gives the same bits
 
     def tier(self, prompt: str, tiers: int) -> int:
-        """The index, 0..tiers-1, of the level among `tiers` equal ranges of 0..1; a boundary is in the higher range."""
+        """The index, 0..tiers-1, of the level among `tiers` equal ranges of 0..1; a boundary is in
+        the higher range.
+        """
         return min(int(self.level(prompt) * tiers), tiers - 1)
 
     def clear(self) -> None:
@@ -113,4 +127,6 @@ class DifficultyBucketer:
 
     def restore(self, windows: Mapping[str, list[float]]) -> None:
         """Replace all windows with these, from `windows`."""
-        self._windows = {prompt: deque(window, self.window_size) for prompt, window in windows.items()}
+        self._windows = {
+            prompt: deque(window, self.window_size) for prompt, window in windows.items()
+        }

@@ -1,10 +1,12 @@
-"""Rollouts as rows, padded to tensors, and the log-probs of their tokens under a policy. Requires torch only.
+"""Rollouts as rows, padded to tensors, and the log-probs of their tokens under a policy. Requires
+torch only.
 
 A row is a mapping, such as `ReplayBatch.rollouts` has and TrajectoryBuffer.add takes as `rollout`:
 
 prompt        the question's text; rows with the same prompt are a group
 tokens        int [T], the response
-log_probs     float [T] in nats, under the policy that generated the tokens; with a gradient if that is the current one
+log_probs     float [T] in nats, under the policy that generated the tokens; with a gradient if that
+    is the current one
 loss_mask     bool [T], true at the policy's own tokens; absent or None: all are
 step          the number of the policy that generated it; absent: the current one
 is_replayed   whether it is a past success; absent: it is not
@@ -26,7 +28,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 Row = Mapping[str, Any]
 Rollouts = Sequence[Row]
-# (prompts, tokens of each, int64 [T_i]) -> log-probs in nats, float[B, T or more] padded right, or a float[T_i] each
+# (prompts, tokens of each, int64 [T_i]) -> log-probs in nats, float[B, T or more] padded right, or
+# a float[T_i] each
 Policy = Callable[[list[str], list[Tensor]], Tensor | Sequence[Tensor]]
 
 
@@ -34,8 +37,10 @@ class CausalPolicy:
     """A causal language model, such as transformers', as a policy.
 
     Args:
-        model: called with `input_ids` and `attention_mask`, [B, L] padded right; returns `.logits`, float[B, L, V].
-        encode: a prompt's text -> its token ids, at least one: a tokenizer's `encode`, or a chat template.
+        model: called with `input_ids` and `attention_mask`, [B, L] padded right; returns `.logits`,
+            float[B, L, V].
+        encode: a prompt's text -> its token ids, at least one: a tokenizer's `encode`, or a chat
+            template.
     """
 
     def __init__(self, model: Callable[..., Any], encode: Callable[[str], Sequence[int]]) -> None:
@@ -45,9 +50,13 @@ class CausalPolicy:
         """Log-probs of each response's tokens after its prompt, with the model's gradient."""
         device = getattr(self.model, "device", None)
         encoded = [torch.tensor(self.encode(prompt)) for prompt in prompts]
-        sequences = [torch.cat([prompt, response]) for prompt, response in zip(encoded, tokens, strict=True)]
+        sequences = [
+            torch.cat([prompt, response]) for prompt, response in zip(encoded, tokens, strict=True)
+        ]
         ids = pad_sequence(sequences, batch_first=True).to(device)
-        attention = pad_sequence([torch.ones_like(sequence) for sequence in sequences], batch_first=True).to(device)
+        attention = pad_sequence(
+            [torch.ones_like(sequence) for sequence in sequences], batch_first=True
+        ).to(device)
         logits = self.model(input_ids=ids, attention_mask=attention).logits[:, :-1].float()
         next_log_probs = logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
         of_responses = []
@@ -71,7 +80,9 @@ def _rows_of(rollouts: Rollouts) -> list[Row]:
             raise ValueError(f"rollouts[{index}] is a {kind}: must be a row, a mapping")
         for key in ("prompt", "tokens"):
             if row.get(key) is None:
-                raise ValueError(f"rollouts[{index}] without {key!r}: must have prompt, tokens and log_probs")
+                raise ValueError(
+                    f"rollouts[{index}] without {key!r}: must have prompt, tokens and log_probs"
+                )
         for key in ("log_probs", "loss_mask"):
             if row.get(key) is not None and len(row[key]) != len(row["tokens"]):
                 lengths = f"{len(row[key])} entries for {len(row['tokens'])} tokens"
@@ -92,7 +103,10 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
     """float[B, T], the rows' own log-probs with their gradients; ValueError if a row has none."""
     for index, row in enumerate(rows):
         if row.get("log_probs") is None:
-            raise ValueError(f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote it")
+            raise ValueError(
+                f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote "
+                "it"
+            )
     return _padded(vector(row["log_probs"]).float() for row in rows)
 
 
@@ -104,35 +118,52 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
     """
     kind = type(policy).__name__
     if not callable(policy):
-        raise ValueError(f"{name} is a {kind}: must be a policy, (prompts, tokens) -> log-probs [B, T]")
+        raise ValueError(
+            f"{name} is a {kind}: must be a policy, (prompts, tokens) -> log-probs [B, T]"
+        )
     if "input_ids" in inspect.signature(getattr(policy, "forward", policy)).parameters:
-        raise ValueError(f"{name} is a {kind}, which takes input_ids: must be CausalPolicy(model, tokenizer.encode)")
+        raise ValueError(
+            f"{name} is a {kind}, which takes input_ids: must be CausalPolicy(model, "
+            "tokenizer.encode)"
+        )
     tokens = [vector(row["tokens"]).long() for row in rows]
     answer = policy([row["prompt"] for row in rows], tokens)
     log_probs = answer if isinstance(answer, Tensor) else _padded(answer)
     longest = max(map(len, tokens))
     if log_probs.dim() != 2 or len(log_probs) != len(rows) or log_probs.shape[1] < longest:
         shape = tuple(log_probs.shape)
-        raise ValueError(f"{name} gave log-probs of shape {shape}: must be [B, T], here ({len(rows)}, {longest})")
+        raise ValueError(
+            f"{name} gave log-probs of shape {shape}: must be [B, T], here ({len(rows)}, {longest})"
+        )
     return log_probs[:, :longest]
 
 
 def both_log_probs(
     old_policy: int | Policy | None, current_policy: Policy | None, rollouts: Rollouts | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probs float[B, T] under the current policy and under those that generated the rows, and their mask.
+    """Log-probs float[B, T] under the current policy and under those that generated the rows, and
+    their mask.
 
     The arguments are those of `exgrpo.replay.tensors.compute_importance_weights`.
     """
     if old_policy is None or current_policy is None or rollouts is None:
-        arguments = {"old_policy": old_policy, "current_policy": current_policy, "rollouts": rollouts}
+        arguments = {
+            "old_policy": old_policy,
+            "current_policy": current_policy,
+            "rollouts": rollouts,
+        }
         missing = next(name for name, value in arguments.items() if value is None)
-        raise ValueError(f"{missing} is missing: must be given, old_policy, current_policy and rollouts together")
+        raise ValueError(
+            f"{missing} is missing: must be given, old_policy, current_policy and rollouts together"
+        )
     rows = _rows_of(rollouts)
     if isinstance(old_policy, (int, np.integer)):
         for index, row in enumerate(rows):
             if (row.get("step") or 0) > old_policy:
-                raise ValueError(f"rollouts[{index}]['step']={row['step']}: must be at most old_policy={old_policy}")
+                raise ValueError(
+                    f"rollouts[{index}]['step']={row['step']}: must be at most "
+                    f"old_policy={old_policy}"
+                )
         past = _recorded(rows)
     else:
         with torch.no_grad():
@@ -147,20 +178,33 @@ def loss_tensors(
     """Rows as the tensors that `exgrpo.replay.tensors.compute_grpo_loss` takes.
 
     Returns:
-        The tensors, and whether some replayed rows have no log-probs of the current policy, only importance weights.
+        The tensors, and whether some replayed rows have no log-probs of the current policy, only
+        importance weights.
     """
     rows = _rows_of(rollouts)
     past = _recorded(rows)
     replayed = torch.tensor([bool(row.get("is_replayed")) for row in rows])
     without_gradient = [
-        current_policy is None and not getattr(row["log_probs"], "requires_grad", False) for row in rows
+        current_policy is None and not getattr(row["log_probs"], "requires_grad", False)
+        for row in rows
     ]
     weighted = importance_weights is not None and importance_weights.requires_grad
     for index in range(len(rows)):
-        if torch.is_grad_enabled() and without_gradient[index] and not (replayed[index] and weighted):
-            source = "current_policy" + (" or importance_weights that have one" if replayed[index] else "")
-            raise ValueError(f"rollouts[{index}]['log_probs'] has no gradient: must have one, or come with {source}")
-    current = past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)
+        if (
+            torch.is_grad_enabled()
+            and without_gradient[index]
+            and not (replayed[index] and weighted)
+        ):
+            source = "current_policy" + (
+                " or importance_weights that have one" if replayed[index] else ""
+            )
+            raise ValueError(
+                f"rollouts[{index}]['log_probs'] has no gradient: must have one, or come with "
+                f"{source}"
+            )
+    current = (
+        past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)
+    )
     tensors = {
         "log_prob": current,
         "old_log_prob": past.detach().to(current),

@@ -48,19 +48,27 @@ class Record(NamedTuple):
                 raise ValueError(f"trajectory without {key!r}: must have {', '.join(REQUIRED)}")
         _no_other_spelling(row, REQUIRED + OF_ROLLOUT)
         prompt, is_correct = _prompt(row["prompt"]), _truth(row["is_correct"])
-        rollout, tokens, log_probs = row["rollout"], _on_cpu(row.get("tokens")), _on_cpu(row.get("log_probs"))
+        rollout, tokens, log_probs = (
+            row["rollout"],
+            _on_cpu(row.get("tokens")),
+            _on_cpu(row.get("log_probs")),
+        )
         if not isinstance(rollout, str) or (is_correct and not rollout and tokens is None):
             allowed = "must be a string, and not empty where it is correct without tokens"
             raise ValueError(f"rollout={rollout!r}: {allowed}, or a mapping with either")
         if tokens is None and log_probs is not None:
-            raise ValueError(f"log_probs has {len(log_probs)} entries without tokens: must come with them")
+            raise ValueError(
+                f"log_probs has {len(log_probs)} entries without tokens: must come with them"
+            )
         if tokens is not None and np.size(tokens) == 0:
             raise ValueError(f"tokens has shape {np.shape(tokens)}: must be 1-D and not empty")
         step, entropy = row.get("step", step), _entropy(row["entropy"])
         reward = _reward(row["reward"], is_correct)
         other_fields = (step, entropy, _on_cpu(row.get("loss_mask")), reward, note_of(rollout))
         if log_probs is None:
-            trajectory = Trajectory.without_log_probs([] if tokens is None else tokens, *other_fields)
+            trajectory = Trajectory.without_log_probs(
+                [] if tokens is None else tokens, *other_fields
+            )
         else:
             trajectory = Trajectory(tokens, log_probs, *other_fields)
         return cls(prompt, is_correct, trajectory)
@@ -79,7 +87,8 @@ class ReplayBatch:
         rewards: float64 [n], as they were added, 0 to 1.
         texts: the rollouts' texts, as they were added; empty if added without.
         tokens: int32 [T_i] each, read-only; None if the trajectory was added without tokens.
-        log_probs: float32 [T_i] each, in nats, under the policy that generated them; None if added without.
+        log_probs: float32 [T_i] each, in nats, under the policy that generated them; None if added
+            without.
         entropies: float64 [n], recorded mean token entropies in nats; NaN if unknown.
         levels: float64 [n], the questions' current levels of difficulty; success rates by default.
         steps: int64 [n], the number of the policy that generated each.
@@ -100,7 +109,9 @@ class ReplayBatch:
     loss_masks: list[npt.NDArray[np.bool_] | None]
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate], levels: Sequence[float], policy_snapshot: int) -> ReplayBatch:
+    def of(
+        cls, candidates: Sequence[Candidate], levels: Sequence[float], policy_snapshot: int
+    ) -> ReplayBatch:
         """The batch of these trajectories; `levels` [n] are those of their questions."""
         rollouts = [_row(prompt, trajectory) for prompt, trajectory in candidates]
         trajectories = [trajectory for _, trajectory in candidates]
@@ -128,7 +139,9 @@ class ReplayBatch:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():
-            raise KeyError(f"no field {name!r} in a ReplayBatch: must be one of {', '.join(self.keys())}")
+            raise KeyError(
+                f"no field {name!r} in a ReplayBatch: must be one of {', '.join(self.keys())}"
+            )
         return getattr(self, name)
 
 
@@ -174,7 +187,9 @@ def _row(prompt: str, trajectory: Trajectory) -> dict[str, Any]:
 
 
 def note_of(rollout: str) -> str:
-    """A rollout's text as the note of its trajectory: ASCII-only JSON, so that lone surrogates survive."""
+    """A rollout's text as the note of its trajectory: ASCII-only JSON, so that lone surrogates
+    survive.
+    """
     return json.dumps({"rollout": rollout})
 
 
@@ -190,7 +205,9 @@ def _on_cpu(values: Any) -> Any:
 
 def _prompt(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"prompt={value!r}: must be a non-empty string; render a chat's messages first")
+        raise ValueError(
+            f"prompt={value!r}: must be a non-empty string; render a chat's messages first"
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -201,7 +218,9 @@ def _prompt(value: object) -> str:
 def _entropy(value: Any) -> float:
     entropy = math.nan if value is None else _number(value)
     if value is not None and not 0 <= entropy < math.inf:
-        raise ValueError(f"entropy={value}: must be a mean token entropy in nats, 0 or more, or None if unknown")
+        raise ValueError(
+            f"entropy={value}: must be a mean token entropy in nats, 0 or more, or None if unknown"
+        )
     return entropy
 
 
@@ -209,7 +228,9 @@ def _reward(value: Any, is_correct: bool) -> float:
     """The reward to keep; that of a failure is only checked, and 0 is kept."""
     reward = _number(value)
     if not math.isfinite(reward) or (is_correct and not 0 <= reward <= 1):
-        raise ValueError(f"reward={value}: must be a finite number, and between 0 and 1 where it is correct")
+        raise ValueError(
+            f"reward={value}: must be a finite number, and between 0 and 1 where it is correct"
+        )
     return reward if is_correct else 0.0
 
 

@@ -17,13 +17,16 @@ _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
 
 @dataclass(frozen=True)
 class SelectiveReplay:
-    """Replays in a random share of the steps. Has no state: the buffer's generator draws and is saved with the buffer.
+    """Replays in a random share of the steps. Has no state: the buffer's generator draws and is
+    saved with the buffer.
 
     Attributes:
-        strategy: `entropy_guided`: questions of medium difficulty, with the lowest-entropy trajectory of each, as in
-            the paper; `difficulty_guided`: the same questions with random trajectories; `uniform`: both at random.
+        strategy: `entropy_guided`: questions of medium difficulty, with the lowest-entropy
+            trajectory of each, as in the paper; `difficulty_guided`: the same questions with random
+            trajectories; `uniform`: both at random.
         replay_probability: probability that a step replays, 0 to 1.
-        medium_difficulty_range: levels of difficulty that `entropy_guided` and `difficulty_guided` draw from.
+        medium_difficulty_range: levels of difficulty that `entropy_guided` and `difficulty_guided`
+            draw from.
 
     Raises:
         ValueError: one line with the name, the value and what is allowed.
@@ -37,13 +40,19 @@ class SelectiveReplay:
         if self.strategy not in _SAMPLED_AS:
             raise ValueError(f"strategy={self.strategy!r}: must be one of {', '.join(_SAMPLED_AS)}")
         if not 0 <= self.replay_probability <= 1:
-            raise ValueError(f"replay_probability={self.replay_probability}: must be between 0 and 1")
+            raise ValueError(
+                f"replay_probability={self.replay_probability}: must be between 0 and 1"
+            )
         checked_range("medium_difficulty_range", self.medium_difficulty_range)
 
-    def choose(self, buffer: TrajectoryBuffer, size: int, scores: Scores | None = None) -> ReplayBatch | None:
-        """The trajectories to replay in this step, of at most `size` questions; None if there are none.
+    def choose(
+        self, buffer: TrajectoryBuffer, size: int, scores: Scores | None = None
+    ) -> ReplayBatch | None:
+        """The trajectories to replay in this step, of at most `size` questions; None if there are
+        none.
 
-        Draws one number from the buffer's generator, and those of `TrajectoryBuffer.sample` if the step replays.
+        Draws one number from the buffer's generator, and those of `TrajectoryBuffer.sample` if the
+        step replays.
         Entropies are not bounded by a percentile: every question in the range has candidates.
 
         Args:

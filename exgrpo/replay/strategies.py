@@ -1,4 +1,6 @@
-"""Strategies to draw from a buffer: settings of experience replay, with bounds on difficulty and recorded entropy."""
+"""Strategies to draw from a buffer: settings of experience replay, with bounds on difficulty and
+recorded entropy.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from exgrpo.experience.trajectory_selector import Candidate, Scorer, TokenScores
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
 from exgrpo.replay.records import ReplayBatch
 
-Scores = Callable[[ReplayBatch], npt.ArrayLike]  # n candidates -> their mean token entropies [n] in nats
+Scores = Callable[
+    [ReplayBatch], npt.ArrayLike
+]  # n candidates -> their mean token entropies [n] in nats
 Range = tuple[float, float]
 AsNamed = Literal["as named"]  # use the strategy's own bound
 
@@ -27,8 +31,14 @@ _QUESTIONS: dict[str, tuple[str | Literal[False], Range | None]] = {
     "medium_difficulty": ("normal", (0.3, 0.7)),
     "uniform": (False, None),
 }
-_TRAJECTORIES = {"low_entropy": ("ent", "argmin"), "high_entropy": ("ent", "argmax"), "random": (RANDOM, "argmin")}
-STRATEGIES = [f"{questions}_{trajectories}" for questions in _QUESTIONS for trajectories in _TRAJECTORIES]
+_TRAJECTORIES = {
+    "low_entropy": ("ent", "argmin"),
+    "high_entropy": ("ent", "argmax"),
+    "random": (RANDOM, "argmin"),
+}
+STRATEGIES = [
+    f"{questions}_{trajectories}" for questions in _QUESTIONS for trajectories in _TRAJECTORIES
+]
 
 
 class NothingLeft(ValueError):
@@ -72,11 +82,14 @@ class Strategy(NamedTuple):
         """Whether trajectories of a question are chosen by their entropies."""
         return self.settings["exp_metric"] != RANDOM
 
-    def drawable(self, pool: ExperiencePool, bucketer: DifficultyBucketer, scored: bool = False) -> Drawable:
+    def drawable(
+        self, pool: ExperiencePool, bucketer: DifficultyBucketer, scored: bool = False
+    ) -> Drawable:
         """The questions and candidates within the bounds; takes one pass over the pool.
 
         Args:
-            scored: whether the candidates will be scored, so that their recorded entropies may be unknown.
+            scored: whether the candidates will be scored, so that their recorded entropies may be
+                unknown.
         """
         low, high = self.difficulty_range or (0.0, 1.0)
         prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]
@@ -84,7 +97,11 @@ class Strategy(NamedTuple):
         if percentile is not None or (self.needs_scores and not scored):
             recorded = recorded_entropies(pool)
             limit = highest = math.inf if percentile is None else threshold(recorded, percentile)
-            prompts = [prompt for prompt in prompts if any(entropy <= highest for entropy in recorded[prompt])]
+            prompts = [
+                prompt
+                for prompt in prompts
+                if any(entropy <= highest for entropy in recorded[prompt])
+            ]
         buckets: dict[int, list[str]] = {}
         for prompt in prompts:
             buckets.setdefault(pool.bucket(prompt), []).append(prompt)
@@ -109,14 +126,20 @@ def resolve(
     bucket_manager, bounds = _QUESTIONS[questions]
     metric, mode = _TRAJECTORIES[trajectories]
     if difficulty_range != "as named":
-        bounds = None if difficulty_range is None else checked_range("difficulty_range", difficulty_range)
+        bounds = (
+            None
+            if difficulty_range is None
+            else checked_range("difficulty_range", difficulty_range)
+        )
     if entropy_percentile == "as named":
         percentile = min(percentiles, default=None) if trajectories == "low_entropy" else None
     elif entropy_percentile is None or entropy_percentile in percentiles:
         percentile = entropy_percentile
     else:
         allowed = ", ".join(f"{percentile:g}" for percentile in percentiles)
-        raise ValueError(f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}")
+        raise ValueError(
+            f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}"
+        )
     settings = {"exp_bucket_manager": bucket_manager, "exp_metric": metric, "exp_select_mode": mode}
     return Strategy(settings, bounds, percentile)
 
@@ -144,7 +167,9 @@ def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
     return float(np.percentile(known, percentile)) if known.size else math.nan
 
 
-def scorer_of(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]) -> Scorer:
+def scorer_of(
+    scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]
+) -> Scorer:
     """The view of a policy that is known only by one entropy per candidate.
 
     The returned function raises ValueError if the number of scores is not that of the candidates.
@@ -156,17 +181,27 @@ def scorer_of(scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], R
 
     def look(candidates: Sequence[Candidate]) -> list[TokenScores]:
         if scores is None:
-            entropies = np.array([trajectory.entropy for _, trajectory in candidates], dtype=np.float64)
+            entropies = np.array(
+                [trajectory.entropy for _, trajectory in candidates], dtype=np.float64
+            )
         else:
             entropies = np.asarray(scores(batch_of(candidates)), dtype=np.float64)
         if entropies.shape != (len(candidates),):
-            raise ValueError(f"scores has shape {entropies.shape}: must be ({len(candidates)},), one per candidate")
-        return [_view(entropy, trajectory) for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)]
+            raise ValueError(
+                f"scores has shape {entropies.shape}: must be ({len(candidates)},), one per "
+                "candidate"
+            )
+        return [
+            _view(entropy, trajectory)
+            for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)
+        ]
 
     return look
 
 
 def _view(entropy: float, trajectory: Trajectory) -> TokenScores:
-    """A view with this mean entropy: of a single token, or of every token if a loss mask selects some of them."""
+    """A view with this mean entropy: of a single token, or of every token if a loss mask selects
+    some of them.
+    """
     count = 1 if trajectory.loss_mask is None else len(trajectory)
     return TokenScores(np.full(count, entropy), np.zeros(count))

@@ -1,7 +1,9 @@
-"""Functions on tensors for any loop: entropies, importance weights, advantages and the loss. Requires torch only.
+"""Functions on tensors for any loop: entropies, importance weights, advantages and the loss.
+Requires torch only.
 
-B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are bool or 0/1 [B, T].
-Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies), which they pad and mask.
+B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are
+bool or 0/1 [B, T]. Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies),
+which they pad and mask.
 """
 
 from __future__ import annotations
@@ -27,15 +29,19 @@ _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_repla
 def compute_entropy(logits: Row) -> float | None: ...
 @overload
 def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tensor: ...
-def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -> Tensor | float | None:
-    """Entropy of the distribution at each position, or its mean over each row's response (section 3.2).
+def compute_entropy(
+    logits: Tensor | Row, response_mask: Tensor | None = None
+) -> Tensor | float | None:
+    """Entropy of the distribution at each position, or its mean over each row's response (section
+    3.2).
 
     Args:
         logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping
             with logits, float[T, V], entropies, float[T], entropy, its recorded mean, or log_probs,
             float[T], whose negative mean estimates it (line 11 of the paper's Algorithm 1); the
             first of these counts. Optionally with a loss_mask, [T].
-        response_mask: [B, T] for logits [B, T, V]; masked positions may have any value, including NaN.
+        response_mask: [B, T] for logits [B, T, V]; masked positions may have any value, including
+            NaN.
 
     Returns:
         float[...] without a mask; with one, float[B]: H(o) of each row. For a rollout what
@@ -55,7 +61,9 @@ def compute_entropy(logits: Tensor | Row, response_mask: Tensor | None = None) -
     mask = response_mask.bool()
     counts = mask.sum(dim=1)
     if not bool(counts.all()):
-        raise ValueError(f"response_mask leaves no token of row {int(counts.argmin())}: must leave one")
+        raise ValueError(
+            f"response_mask leaves no token of row {int(counts.argmin())}: must leave one"
+        )
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
@@ -91,18 +99,20 @@ def compute_importance_weights(
 ) -> Tensor:
     """f(w*) of replayed tokens, w* = pi_now / pi_past: w / (w + 0.1) by default (equation 4).
 
-    The same values and gradients as inside the trainer's loss, which bounds log w at 20. Pass either two tensors, or
-    two policies and the rollouts.
+    The same values and gradients as inside the trainer's loss, which bounds log w at 20. Pass
+    either two tensors, or two policies and the rollouts.
 
     Args:
         log_prob: float[B, T] under the current policy; gradients flow to it.
         past_log_prob: float[B, T] under the policy that generated the tokens.
         response_mask: [B, T]; default: every token.
         settings: `LossSettings(off_policy_reshape="no_reshape")` gives w itself.
-        old_policy: the number of the newest policy that may have generated the rollouts, `buffer.policy_snapshot`;
-            their own log-probs are then the past ones. Or a policy, which is called for them without a gradient.
-        current_policy: called once for the log-probs of all rollouts, with a gradient: a callable or module,
-            (prompts, tokens of each) -> float[B, T]; for a transformers model `exgrpo.replay.policies.CausalPolicy`.
+        old_policy: the number of the newest policy that may have generated the rollouts,
+            `buffer.policy_snapshot`; their own log-probs are then the past ones. Or a policy, which
+            is called for them without a gradient.
+        current_policy: called once for the log-probs of all rollouts, with a gradient: a callable
+            or module, (prompts, tokens of each) -> float[B, T]; for a transformers model
+            `exgrpo.replay.policies.CausalPolicy`.
         rollouts: B rows (exgrpo.replay.policies), such as `batch["rollouts"]`.
 
     Returns:
@@ -113,19 +123,30 @@ def compute_importance_weights(
     """
     if not (old_policy is current_policy is rollouts is None):
         if not (log_prob is past_log_prob is response_mask is None):
-            raise ValueError("log_prob and old_policy: must be tensors, or policies and rollouts, not both")
-        log_prob, past_log_prob, response_mask = policies.both_log_probs(old_policy, current_policy, rollouts)
+            raise ValueError(
+                "log_prob and old_policy: must be tensors, or policies and rollouts, not both"
+            )
+        log_prob, past_log_prob, response_mask = policies.both_log_probs(
+            old_policy, current_policy, rollouts
+        )
     if log_prob is None or past_log_prob is None:
         missing = "log_prob" if log_prob is None else "past_log_prob"
-        raise ValueError(f"{missing} is missing: must be given, log_prob and past_log_prob, or policies and rollouts")
+        raise ValueError(
+            f"{missing} is missing: must be given, log_prob and past_log_prob, or policies and "
+            "rollouts"
+        )
     rows = torch.ones(len(log_prob), dtype=torch.bool, device=log_prob.device)
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
     # with A = -1 the loss of a replayed token, -f(w*) A, is the weight
     minus_one = torch.full_like(log_prob, -1.0).detach()
-    return mixed_token_losses(log_prob, past_log_prob, minus_one, rows, mask, settings or LossSettings())[0]
+    return mixed_token_losses(
+        log_prob, past_log_prob, minus_one, rows, mask, settings or LossSettings()
+    )[0]
 
 
-def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_std: bool = False) -> Tensor:
+def group_advantages(
+    rewards: Tensor, group: Tensor | Sequence[Hashable], use_std: bool = False
+) -> Tensor:
     """GRPO's A_i = r_i - mean of its group, including the replayed row (Dr. GRPO, as in the paper).
 
     A group of one row has no baseline: its advantage is its reward, as in verl.
@@ -133,7 +154,8 @@ def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_st
     Args:
         rewards: [B].
         group: [B], equal for the rows of one question: a tensor or any hashable values.
-        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as in the original GRPO.
+        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as in the original
+            GRPO.
 
     Returns:
         float[B].
@@ -143,10 +165,15 @@ def group_advantages(rewards: Tensor, group: Tensor | Sequence[Hashable], use_st
     """
     keys = group.tolist() if isinstance(group, Tensor) else list(group)
     if rewards.dim() != 1 or len(keys) != len(rewards):
-        raise ValueError(f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}: must be as many")
+        raise ValueError(
+            f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}: must be "
+            "as many"
+        )
     rewards = rewards if rewards.is_floating_point() else rewards.float()
     if not bool(rewards.isfinite().all()):
-        raise ValueError(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: must be a finite number")
+        raise ValueError(
+            f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: must be a finite number"
+        )
     number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     index = torch.tensor([number[key] for key in keys], dtype=torch.long, device=rewards.device)
 
@@ -178,22 +205,28 @@ def compute_grpo_loss(
     length: int | None = None,
     settings: LossSettings | None = None,
 ) -> Loss:
-    """The mixed-policy loss of equation 4 for a batch of whole groups, as the trainer aggregates it.
+    """The mixed-policy loss of equation 4 for a batch of whole groups, as the trainer aggregates
+    it.
 
-    Token losses are summed and divided by `length` and by the rows (verl's seq-mean-token-sum-norm).
-    Replayed rows of distinct questions, on their own, are groups of one row.
+    Token losses are summed and divided by `length` and by the rows (verl's
+    seq-mean-token-sum-norm). Replayed rows of distinct questions, on their own, are groups of one
+    row.
 
     Args:
-        rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy that generated each
-            row's tokens; response_mask, [B, T]; group, as in `group_advantages`; optionally is_replayed, bool[B]. Or B
-            rows (exgrpo.replay.policies), grouped by prompt: the gradient comes from `current_policy` or from the
-            rows' log_probs, and for replayed rows from `importance_weights`.
+        rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy
+            that generated each row's tokens; response_mask, [B, T]; group, as in
+            `group_advantages`; optionally is_replayed, bool[B]. Or B rows (exgrpo.replay.policies),
+            grouped by prompt: the gradient comes from `current_policy` or from the rows' log_probs,
+                and for replayed rows from `importance_weights`.
         rewards: [B]; with rows anything that can become a tensor.
-        importance_weights: float[B, T] with a gradient, used instead of f(w*) for the replayed rows; the default is
-            what `compute_importance_weights` returns. Entries of other rows are ignored.
-        current_policy: with rows: called for the log-probs of all rows, as in `compute_importance_weights`.
+        importance_weights: float[B, T] with a gradient, used instead of f(w*) for the replayed
+            rows; the default is what `compute_importance_weights` returns. Entries of other rows
+            are ignored.
+        current_policy: with rows: called for the log-probs of all rows, as in
+            `compute_importance_weights`.
         use_std: as in `group_advantages`.
-        length: constant instead of T, such as the maximum response length, so that padding has no effect.
+        length: constant instead of T, such as the maximum response length, so that padding has no
+            effect.
         settings: variant of the loss; default: the paper's, which does not clip.
 
     Returns:
@@ -212,16 +245,26 @@ def compute_grpo_loss(
         raise ValueError("current_policy is given with tensors: must come with rollouts as rows")
     batch = _checked(rollouts, rewards)
     log_prob, mask, is_replayed = batch["log_prob"], batch["response_mask"], batch["is_replayed"]
-    advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)[:, None].expand_as(log_prob)
+    advantages = (
+        group_advantages(rewards, batch["group"], use_std)
+        .to(log_prob.dtype)[:, None]
+        .expand_as(log_prob)
+    )
     losses, metrics = mixed_token_losses(
         log_prob, batch["old_log_prob"], advantages, is_replayed, mask, settings or LossSettings()
     )
     if importance_weights is not None:
         _check_weights(importance_weights, log_prob)
         replayed = is_replayed[:, None] & mask.bool()
-        losses = torch.where(replayed, -advantages * torch.where(replayed, importance_weights, 0.0), losses)
+        losses = torch.where(
+            replayed, -advantages * torch.where(replayed, importance_weights, 0.0), losses
+        )
     if weights_only:
-        unknown = [name for name in metrics if name.startswith("replayed_") and name != "replayed_tokens_share"]
+        unknown = [
+            name
+            for name in metrics
+            if name.startswith("replayed_") and name != "replayed_tokens_share"
+        ]
         metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
     loss = cast("Loss", losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])))
     loss.metrics = metrics
@@ -229,7 +272,9 @@ def compute_grpo_loss(
 
 
 def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
-    """The rollouts with `is_replayed`; ValueError unless keys and lengths are right (the loss checks shapes)."""
+    """The rollouts with `is_replayed`; ValueError unless keys and lengths are right (the loss
+    checks shapes).
+    """
     for key in _ROLLOUT_KEYS[:-1]:
         if key not in rollouts:
             raise ValueError(f"rollouts without {key!r}: must have {', '.join(_ROLLOUT_KEYS[:-1])}")
@@ -237,7 +282,10 @@ def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"rollouts[{unknown[0]!r}]: must be one of {', '.join(_ROLLOUT_KEYS)}")
     if len(rewards) != len(rollouts["log_prob"]):
-        raise ValueError(f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows: must be as many")
+        raise ValueError(
+            f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows: must be as "
+            "many"
+        )
     none = torch.zeros(len(rewards), dtype=torch.bool, device=rollouts["log_prob"].device)
     return {"is_replayed": none, **rollouts}
 
@@ -247,4 +295,7 @@ def _check_weights(weights: Tensor, log_prob: Tensor) -> None:
         shapes = f"{tuple(weights.shape)}: must be that of log_prob, {tuple(log_prob.shape)}"
         raise ValueError(f"importance_weights has shape {shapes}")
     if log_prob.requires_grad and not weights.requires_grad:
-        raise ValueError("importance_weights has no gradient: must have one, or replayed rows would teach nothing")
+        raise ValueError(
+            "importance_weights has no gradient: must have one, or replayed rows would teach "
+            "nothing"
+        )

@@ -1,4 +1,6 @@
-"""A replay buffer for any training loop: an ExperiencePool that takes single trajectories and is drawn by strategy."""
+"""A replay buffer for any training loop: an ExperiencePool that takes single trajectories and is
+drawn by strategy.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from exgrpo.replay import buffer_files
 from exgrpo.replay.buffer_files import SavedBuffer
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.replay.records import Record, ReplayBatch, flat
-from exgrpo.replay.strategies import AsNamed, NothingLeft, Scores, recorded_entropies, resolve, scorer_of, threshold
+from exgrpo.replay.strategies import (
+    AsNamed,
+    NothingLeft,
+    Scores,
+    recorded_entropies,
+    resolve,
+    scorer_of,
+    threshold,
+)
 from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -26,17 +36,21 @@ from exgrpo.saved.pool_folder import PoolFolder
 class TrajectoryBuffer:
     """Successes of each question, filed by difficulty and drawn by difficulty and entropy.
 
-    Questions are identified by their prompt. Tier t of n, counted from 1, is bucket t of a pool with K = n + 1. Every
-    tier counts as partly solved, since single trajectories cannot show that a question is always solved.
+    Questions are identified by their prompt. Tier t of n, counted from 1, is bucket t of a pool
+    with K = n + 1. Every tier counts as partly solved, since single trajectories cannot show that a
+    question is always solved.
 
     Args:
         max_size: number of trajectories; the oldest recording leaves first.
         difficulty_tiers: number of equal ranges of 0..1 that the sampler weighs, at least 1.
-        entropy_percentiles: the percentiles of recorded entropies that a sample may use, each in 0..100.
+        entropy_percentiles: the percentiles of recorded entropies that a sample may use, each in
+            0..100.
         bucketer: measures difficulty; the buffer takes ownership. Default: one of its own, the
             success rate over each question's last 100 trajectories.
-        max_per_question: above it, the highest recorded entropy leaves first, unknown ones before all others.
-        max_age: trajectories leave when `policy_snapshot` exceeds their step by more than this; None: never.
+        max_per_question: above it, the highest recorded entropy leaves first, unknown ones before
+            all others.
+        max_age: trajectories leave when `policy_snapshot` exceeds their step by more than this;
+            None: never.
         seed: seed of all draws, or a generator (PCG64, as numpy's default_rng makes it).
 
     Attributes:
@@ -58,13 +72,19 @@ class TrajectoryBuffer:
         max_age: int | None = None,
         seed: int | np.random.Generator = 0,
     ) -> None:
-        for name, value in (("max_size", max_size), ("max_per_question", max_per_question), ("max_age", max_age)):
+        for name, value in (
+            ("max_size", max_size),
+            ("max_per_question", max_per_question),
+            ("max_age", max_age),
+        ):
             _positive(name, value, optional=name == "max_age")
         self._tiers = _positive("difficulty_tiers", difficulty_tiers)
         self._percentiles = sorted({float(percentile) for percentile in entropy_percentiles})
         for percentile in self._percentiles:
             if not 0 <= percentile <= 100:
-                raise ValueError(f"entropy_percentiles holds {percentile}: must be between 0 and 100")
+                raise ValueError(
+                    f"entropy_percentiles holds {percentile}: must be between 0 and 100"
+                )
         self._config = ExperienceConfig(
             rollout_n=difficulty_tiers + 1,
             experience_max_per_question=max_per_question,
@@ -73,7 +93,10 @@ class TrajectoryBuffer:
         )
         self.rng = np.random.default_rng(seed)
         if not isinstance(self.rng.bit_generator, np.random.PCG64):
-            raise ValueError(f"seed={seed}: must be an integer or a generator over PCG64, whose state can be saved")
+            raise ValueError(
+                f"seed={seed}: must be an integer or a generator over PCG64, whose state can be "
+                "saved"
+            )
         self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
         self._begin(ExperiencePool(self._config), PoolFolder())
@@ -95,18 +118,26 @@ class TrajectoryBuffer:
 
     @policy_snapshot.setter
     def policy_snapshot(self, step: int) -> None:
-        if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < self._snapshot:
-            raise ValueError(f"policy_snapshot={step!r}: must be an integer of at least {self._snapshot}, its last")
+        if (
+            isinstance(step, bool)
+            or not isinstance(step, (int, np.integer))
+            or step < self._snapshot
+        ):
+            raise ValueError(
+                f"policy_snapshot={step!r}: must be an integer of at least {self._snapshot}, its "
+                "last"
+            )
         if step > self._snapshot:
             self.pool.end_step(int(step) - 1, {})
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
-        """Count a trajectory for its question's difficulty and keep it if it is correct; returns whether it was kept.
+        """Count a trajectory for its question's difficulty and keep it if it is correct; returns
+        whether it was kept.
 
-        A success replaces one of the same question with the same tokens, or, without tokens, with the same text.
-        A replayed one (`is_replayed`) does not count again if its question is known: it says
-        nothing of the current policy.
+        A success replaces one of the same question with the same tokens, or, without tokens, with
+        the same text. A replayed one (`is_replayed`) does not count again if its question is known:
+        it says nothing of the current policy.
 
         Args:
             trajectory: prompt (a text), rollout, reward (0 to 1 if it is correct), is_correct,
@@ -128,8 +159,12 @@ class TrajectoryBuffer:
         self.policy_snapshot = max(self._snapshot, success.step)
         max_age = self._config.experience_max_age
         keep = is_correct and (max_age is None or self._snapshot - success.step <= max_age)
-        self.pool.file(prompt, 1 + self.bucketer.tier(prompt, self._tiers), success if keep else None)
-        return keep and any(candidate.key == success.key for candidate in self.pool.candidates(prompt))
+        self.pool.file(
+            prompt, 1 + self.bucketer.tier(prompt, self._tiers), success if keep else None
+        )
+        return keep and any(
+            candidate.key == success.key for candidate in self.pool.candidates(prompt)
+        )
 
     def clear(self) -> None:
         """Forget trajectories and difficulties; the generator and `policy_snapshot` are kept."""
@@ -159,22 +194,27 @@ class TrajectoryBuffer:
         entropy_percentile: float | AsNamed | None = "as named",
         scores: Scores | None = None,
     ) -> ReplayBatch:
-        """One trajectory from each of up to `size` distinct questions, in random order; fewer if there are not enough.
+        """One trajectory from each of up to `size` distinct questions, in random order; fewer if
+        there are not enough.
 
-        The bounds apply first: questions whose level is in the range, ends included, and their trajectories whose
-        recorded entropy is at or below the percentile of all recorded ones. Then `medium_difficulty` weighs the tiers
-        with a normal density around the middle one, and `uniform` draws questions uniformly. `low_entropy`,
-        `high_entropy` or `random` chooses among a question's remaining trajectories. Takes one pass over the questions.
+        The bounds apply first: questions whose level is in the range, ends included, and their
+            trajectories whose
+        recorded entropy is at or below the percentile of all recorded ones. Then
+        `medium_difficulty` weighs the tiers with a normal density around the middle one, and
+        `uniform` draws questions uniformly. `low_entropy`, `high_entropy` or `random` chooses among
+        a question's remaining trajectories. Takes one pass over the questions.
 
         Args:
             strategy: one of `exgrpo.replay.strategies.STRATEGIES`.
             size: at least 1.
-            difficulty_range: (low, high), or None for any. "as named": (0.3, 0.7) for medium_difficulty, else None.
-            entropy_percentile: one of `entropy_percentiles`, or None for any. "as named": the lowest of them (25)
-                for low_entropy, else None.
-            scores: scores candidates again under the current policy, as in the paper (section 3.2). It is called at
-                most once, with the candidates of all drawn questions that have more than one, and returns their
-                entropies [n]. Without it the recorded entropies decide, and a trajectory without one is no candidate.
+            difficulty_range: (low, high), or None for any. "as named": (0.3, 0.7) for
+                medium_difficulty, else None.
+            entropy_percentile: one of `entropy_percentiles`, or None for any. "as named": the
+                lowest of them (25) for low_entropy, else None.
+            scores: scores candidates again under the current policy, as in the paper (section 3.2).
+                It is called at most once, with the candidates of all drawn questions that have more
+                than one, and returns their entropies [n]. Without it the recorded entropies decide,
+                and a trajectory without one is no candidate.
 
         Raises:
             ValueError: one line with the name, the value and what is allowed.
@@ -184,25 +224,36 @@ class TrajectoryBuffer:
         _positive("size", size)
         drawable = chosen.drawable(self.pool, self.bucketer, scored=scores is not None)
         if not drawable.buckets:
-            bounds = f"difficulty_range={chosen.difficulty_range}, entropy_percentile={chosen.entropy_percentile}"
-            raise NothingLeft(f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to draw")
+            bounds = (
+                f"difficulty_range={chosen.difficulty_range}, "
+                f"entropy_percentile={chosen.entropy_percentile}"
+            )
+            raise NothingLeft(
+                f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to "
+                "draw"
+            )
         config = chosen.config(self._config)
         sampler = WeightedBucketSampler(config.exp_bucket_manager, config.rollout_n)
         candidates = {}
         for prompt in sampler.sample(drawable.buckets, size, self.rng):
             trajectories = self.pool.candidates(prompt)
-            candidates[prompt] = [trajectory for trajectory in trajectories if drawable.has(trajectory.entropy)]
+            candidates[prompt] = [
+                trajectory for trajectory in trajectories if drawable.has(trajectory.entropy)
+            ]
         replay = ExperienceReplay(config, (), self.pool, self.rng)
         choice = replay.choose(candidates, scorer_of(scores, self._batch))
         return self._batch(list(choice.trajectories.items()))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the buffer and its generator to `folder`; a kill at any moment leaves the old state or the new one.
+        """Write the buffer and its generator to `folder`; a kill at any moment leaves the old state
+        or the new one.
 
-        Requires pyarrow. Tokens and log-probs that the last save or load left on disk are linked, not written again.
+        Requires pyarrow. Tokens and log-probs that the last save or load left on disk are linked,
+        not written again.
 
         Raises:
-            OSError: the disk is full, the folder read-only, or another process is writing; the old state is intact.
+            OSError: the disk is full, the folder read-only, or another process is writing; the old
+                state is intact.
         """
         settings = {
             "max_size": self._config.experience_max_trajectories,
@@ -215,11 +266,15 @@ class TrajectoryBuffer:
         buffer_files.save(Path(folder), self.pool, self._on_disk, buffer)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], metric: Measure | None = None) -> TrajectoryBuffer:
-        """The buffer that was saved to `folder`, with the same settings and bit-identical next draws.
+    def load(
+        cls, folder: str | os.PathLike[str], metric: Measure | None = None
+    ) -> TrajectoryBuffer:
+        """The buffer that was saved to `folder`, with the same settings and bit-identical next
+        draws.
 
         Args:
-            metric: the function that measured difficulty, if it was a function: functions are not saved.
+            metric: the function that measured difficulty, if it was a function: functions are not
+                saved.
 
         Raises:
             FileNotFoundError: there is no saved buffer.
@@ -247,5 +302,7 @@ def _positive(name: str, value: Any, optional: bool = False) -> int:
     if optional and value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name}={value!r}: must be an integer of at least 1{', or None' if optional else ''}")
+        raise ValueError(
+            f"{name}={value!r}: must be an integer of at least 1{', or None' if optional else ''}"
+        )
     return int(value)

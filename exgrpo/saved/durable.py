@@ -1,4 +1,6 @@
-"""Atomic writes: files are written beside their target, synced, then renamed; locks allow one writer at a time."""
+"""Atomic writes: files are written beside their target, synced, then renamed; locks allow one
+writer at a time.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def replace_file(path: Path, text: str, errors: str = "strict") -> None:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, to be written; it replaces `path` when the block ends without an error."""
+    """Yield a temporary path beside `path`, to be written; it replaces `path` when the block ends
+    without an error.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -49,7 +53,8 @@ def rename(temporary: Path, path: Path) -> None:
 
 
 def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write a sibling folder, then replace `folder` with it: one complete state can always be read.
+    """Let `fill` write a sibling folder, then replace `folder` with it: one complete state can
+    always be read.
 
     Raises:
         OSError: in one line; the previous folder is intact.
@@ -63,7 +68,9 @@ def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
             _replace(folder, fill)
     except OSError as error:
         why = error.strerror or error
-        raise OSError(error.errno, f"{folder} could not be written ({why}); what was saved before is intact") from error
+        raise OSError(
+            error.errno, f"{folder} could not be written ({why}); what was saved before is intact"
+        ) from error
 
 
 def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
@@ -135,18 +142,28 @@ def _state(folder: Path) -> tuple[Path, int, int] | None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard link, or a copy where the file system has no hard links or the two paths are on different ones."""
+    """Hard link, or a copy where the file system has no hard links or the two paths are on
+    different ones.
+    """
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES):
+        if error.errno not in (
+            errno.EXDEV,
+            errno.EPERM,
+            errno.EOPNOTSUPP,
+            errno.ENOSYS,
+            errno.EMLINK,
+            errno.EACCES,
+        ):
             raise
         shutil.copyfile(source, target)
 
 
 @contextlib.contextmanager
 def exclusive(folder: Path, patience_s: float = 0) -> Iterator[None]:
-    """Lock `folder` against every other writer on this host until the block or the process ends, even by a kill.
+    """Lock `folder` against every other writer on this host until the block or the process ends,
+    even by a kill.
 
     Leaves no file behind. Does nothing on a file system without locks.
 
@@ -169,10 +186,12 @@ def exclusive(folder: Path, patience_s: float = 0) -> Iterator[None]:
 def exclusive_on_all_hosts(folder: Path, patience_s: float = 0) -> Iterator[None]:
     """As `exclusive`, and also against other hosts that share `folder` on a network disk.
 
-    The lock is on the file ``.exgrpo.lock`` in the folder, opened for writing: Linux's NFS client requests such a lock
-    from the server, but keeps a lock on a folder local. The file names the holder; a leftover file locks nothing. A
-    lock ends with its process, or, if the host crashed, when the server drops it (NFSv4: after its lease, 90 s by
-    default; NFSv3: when that host is back). Mounts with ``nolock`` or ``local_lock`` have no locks between hosts.
+    The lock is on the file ``.exgrpo.lock`` in the folder, opened for writing: Linux's NFS client
+        requests such a lock
+    from the server, but keeps a lock on a folder local. The file names the holder; a leftover file
+    locks nothing. A lock ends with its process, or, if the host crashed, when the server drops it
+    (NFSv4: after its lease, 90 s by default; NFSv3: when that host is back). Mounts with ``nolock``
+    or ``local_lock`` have no locks between hosts.
 
     Raises:
         BlockingIOError: another process holds it; the message names its host, process and start.
@@ -182,15 +201,25 @@ def exclusive_on_all_hosts(folder: Path, patience_s: float = 0) -> Iterator[None
     try:
         locked = _locked(descriptor, patience_s)
         if locked is False:
-            holder = path.read_text(errors="replace").strip() or "not known yet"  # reopened: NFS then reads afresh
-            raise BlockingIOError(errno.EAGAIN, f"another process is writing to {folder} ({holder})")
+            holder = (
+                path.read_text(errors="replace").strip() or "not known yet"
+            )  # reopened: NFS then reads afresh
+            raise BlockingIOError(
+                errno.EAGAIN, f"another process is writing to {folder} ({holder})"
+            )
         if locked is None:
             logger.warning(
-                "%s is on a file system without locks: a second run that writes there is not detected", folder
+                "%s is on a file system without locks: a second run that writes there is not "
+                "detected",
+                folder,
             )
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"host {socket.gethostname()}, process {os.getpid()}, since {since}\n".encode(), 0)
+        os.pwrite(
+            descriptor,
+            f"host {socket.gethostname()}, process {os.getpid()}, since {since}\n".encode(),
+            0,
+        )
         os.fsync(descriptor)
         yield
     finally:

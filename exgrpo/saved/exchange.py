@@ -1,4 +1,5 @@
-"""Trajectories exported from a pool or imported into one: a parquet or jsonl file, one row each, values bit-exact.
+"""Trajectories exported from a pool or imported into one: a parquet or jsonl file, one row each,
+values bit-exact.
 
 question_id   the question's id in the pool
 question      its text; null if the data files are not known
@@ -33,7 +34,13 @@ _LISTS = ("tokens", "log_probs", "loss_mask")
 Row = dict[str, Any]
 
 
-def to_row(question_id: str, successes: int, trajectory: Trajectory, question: str | None, response: str | None) -> Row:
+def to_row(
+    question_id: str,
+    successes: int,
+    trajectory: Trajectory,
+    question: str | None,
+    response: str | None,
+) -> Row:
     """A trajectory as a row of such a file; the arrays are the trajectory's own."""
     return {
         "question_id": question_id,
@@ -52,12 +59,17 @@ def to_row(question_id: str, successes: int, trajectory: Trajectory, question: s
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> int:
-    """Write parquet or jsonl, by the suffix, replacing `path` only when complete. Returns the number of rows.
+    """Write parquet or jsonl, by the suffix, replacing `path` only when complete. Returns the
+    number of rows.
 
     Rows are consumed in batches. After an OSError the previous file is unchanged.
     """
     with durable.replaced(path) as temporary:
-        return _write_parquet(temporary, rows) if path.suffix == ".parquet" else _write_jsonl(temporary, rows)
+        return (
+            _write_parquet(temporary, rows)
+            if path.suffix == ".parquet"
+            else _write_jsonl(temporary, rows)
+        )
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
@@ -84,7 +96,8 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
     written = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            # tolist gives doubles: they hold a float32 exactly, and JSON writes them so that they read back the same
+            # tolist gives doubles: they hold a float32 exactly, and JSON writes them so that they
+            # read back the same
             lists = {name: row[name].tolist() for name in _LISTS if row[name] is not None}
             file.write(json.dumps(row | lists, ensure_ascii=False, allow_nan=False) + "\n")
             written += 1
@@ -92,7 +105,8 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
-    """(number, row) of a parquet or jsonl file, numbered from 1 like lines; a str instead of a row says what is wrong.
+    """(number, row) of a parquet or jsonl file, numbered from 1 like lines; a str instead of a row
+    says what is wrong.
 
     Raises:
         ValueError, OSError: the file as a whole cannot be read.
@@ -121,4 +135,9 @@ def _read_jsonl(path: Path) -> Iterator[tuple[int, Row | str]]:
             except (ValueError, RecursionError) as error:
                 yield number, f"not JSON ({error})"
                 continue
-            yield number, row if isinstance(row, dict) else f"is a {type(row).__name__}: must be a JSON object"
+            yield (
+                number,
+                row
+                if isinstance(row, dict)
+                else f"is a {type(row).__name__}: must be a JSON object",
+            )

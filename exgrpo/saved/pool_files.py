@@ -1,14 +1,20 @@
-"""The saved form of a pool: a folder that is replaced atomically; only new trajectories are written, others linked.
+"""The saved form of a pool: a folder that is replaced atomically; only new trajectories are
+written, others linked.
 
-trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward, note, grader: segments,
-                         most of them linked from the previous checkpoint (pool_segments); log_probs is null if they
-                         were not recorded, loss_mask if every token is the policy's, grader if it is unknown
-live.parquet             serial: the trajectories in the pool, in the order of recording; segments may hold more
-questions.parquet        question, bucket, position, retired: in their order of entry, then the retired ones
+trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward,
+                         note, grader: segments, most of them linked from the previous checkpoint
+                             (pool_segments); log_probs is null if they
+                         were not recorded, loss_mask if every token is the policy's, grader if it
+                         is unknown
+live.parquet             serial: the trajectories in the pool, in the order of recording; segments
+    may hold more
+questions.parquet        question, bucket, position, retired: in their order of entry, then the
+    retired ones
 history.parquet          step and the metrics of each step
 replayed.parquet         what each step replayed and why (exgrpo.experience.replay_log)
 groups.parquet           whole past groups, if there are any (pool_groups)
-manifest.json            format_version, step, rollout_n, identity, counts, counters, segments, replay_state, sha256
+manifest.json            format_version, step, rollout_n, identity, counts, counters, segments,
+replay_state, sha256
 
 pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/live.parquet"))
 """
@@ -61,7 +67,9 @@ class OnDisk:
 
     @property
     def whole(self) -> bool:
-        return self.folder is not None and all(self.path(segment).is_file() for segment in self.segments)
+        return self.folder is not None and all(
+            self.path(segment).is_file() for segment in self.segments
+        )
 
     def path(self, segment: Segment) -> Path:
         assert self.folder is not None  # nothing on disk has no segments
@@ -107,21 +115,28 @@ class SavedPool:
         return OnDisk(self.folder, self.segments)
 
     def records(self) -> Iterator[tuple[int, str, bytes]]:
-        """(serial, question, packed trajectory) of all trajectories in the pool, in the order of recording.
+        """(serial, question, packed trajectory) of all trajectories in the pool, in the order of
+        recording.
 
         Raises DamagedPool at the first segment that differs from what was written.
         """
         count, expected = 0, len(self._alive)
-        interned = {question: question for question in self.state.questions}  # one string object per question
+        interned = {
+            question: question for question in self.state.questions
+        }  # one string object per question
         for batch in self._batches():
             for serial, question, packed in pool_segments.packed_records(batch, self._alive):
                 count += 1
                 yield serial, interned[question], packed
         if count != expected:
-            raise DamagedPool(f"saved pool {self.folder}: its segments hold {count} of {expected} trajectories")
+            raise DamagedPool(
+                f"saved pool {self.folder}: its segments hold {count} of {expected} trajectories"
+            )
 
     def _batches(self) -> Iterator[Any]:
-        """Batches of all segments, in order; threads verify and decode some ahead (without the GIL)."""
+        """Batches of all segments, in order; threads verify and decode some ahead (without the
+        GIL).
+        """
         workers = min(_READERS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(workers) as pool:
             reading: deque[Future[list[Any]]] = deque()
@@ -158,12 +173,19 @@ def _read_saved(folder: Path) -> SavedPool:
     manifest = read_manifest(folder)
     there = durable.newest(folder)
     checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
-    contents = {name: _table(_verified(there / name, checksum)) for name, checksum in checksums.items()}
+    contents = {
+        name: _table(_verified(there / name, checksum)) for name, checksum in checksums.items()
+    }
     live, questions, history = (contents[name] for name in (LIVE, QUESTIONS, HISTORY))
-    names, buckets, positions = (questions[column].to_pylist() for column in ("question", "bucket", "position"))
+    names, buckets, positions = (
+        questions[column].to_pylist() for column in ("question", "bucket", "position")
+    )
     kept = len(names) - sum(questions["retired"].to_pylist())
     state = BucketState(names[:kept], buckets[:kept], positions[:kept], names[kept:])
-    rows = [{name: value for name, value in row.items() if value is not None} for row in history.to_pylist()]
+    rows = [
+        {name: value for name, value in row.items() if value is not None}
+        for row in history.to_pylist()
+    ]
     replays = pool_replays.read(contents[REPLAYED])
     return SavedPool(folder, manifest, state, rows, replays, live["serial"].to_numpy())
 
@@ -182,10 +204,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise DamagedPool(f"saved pool {folder}: {MANIFEST} cannot be read ({error})") from error
     if version != FORMAT_VERSION:
-        raise ValueError(f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}")
+        raise ValueError(
+            f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}"
+        )
     if checksum != checksum_of(manifest):
         raise DamagedPool(
-            f"saved pool {folder}: checksum of {MANIFEST} is {checksum_of(manifest)}, expected {checksum}"
+            f"saved pool {folder}: checksum of {MANIFEST} is {checksum_of(manifest)}, expected "
+            f"{checksum}"
         )
     return manifest
 
@@ -196,15 +221,20 @@ def read_groups(folder: Path) -> list[StoredGroup]:
     if GROUPS not in manifest["sha256"]:
         return []
     return pool_groups.read(
-        _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS]), manifest["counts"]["groups"]
+        _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS]),
+        manifest["counts"]["groups"],
     )
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    """Raises ValueError, with both values, at the first `expected` fact that differs in the saved pool."""
+    """Raises ValueError, with both values, at the first `expected` fact that differs in the saved
+    pool.
+    """
     for name, value in expected.items():
         if saved.get(name) != value:
-            raise ValueError(f"saved pool {folder}: {name} is {saved.get(name)!r}, expected {value!r}")
+            raise ValueError(
+                f"saved pool {folder}: {name} is {saved.get(name)!r}, expected {value!r}"
+            )
 
 
 def _verified(path: Path, checksum: str) -> bytes:
@@ -213,7 +243,9 @@ def _verified(path: Path, checksum: str) -> bytes:
     content = path.read_bytes()
     actual = hashlib.sha256(content).hexdigest()
     if actual != checksum:
-        raise DamagedPool(f"saved pool {path.parent}: sha256 of {path.name} is {actual}, expected {checksum}")
+        raise DamagedPool(
+            f"saved pool {path.parent}: sha256 of {path.name} is {actual}, expected {checksum}"
+        )
     return content
 
 
@@ -221,7 +253,9 @@ def _table(content: bytes) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(pa.BufferReader(content)).read()  # pq.read_table imports pyarrow.dataset, 0.2 s
+    return pq.ParquetFile(
+        pa.BufferReader(content)
+    ).read()  # pq.read_table imports pyarrow.dataset, 0.2 s
 
 
 def checksum_of(manifest: Mapping[str, object]) -> str:

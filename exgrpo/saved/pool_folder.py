@@ -16,7 +16,8 @@ from exgrpo.saved import durable, pool_files, pool_writer
 
 
 class PoolFolder:
-    """Saves one pool repeatedly; segments on disk from its last save or load are linked, not written again.
+    """Saves one pool repeatedly; segments on disk from its last save or load are linked, not
+    written again.
 
     Owned by the pool's owner; holds paths and checksums, no trajectories.
     """
@@ -33,24 +34,39 @@ class PoolFolder:
         replay_state: Mapping[str, object] | None = None,
         groups: Collection[StoredGroup] = (),
     ) -> None:
-        """Replace `folder` with the pool atomically: a kill at any moment leaves the old state or the new one.
+        """Replace `folder` with the pool atomically: a kill at any moment leaves the old state or
+        the new one.
 
         Args:
             step: the global step after which this is the state.
-            identity: what the pool belongs to, such as the data set's fingerprint; JSON values, checked by `load`.
+            identity: what the pool belongs to, such as the data set's fingerprint; JSON values,
+                checked by `load`.
             replay_state: state of the caller to save with the pool; JSON values, in the manifest.
             groups: past groups to save with the pool, such as `ExperienceReplay.groups`.
 
         Raises:
-            OSError: the disk is full, the folder read-only, or another process is writing; the old folder is intact.
+            OSError: the disk is full, the folder read-only, or another process is writing; the old
+                folder is intact.
         """
-        facts = {"rollout_n": pool.rollout_n, "step": step, "identity": identity, "replay_state": replay_state}
-        self._on_disk = pool_writer.save(Path(folder), pool.snapshot(), self._on_disk, facts, groups)
+        facts = {
+            "rollout_n": pool.rollout_n,
+            "step": step,
+            "identity": identity,
+            "replay_state": replay_state,
+        }
+        self._on_disk = pool_writer.save(
+            Path(folder), pool.snapshot(), self._on_disk, facts, groups
+        )
 
     def load(
-        self, folder: str | os.PathLike[str], config: ExperienceConfig, step: int, identity: Mapping[str, object]
+        self,
+        folder: str | os.PathLike[str],
+        config: ExperienceConfig,
+        step: int,
+        identity: Mapping[str, object],
     ) -> ExperiencePool:
-        """The pool saved in `folder`; its next draws are the same. `config`'s bounds on size apply at once.
+        """The pool saved in `folder`; its next draws are the same. `config`'s bounds on size apply
+        at once.
 
         Args:
             step: the step that the pool must have been saved after.
@@ -73,18 +89,25 @@ class PoolFolder:
         return durable.steadily(place, read)
 
     def restored(self, saved: pool_files.SavedPool, config: ExperienceConfig) -> ExperiencePool:
-        """The pool whose tables were read into `saved`; reads its segments. DamagedPool as `load`."""
+        """The pool whose tables were read into `saved`; reads its segments. DamagedPool as
+        `load`.
+        """
         pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
         self._on_disk = saved.on_disk
         return pool
 
     def adopt(
-        self, folder: str | os.PathLike[str], config: ExperienceConfig, identity: Mapping[str, object]
+        self,
+        folder: str | os.PathLike[str],
+        config: ExperienceConfig,
+        identity: Mapping[str, object],
     ) -> tuple[ExperiencePool, list[StoredGroup]]:
-        """The pool and the past groups that another run has saved in `folder`, with which a new run begins at step 0.
+        """The pool and the past groups that another run has saved in `folder`, with which a new run
+        begins at step 0.
 
-        Buckets and retired questions are that run's. All trajectories and groups are of step 0 from here on, so that
-        ages count from the new run's start; its metrics and what it replayed are left behind.
+        Buckets and retired questions are that run's. All trajectories and groups are of step 0 from
+        here on, so that ages count from the new run's start; its metrics and what it replayed are
+        left behind.
 
         Raises:
             as `load`, whatever the step.
@@ -95,7 +118,10 @@ class PoolFolder:
             saved = pool_files.read_saved(place)
             pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
             pool_files.compare(saved.folder, saved.manifest["identity"], identity)
-            records = ((serial, question, packing.at_step(packed, 0)) for serial, question, packed in saved.records())
+            records = (
+                (serial, question, packing.at_step(packed, 0))
+                for serial, question, packed in saved.records()
+            )
             pool = _restored(saved, config, records, [], None)
             return pool, [replace(group, step=0) for group in pool_files.read_groups(place)]
 

@@ -1,7 +1,9 @@
-"""The past groups of exp_unit=group as a table: a row each rollout, those of a group together, the oldest group first.
+"""The past groups of exp_unit=group as a table: a row each rollout, those of a group together, the
+oldest group first.
 
 serial, question, stored, prompt
-                    of the group: its number from 0, its question, the step whose rollouts they are, the tokens of its
+                    of the group: its number from 0, its question, the step whose rollouts they are,
+                        the tokens of its
                     prompt (null if they were not recorded)
 step, entropy, tokens, log_probs, loss_mask, reward, note, grader
                     of the rollout, as in the pool's segments
@@ -33,8 +35,12 @@ def write(path: Path, groups: Iterable[StoredGroup]) -> None:
     numbered = enumerate(groups)
     with pool_segments.writer(path, of_group) as out:
         while some := list(itertools.islice(numbered, _AT_ONCE)):
-            rows = [(number, group, rollout) for number, group in some for rollout in group.rollouts]
-            columns = pool_segments.columns([(number, group.question, rollout) for number, group, rollout in rows])
+            rows = [
+                (number, group, rollout) for number, group in some for rollout in group.rollouts
+            ]
+            columns = pool_segments.columns(
+                [(number, group.question, rollout) for number, group, rollout in rows]
+            )
             columns.append(pa.array([group.step for _, group, _ in rows], of_group["stored"]))
             columns.append(pa.array([group.prompt for _, group, _ in rows], of_group["prompt"]))
             out.write_table(pa.Table.from_arrays(columns, names=out.schema.names))
@@ -54,6 +60,8 @@ def read(content: bytes, count: int) -> list[StoredGroup]:
     return [_group(*facts[serial], rollouts[serial]) for serial in range(count)]
 
 
-def _group(question: str, stored: int, prompt: Sequence[int] | None, rollouts: Sequence[Trajectory]) -> StoredGroup:
+def _group(
+    question: str, stored: int, prompt: Sequence[int] | None, rollouts: Sequence[Trajectory]
+) -> StoredGroup:
     tokens = None if prompt is None else np.array(prompt, np.int32)
     return StoredGroup(question, stored, tuple(rollouts), tokens)

@@ -1,7 +1,9 @@
-"""Take trajectories out of a saved pool, and put them back: the pool as it was stays whole inside the new one.
+"""Take trajectories out of a saved pool, and put them back: the pool as it was stays whole inside
+the new one.
 
 quarantine/record.json   what was asked and what was taken out
-quarantine/*             all files of the pool as it was, but for its segments, which both pools share
+quarantine/*             all files of the pool as it was, but for its segments, which both pools
+share
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def take_out(
     record: Mapping[str, Any],
     groups: Collection[StoredGroup] = (),
 ) -> None:
-    """Replace a saved pool with one that lacks these trajectories; a kill leaves the old one or the new one.
+    """Replace a saved pool with one that lacks these trajectories; a kill leaves the old one or the
+    new one.
 
     Args:
         serials: of the trajectories to take out; `tokens` is the number of their tokens.
@@ -51,14 +54,21 @@ def take_out(
 
     def fill(fresh: Path) -> None:
         before = _keep(saved.folder, fresh)
-        for name in set(saved.manifest["sha256"]) - {pool_files.LIVE, pool_files.QUESTIONS, pool_files.GROUPS}:
+        for name in set(saved.manifest["sha256"]) - {
+            pool_files.LIVE,
+            pool_files.QUESTIONS,
+            pool_files.GROUPS,
+        }:
             durable.link(saved.folder / name, fresh / name)
         if groups:
             pool_groups.write(fresh / pool_files.GROUPS, groups)
         (before / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         pool_writer.write_live(fresh, left)
         pool_writer.write_questions(fresh, state, saved.manifest["rollout_n"])
-        manifest = saved.manifest | {"counts": counts, "quarantined": saved.quarantined + len(serials)}
+        manifest = saved.manifest | {
+            "counts": counts,
+            "quarantined": saved.quarantined + len(serials),
+        }
         pool_writer.write_manifest(fresh, manifest)
 
     durable.replace_folder(saved.folder, fill)
@@ -88,7 +98,9 @@ def put_back(folder: Path) -> dict[str, Any]:
 
 
 def _keep(folder: Path, fresh: Path) -> Path:
-    """Link the pool as it is into a folder within the fresh one, and its trajectories to where they were."""
+    """Link the pool as it is into a folder within the fresh one, and its trajectories to where they
+    were.
+    """
     before = fresh / FOLDER
     before.mkdir()
     for path in folder.iterdir():
@@ -102,7 +114,9 @@ def _keep(folder: Path, fresh: Path) -> Path:
 
 
 def _link_all(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new)))
+    shutil.copytree(
+        source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new))
+    )
 
 
 def _is_in(saved: SavedPool, serials: Collection[int]) -> Any:

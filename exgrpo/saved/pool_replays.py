@@ -1,7 +1,8 @@
 """The log of replayed trajectories as a table: a row each, its candidates as lists.
 
 step, question, grader       of the replay; of the trajectory, null if unknown
-bucket, probability, size, drawn, chosen, tokens, reward, digest, ratio_*, group_*, advantage, step_share
+bucket, probability, size, drawn, chosen, tokens, reward, digest, ratio_*, group_*, advantage,
+step_share
                              fields of exgrpo.experience.replay_log.LoggedReplay
 candidate_step, candidate_entropy, candidate_score
                              lists, in the order of recording; `chosen` is a position in them
@@ -31,7 +32,9 @@ def table(log: ReplayLog) -> pa.Table:
         **{name: pa.array(block.numbers[:, i]) for i, name in enumerate(NUMBERS)},
     }
     for i, name in enumerate(LoggedCandidate._fields):
-        columns[f"candidate_{name}"] = pa.ListArray.from_arrays(ends, pa.array(block.candidates[:, i]))
+        columns[f"candidate_{name}"] = pa.ListArray.from_arrays(
+            ends, pa.array(block.candidates[:, i])
+        )
     return pa.table(columns)
 
 

@@ -1,7 +1,9 @@
-"""Trajectories on disk: immutable Parquet segments, each for a range of serials; new ones are added, old ones linked.
+"""Trajectories on disk: immutable Parquet segments, each for a range of serials; new ones are
+added, old ones linked.
 
-A segment may hold trajectories that the pool has dropped since; live.parquet lists the serials that are in the pool
-(pool_files). pyarrow is imported inside the functions: a pool that is neither saved nor loaded needs numpy alone.
+A segment may hold trajectories that the pool has dropped since; live.parquet lists the serials that
+are in the pool (pool_files). pyarrow is imported inside the functions: a pool that is neither saved
+nor loaded needs numpy alone.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 Record = tuple[int, str, Trajectory]  # serial, question, trajectory
 
-SEGMENT_BYTES = 1 << 27  # of tokens and log-probs; bounds the memory of saving and loading besides the pool
+SEGMENT_BYTES = (
+    1 << 27
+)  # of tokens and log-probs; bounds the memory of saving and loading besides the pool
 MAX_SMALL = 8  # at most this many segments below half that size; more are merged
 _BATCH = 1024  # trajectories in a row group
 
@@ -51,7 +55,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of serials, roughly the live bytes in it, and the segment that holds it; None: to be written."""
+    """A range of serials, roughly the live bytes in it, and the segment that holds it; None: to be
+    written.
+    """
 
     first: int
     last: int
@@ -64,9 +70,10 @@ def plan(
 ) -> list[Piece]:
     """The pieces of the next save, by ascending serials: segments to link and ranges to write.
 
-    A segment without live trajectories is left out, one that is more than half dead is rewritten, and while there are
-    more than MAX_SMALL small ones the two smallest neighbours are merged. So a trajectory is rewritten about
-    log2(pool / checkpoint) times in its life, and at most half of the trajectories on disk are dead.
+    A segment without live trajectories is left out, one that is more than half dead is rewritten,
+    and while there are more than MAX_SMALL small ones the two smallest neighbours are merged. So a
+    trajectory is rewritten about log2(pool / checkpoint) times in its life, and at most half of the
+    trajectories on disk are dead.
 
     Args:
         segments: of the last save, ascending.
@@ -80,7 +87,9 @@ def plan(
         alive = _count(serials, segment.first, segment.last)
         keep = segment if 2 * alive >= segment.rows else None
         if alive:
-            pieces.append(Piece(segment.first, segment.last, segment.bytes * alive // segment.rows, keep))
+            pieces.append(
+                Piece(segment.first, segment.last, segment.bytes * alive // segment.rows, keep)
+            )
     fresh = _count(serials, start, next_serial)
     if fresh:
         pieces.append(Piece(start, next_serial - 1, int(fresh * mean_bytes), None))
@@ -95,7 +104,9 @@ def _count(serials: npt.NDArray[np.int64], first: int, last: int) -> int:
 
 
 def _worth_merging(pieces: Sequence[Piece]) -> int | None:
-    """The position of the pair of small neighbours to merge next; None if no merge is needed or possible."""
+    """The position of the pair of small neighbours to merge next; None if no merge is needed or
+    possible.
+    """
     small = [piece.bytes < SEGMENT_BYTES // 2 for piece in pieces]
     pairs = [i for i in range(len(pieces) - 1) if small[i] and small[i + 1]]
     if sum(small) <= MAX_SMALL:  # merge only pieces that both have to be written anyway
@@ -120,7 +131,9 @@ def trajectory_columns() -> dict[str, pa.DataType]:
 
 
 def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment]:
-    """Write the records of a piece to as many segments as their size requires; none if there are no records."""
+    """Write the records of a piece to as many segments as their size requires; none if there are no
+    records.
+    """
     segments: list[Segment] = []
     source = iter(records)
     first = piece.first
@@ -133,7 +146,9 @@ def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment
 
 
 def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
-    """Write one file, up to SEGMENT_BYTES or the end of the source; returns its rows, bytes and last serial."""
+    """Write one file, up to SEGMENT_BYTES or the end of the source; returns its rows, bytes and
+    last serial.
+    """
     import pyarrow as pa
 
     rows = size = last = 0
@@ -146,15 +161,20 @@ def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
 
 
 def writer(path: Path, more: Mapping[str, pa.DataType] | None = None) -> pq.ParquetWriter:
-    """A file of trajectories, to be written; `more`: name -> type of columns besides those of `columns`."""
+    """A file of trajectories, to be written; `more`: name -> type of columns besides those of
+    `columns`.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {"serial": pa.int64(), "question": pa.string(), **trajectory_columns(), **(more or {})}
-    # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads them.
+    # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads
+    # them.
     split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
     options = {"compression": "zstd", "compression_level": 1, "column_encoding": split}
-    return pq.ParquetWriter(path, pa.schema(kinds), use_dictionary=["question", "grader"], **options)
+    return pq.ParquetWriter(
+        path, pa.schema(kinds), use_dictionary=["question", "grader"], **options
+    )
 
 
 def columns(batch: Sequence[Record]) -> list[pa.Array]:
@@ -189,8 +209,12 @@ def batches(content: bytes) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(batch_size=_BATCH)
 
 
-def packed_records(batch: pa.RecordBatch, alive: npt.NDArray[np.int64]) -> Iterator[tuple[int, str, bytes]]:
-    """(serial, question, packed trajectory) for the rows of a batch whose serials are in `alive` ([n], ascending)."""
+def packed_records(
+    batch: pa.RecordBatch, alive: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, str, bytes]]:
+    """(serial, question, packed trajectory) for the rows of a batch whose serials are in `alive`
+    ([n], ascending).
+    """
     serials = batch.column("serial").to_numpy()
     is_alive = np.searchsorted(alive, serials, side="right") > np.searchsorted(alive, serials)
     numbers, questions, steps, entropies = (

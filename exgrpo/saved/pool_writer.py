@@ -26,17 +26,21 @@ def save(
     facts: Mapping[str, object],
     groups: Collection[StoredGroup] = (),
 ) -> OnDisk:
-    """Replace `folder` with a pool atomically. On an OSError, of one line, the old folder is unchanged.
+    """Replace `folder` with a pool atomically. On an OSError, of one line, the old folder is
+    unchanged.
 
     Args:
-        previous: segments that need not be written again; if any of them is missing, all are written.
+        previous: segments that need not be written again; if any of them is missing, all are
+            written.
         facts: rollout_n, step, identity and replay_state for the manifest.
         groups: past groups, from the oldest to the newest; all of them are written each time.
     """
     folder = folder.absolute()
     written: list[Segment] = []
     previous = previous if previous.whole else OnDisk()
-    durable.replace_folder(folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts, groups)))
+    durable.replace_folder(
+        folder, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts, groups))
+    )
     return OnDisk(folder, written)
 
 
@@ -52,7 +56,9 @@ def _write(
     count = len(snapshot.serials)
     mean_bytes = 8 * snapshot.tokens / max(count, 1)
     segments: list[Segment] = []
-    for piece in pool_segments.plan(previous.segments, snapshot.serials, snapshot.next_serial, mean_bytes):
+    for piece in pool_segments.plan(
+        previous.segments, snapshot.serials, snapshot.next_serial, mean_bytes
+    ):
         if piece.segment is not None:
             durable.link(previous.path(piece.segment), target / piece.segment.file)
             segments.append(piece.segment)
@@ -87,9 +93,13 @@ def _write_tables(folder: Path, snapshot: Snapshot, retired_bucket: int) -> None
     write_live(folder, snapshot.serials)
     write_questions(folder, snapshot.state, retired_bucket)
     names = sorted({name for row in snapshot.history for name in row} | {"step"})
-    history = {name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names}
+    history = {
+        name: pa.array([row.get(name) for row in snapshot.history], pa.float64()) for name in names
+    }
     pq.write_table(pa.table(history), folder / pool_files.HISTORY, compression="zstd")
-    pq.write_table(pool_replays.table(snapshot.replays), folder / pool_files.REPLAYED, compression="zstd")
+    pq.write_table(
+        pool_replays.table(snapshot.replays), folder / pool_files.REPLAYED, compression="zstd"
+    )
 
 
 def write_live(folder: Path, serials: npt.NDArray[np.int64]) -> None:
@@ -113,7 +123,9 @@ def write_questions(folder: Path, state: BucketState, retired_bucket: int) -> No
         "position": pa.array([*state.positions, *[-1] * retired], pa.int64()),
         "retired": pa.array([*[False] * kept, *[True] * retired], pa.bool_()),
     }
-    pq.write_table(pa.table(columns), folder / pool_files.QUESTIONS, compression="zstd", use_dictionary=False)
+    pq.write_table(
+        pa.table(columns), folder / pool_files.QUESTIONS, compression="zstd", use_dictionary=False
+    )
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

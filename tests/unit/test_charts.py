@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from exgrpo import charts
+from exgrpo_tools import charts
 
 SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"  # of dist/chart.umd.min.js in npm's package
 

@@ -11,7 +11,7 @@ from graded_rows import HOSTILE, row, two_benchmarks
 from eval.report import command as report
 from eval.report import report_page
 from eval.report.report_text import accuracies, markdown, markdown_table, number
-from exgrpo import charts
+from exgrpo_tools import charts
 
 RUN = {
     "model_path": "models/<b>tiny</b>",

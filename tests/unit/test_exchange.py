@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 
 from exgrpo.experience.question_id import question_id
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.inspect.import_rows import RowImporter
-from exgrpo.inspect.questions import Question, ids_by_text, read_questions
 from exgrpo.saved.exchange import read_rows, to_row, write_rows
+from exgrpo_tools.inspect.import_rows import RowImporter
+from exgrpo_tools.inspect.questions import Question, ids_by_text, read_questions
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,11 +9,11 @@ from exchanged_rows import TOKENS, Letters, bits, random_trajectories, write_tra
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint
-from exgrpo.inspect import __main__ as inspect
-from exgrpo.inspect.questions import read_questions
 from exgrpo.saved.exchange import read_rows
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools.inspect import __main__ as inspect
+from exgrpo_tools.inspect.questions import read_questions
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def train_file(tmp_path):
 @pytest.fixture
 def letters(monkeypatch):
     """Whatever tokenizer a command names is Letters."""
-    for module in ("exgrpo.inspect.look", "exgrpo.inspect.importing"):
+    for module in ("exgrpo_tools.inspect.look", "exgrpo_tools.inspect.importing"):
         __import__(module)
         monkeypatch.setattr(sys.modules[module], "load_tokenizer", lambda path: Letters())
 

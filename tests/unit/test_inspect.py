@@ -13,13 +13,13 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.inspect import __main__ as inspect
-from exgrpo.inspect.look import find_pool
-from exgrpo.inspect.summary import look_through
-from exgrpo.inspect.text import load_tokenizer
 from exgrpo.on_verl.checkpoints import MARKER
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools.inspect import __main__ as inspect
+from exgrpo_tools.inspect.look import find_pool
+from exgrpo_tools.inspect.summary import look_through
+from exgrpo_tools.inspect.text import load_tokenizer
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 TEXTS = ["1+2+3+4+5", "0+0+0+0+1"]
@@ -170,7 +170,7 @@ WITHOUT_FRAMEWORKS = """
 import contextlib, io, json, sys
 for name in ("torch", "transformers", "pandas", "pyarrow", "verl", "ray"):
     sys.modules[name] = None
-from exgrpo.inspect import __main__ as inspect
+from exgrpo_tools.inspect import __main__ as inspect
 found = []
 for arguments in json.loads(sys.argv[1]):
     with contextlib.redirect_stderr(io.StringIO()) as error:
@@ -198,7 +198,7 @@ def test_wrong_arguments_get_one_line_before_anything_large_is_imported(tmp_path
 
 def test_a_reader_that_closes_early_sees_no_traceback(run):
     with subprocess.Popen(
-        [sys.executable, "-m", "exgrpo.inspect", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "exgrpo_tools.inspect", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from browser import ask, dump, needs_browser
 
-from exgrpo import charts
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.inspect.page import MAX_POINTS, Sample, build_page, draw_sample
-from exgrpo.inspect.questions import Question
-from exgrpo.inspect.summary import look_through
-from exgrpo.inspect.text import Decoder, printable
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools import charts
+from exgrpo_tools.inspect.page import MAX_POINTS, Sample, build_page, draw_sample
+from exgrpo_tools.inspect.questions import Question
+from exgrpo_tools.inspect.summary import look_through
+from exgrpo_tools.inspect.text import Decoder, printable
 
 HOSTILE = [
     "</script><script>document.body.id = 'owned'</script>",

@@ -17,12 +17,12 @@ from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.weighted_bucket_sampler import bucket_weights
-from exgrpo.inspect import __main__ as inspect
-from exgrpo.inspect.text import load_tokenizer
 from exgrpo.on_verl.checkpoints import MARKER
 from exgrpo.saved import durable
 from exgrpo.saved.pool_files import read_groups, read_saved
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools.inspect import __main__ as inspect
+from exgrpo_tools.inspect.text import load_tokenizer
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 QUARANTINE = ["--quarantine", "--rule", "decimals"]

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from exgrpo.experience.question_id import question_id
-from exgrpo.inspect import __main__ as inspect
-from exgrpo.inspect import recompute
-from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
-from exgrpo.inspect.text import load_tokenizer
 from exgrpo.saved.pool_files import read_saved
+from exgrpo_tools.inspect import __main__ as inspect
+from exgrpo_tools.inspect import recompute
+from exgrpo_tools.inspect.recompute import LogProbScorer, prompt_tokens
+from exgrpo_tools.inspect.text import load_tokenizer
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 PROMPT, RESPONSE = [3, 1, 4, 1, 5, 9], np.array([2, 6, 5, 3, 5, 8, 9, 7], np.int32)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.inspect.questions import Question
-from exgrpo.inspect.text import printable
 from exgrpo.saved.pool_files import SavedPool
+from exgrpo_tools.inspect.questions import Question
+from exgrpo_tools.inspect.text import printable
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAR = 40  # columns of the longest bar

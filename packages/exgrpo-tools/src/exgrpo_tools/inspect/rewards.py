@@ -13,12 +13,12 @@ from tqdm import tqdm
 
 from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
-from exgrpo.inspect.questions import Question
-from exgrpo.inspect.text import printable
 from exgrpo.judged_by import JudgedBy, version_of
 from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
 from exgrpo.saved.durable import replaced
 from exgrpo.saved.pool_files import SavedPool
+from exgrpo_tools.inspect.questions import Question
+from exgrpo_tools.inspect.text import printable
 
 SHOWN = 20  # rows on the terminal
 LIMIT_S = 5.0  # for an answer, the reward's own default

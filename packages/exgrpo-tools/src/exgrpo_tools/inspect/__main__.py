@@ -1,13 +1,13 @@
 """Inspect a saved experience pool, export its trajectories to a file, or make a pool from a file of trajectories.
 
-    python -m exgrpo.inspect CHECKPOINT                                       a summary
-    python -m exgrpo.inspect CHECKPOINT --question ID                         one question's trajectories, to read
-    python -m exgrpo.inspect CHECKPOINT --html pool.html --train_files train.parquet
-    python -m exgrpo.inspect CHECKPOINT --export rows.parquet --train_files train.parquet
-    python -m exgrpo.inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
-    python -m exgrpo.inspect CHECKPOINT --explain STEP [ROW]
-    python -m exgrpo.inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25     (then --undo)
-    python -m exgrpo.inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
+    exgrpo-inspect CHECKPOINT                                       a summary
+    exgrpo-inspect CHECKPOINT --question ID                         one question's trajectories, to read
+    exgrpo-inspect CHECKPOINT --html pool.html --train_files train.parquet
+    exgrpo-inspect CHECKPOINT --export rows.parquet --train_files train.parquet
+    exgrpo-inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
+    exgrpo-inspect CHECKPOINT --explain STEP [ROW]
+    exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25     (then --undo)
+    exgrpo-inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
 
 CHECKPOINT is a run's folder of checkpoints (the latest is used), one checkpoint, or a saved pool. A run with
 trainer.experience_import=POOL starts from the pool POOL. Rows of an import name their question (question_id, question
@@ -43,7 +43,7 @@ _IMPORTING: dict[str, Any] = {"output": None, "rollout_n": 8, "successes": None,
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with the message in one line, without the usage."""
-        self.exit(2, f"exgrpo.inspect: error: {' '.join(message.split())}\n")
+        self.exit(2, f"exgrpo-inspect: error: {' '.join(message.split())}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,17 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _check(options)
         if options.import_file is None:
-            from exgrpo.inspect.look import look
+            from exgrpo_tools.inspect.look import look
 
             look(options)
             return
-        from exgrpo.inspect.importing import import_pool
+        from exgrpo_tools.inspect.importing import import_pool
 
         accepted = import_pool(options)
     except ModuleNotFoundError as error:
-        parser.error(
-            f"{error.name} is not installed: pip install '.[inspect]' in exgrpo's folder, and torch for --model"
-        )
+        parser.error(f"{error.name} is not installed: pip install ./packages/exgrpo-tools, and torch for --model")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if accepted == 0:
@@ -74,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _make_parser() -> _Parser:
     parser = _Parser(
-        prog="python -m exgrpo.inspect",
+        prog="exgrpo-inspect",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

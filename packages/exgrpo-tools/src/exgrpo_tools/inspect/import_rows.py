@@ -12,8 +12,8 @@ import numpy as np
 
 from exgrpo.experience.question_id import question_id, row_question_id
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.inspect.questions import Question, ids_by_text
 from exgrpo.prompts import THINK, opens_thought, render
+from exgrpo_tools.inspect.questions import Question, ids_by_text
 
 LogProbs = Literal["recorded", "none", "model"]
 _VERDICTS = ("correct", "is_correct", "acc", "score")

@@ -1,4 +1,4 @@
-"""The command `python -m exgrpo.inspect CHECKPOINT`: find the pool, print it, write the page, export."""
+"""The command `exgrpo-inspect CHECKPOINT`: find the pool, print it, write the page, export."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tqdm import tqdm
 
 from exgrpo.experience.question_id import tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.inspect import quarantine
-from exgrpo.inspect.explain import explanation
-from exgrpo.inspect.questions import Question, read_questions
-from exgrpo.inspect.summary import look_through, question_lines, summary
-from exgrpo.inspect.text import Decoder, load_tokenizer
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.saved.durable import replaced
 from exgrpo.saved.exchange import Row, to_row, write_rows
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
+from exgrpo_tools.inspect import quarantine
+from exgrpo_tools.inspect.explain import explanation
+from exgrpo_tools.inspect.questions import Question, read_questions
+from exgrpo_tools.inspect.summary import look_through, question_lines, summary
+from exgrpo_tools.inspect.text import Decoder, load_tokenizer
 
 
 def look(options: argparse.Namespace) -> None:
@@ -107,7 +107,7 @@ def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Questio
 def _print_rewards(
     saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
 ) -> None:
-    from exgrpo.inspect.rewards import export, judge_again, lines
+    from exgrpo_tools.inspect.rewards import export, judge_again, lines
 
     rows = judge_again(saved, questions, tokenizer, options.rollouts)
     of_pool = sum(row.place == "pool" for row in rows)
@@ -119,7 +119,7 @@ def _print_rewards(
 def _write_page(
     saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
 ) -> None:
-    from exgrpo.inspect.page import build_page, draw_sample
+    from exgrpo_tools.inspect.page import build_page, draw_sample
 
     sample = draw_sample(saved, options.sample, options.seed)
     overview = look_through(saved, frozenset(sample.questions))
@@ -136,7 +136,7 @@ def _score(
     model: str, shown: Mapping[str, list[Trajectory]], questions: Mapping[str, Question], tokenizer: Any
 ) -> dict[str, list[npt.NDArray[np.float32]]]:
     """Log-probs under the model, for the questions whose prompts are known."""
-    from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
+    from exgrpo_tools.inspect.recompute import LogProbScorer, prompt_tokens
 
     scorer = LogProbScorer(model, len(tokenizer))
     known = [name for name in shown if name in questions]

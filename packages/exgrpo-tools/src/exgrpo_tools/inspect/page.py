@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo import charts
 from exgrpo.experience.experience_helpers import effective_sample_size
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.inspect.questions import Question
-from exgrpo.inspect.summary import Overview, facts
-from exgrpo.inspect.text import Decoder
 from exgrpo.saved.pool_files import SavedPool
+from exgrpo_tools import charts
+from exgrpo_tools.inspect.questions import Question
+from exgrpo_tools.inspect.summary import Overview, facts
+from exgrpo_tools.inspect.text import Decoder
 
 MAX_POINTS = 600  # of a curve; a longer history is thinned
 MAX_BARS = 30  # of a histogram

@@ -1,4 +1,4 @@
-"""The command `python -m exgrpo.inspect --import FILE`: make a saved pool from rows of another author."""
+"""The command `exgrpo-inspect --import FILE`: make a saved pool from rows of another author."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tqdm import tqdm
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.inspect.import_rows import Imported, RowImporter
-from exgrpo.inspect.questions import Question, read_questions
-from exgrpo.inspect.text import load_tokenizer, printable
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved.durable import replaced
 from exgrpo.saved.exchange import read_rows
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools.inspect.import_rows import Imported, RowImporter
+from exgrpo_tools.inspect.questions import Question, read_questions
+from exgrpo_tools.inspect.text import load_tokenizer, printable
 
 SHOWN = 20  # rejected rows printed on the terminal; the file lists all of them
 _UNBOUNDED = 2**53 - 1  # the training that loads the pool applies its own bounds
@@ -68,7 +68,7 @@ def _scored(
     refused: list[tuple[int, str]],
 ) -> Iterator[tuple[int, Imported]]:
     """The rows with the log-probs and the entropy that they would have as samples of the model."""
-    from exgrpo.inspect.recompute import LogProbScorer, prompt_tokens
+    from exgrpo_tools.inspect.recompute import LogProbScorer, prompt_tokens
 
     scorer = LogProbScorer(model, len(tokenizer))
     for number, row in tqdm(accepted, desc="scoring", unit="row", disable=None):

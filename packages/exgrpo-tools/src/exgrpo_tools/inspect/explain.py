@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay
-from exgrpo.inspect.questions import Question
-from exgrpo.inspect.text import printable
 from exgrpo.judged_by import UNKNOWN
 from exgrpo.saved.pool_files import SavedPool
+from exgrpo_tools.inspect.questions import Question
+from exgrpo_tools.inspect.text import printable
 
 
 def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping[str, Question]) -> Iterator[str]:
