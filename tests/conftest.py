@@ -24,6 +24,7 @@ import signal
 import tempfile
 
 import pytest
+import survivors
 
 from exgrpo.on_verl import resolvers
 from verl_cpu.prepared.uncollected import uncollected
@@ -73,7 +74,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def temporary_folder():
+def no_survivors():
+    with survivors.none_left():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(no_survivors):
     """Where processes that tests start leave sockets, locks and caches; those of killed ones stay until the end."""
     made = tempfile.TemporaryDirectory(prefix="xg-", ignore_cleanup_errors=True)
     with made as folder, pytest.MonkeyPatch.context() as patch:
