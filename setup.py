@@ -19,7 +19,9 @@ setup(
     long_description_content_type="text/markdown",
     author="The exgrpo developers",
     license="Apache-2.0",
-    project_urls={"Source": URL, "Changelog": f"{URL}/blob/main/CHANGELOG.md", "Issues": f"{URL}/issues"} if URL else {},
+    project_urls={"Source": URL, "Changelog": f"{URL}/blob/main/CHANGELOG.md", "Issues": f"{URL}/issues"}
+    if URL
+    else {},
     license_files=["LICENSE"],
     keywords=[
         "reinforcement learning",
