@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "150")
 
 SLOW = [
-    *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_exact_resume.py"),
+    *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_cluster_settings.py", "test_exact_resume.py"),
     *("test_modes.py", "test_two_nodes.py"),
     *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
     *(
