@@ -1,8 +1,8 @@
 """Make the base models of the tasks again, and measure them.
 
-    python exp_scripts/regime/bases.py [rare-sum countdown backward rare-mod sorting caesar] [--words] [--measure]
+    python exp_scripts/regime/bases.py [rare-sum countdown backward rare-mod sorting caesar] [--base 1] [--words] [--measure]
 
---words draws reasoning-gym's words again first, --measure makes nothing.
+--base 1 makes the second base of each, with another seed. --words draws reasoning-gym's words again first, --measure makes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import study_folders  # noqa: F401
 import torch
 from make_base import build_model, build_tokenizer
-from rare_tasks import BASES, RARE_TASKS, load
+from rare_tasks import BASES, RARE_TASKS, base_name, load
 from skills import teach
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -36,11 +36,11 @@ def draw_words() -> None:
     (HERE / "words.json").write_text(json.dumps(kept, indent=0) + "\n")
 
 
-def make(name: str) -> None:
-    """Train a base model and save it."""
+def make(name: str, base: int = 0) -> None:
+    """Train a base model and save it; the number is its seed."""
     task = RARE_TASKS[name]
-    torch.manual_seed(0)
-    rng, folder = random.Random(0), BASES / task.base
+    torch.manual_seed(base)
+    rng, folder = random.Random(base), BASES / base_name(task, base)
     if task.start is None:
         tokenizer = build_tokenizer(folder)
         model = build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, LAYERS, WIDTH)
@@ -54,9 +54,9 @@ def make(name: str) -> None:
     model.save_pretrained(folder)
 
 
-def facts(name: str, samples: int = 32) -> dict[str, float]:
+def facts(name: str, base: int = 0, samples: int = 32) -> dict[str, float]:
     """Of training and test questions: mean accuracy, and the share of the questions solved in `samples` answers."""
-    policy, task = load(name)
+    policy, task = load(name, base=base)
     torch.manual_seed(0)
     found: dict[str, float] = {}
     for part, questions in (("train", [*task.train, *task.later]), ("test", task.test)):
@@ -77,6 +77,7 @@ def main() -> None:
     """Make the bases that are asked for, print what they do."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="*", default=list(RARE_TASKS))
+    parser.add_argument("--base", type=int, default=0, choices=(0, 1))
     parser.add_argument("--words", action="store_true")
     parser.add_argument("--measure", action="store_true")
     arguments = parser.parse_args()
@@ -85,8 +86,11 @@ def main() -> None:
         draw_words()
     for name in arguments.task:
         if RARE_TASKS[name].phases and not arguments.measure:
-            make(name)
-        print(json.dumps({"task": name} | {key: round(value, 3) for key, value in facts(name).items()}), flush=True)
+            make(name, arguments.base)
+        print(
+            json.dumps({"task": name} | {key: round(value, 3) for key, value in facts(name, arguments.base).items()}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -288,11 +288,24 @@ RARE_TASKS = {
 }
 
 
-def load(name: str) -> tuple[FastPolicy, StudyTask]:
-    """The base model of a task that ships with the repository, and its questions."""
+def load(name: str, draw: int = 0, base: int = 0) -> tuple[FastPolicy, StudyTask]:
+    """A base model of a task that ships with the repository, and its questions.
+
+    Args:
+        draw: 0, the questions of `split`; other numbers: other questions, of those that the bases never saw.
+        base: 0 or 1, the same lessons with another seed.
+    """
     task = RARE_TASKS[name]
-    folder = BASES / task.base
+    folder = BASES / base_name(task, base)
     model = AutoModelForCausalLM.from_pretrained(folder)
     policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), task.max_tokens)
     train, later, test = task.split()
+    if draw:
+        drawn = random.Random(draw).sample(task.kept_back(), len(train) + len(test))
+        train, test = drawn[: len(train)], drawn[len(train) :]
     return policy, StudyTask(train, test, task.reward, later)
+
+
+def base_name(task: RareTask, base: int) -> str:
+    """Of the base's folder."""
+    return f"{task.base}-{base}" if base else task.base

@@ -1,0 +1,213 @@
+"""Each method with the same grid and the same number of runs, task by task: a search by halving, then the reported seeds.
+
+    python exp_scripts/regime/equal_grids.py [TASK ...] [--report] [--jobs 2] [--file docs/experiments/equal-grids.jsonl]
+
+By docs/appendix/equal-grids-protocol.md. Each run is a line of the file, written when the run ends: a stopped study goes
+on with the same command, on any machine. Without --report it searches only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import study_folders  # noqa: F401
+from ablate import workers
+from rare_tasks import RARE_TASKS
+
+from exgrpo.accidents import in_one_line
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "equal-grids.jsonl"
+# method -> its settings; with half of a step's groups stored ones, it has twice as many groups as fresh ones
+METHODS: dict[str, dict[str, str]] = {
+    "on-policy": {"trainer.experience": "False"},
+    "ExGRPO": {},
+    "group replay": {"trainer.exp_unit": "group", "policy_loss.off_policy_loss": "topr"},
+}
+HALF_STORED = {"group replay"}
+COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
+TASKS = ("rare-sum", "backward", "rare-mod", "sorting", "caesar")
+
+AXES = ("rate", "fresh", "epochs", "clip")
+GRID: dict[str, tuple[str, ...]] = {
+    "rate": ("5e-5", "1e-4", "2e-4", "3.5e-4", "5e-4"),
+    "fresh": ("2", "4", "8"),
+    "epochs": ("1", "2", "4", "8"),
+    "clip": ("yes", "no"),
+}
+# What comes after an end of an axis where a winner stands: once at each end, for all methods.
+BEYOND = {("rate", 0): "2.5e-5", ("rate", -1): "7e-4", ("fresh", 0): "1", ("fresh", -1): "16", ("epochs", -1): "16"}
+# of each round: seeds of the search for each candidate, and how many go on
+ROUNDS = ((2, 24), (4, 6), (8, 1))
+FIRST_SEARCH_SEED, REPORTED = 1000, 20
+DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
+
+
+class Point(NamedTuple):
+    """A candidate of the grid."""
+
+    rate: str
+    fresh: str  # fresh groups a step
+    epochs: str  # of reuse, over a step's batch
+    clip: str  # PPO's, of fresh tokens
+
+
+class Run(NamedTuple):
+    """One training; a line of the file is this and what it brought."""
+
+    task: str
+    method: str
+    point: Point
+    seed: int
+
+    @property
+    def is_reported(self) -> bool:
+        return self.seed < FIRST_SEARCH_SEED
+
+    def overrides(self) -> list[str]:
+        """The run's settings as key=value."""
+        groups = int(self.point.fresh) * (2 if self.method in HALF_STORED else 1)
+        settings = {
+            **COMMON,
+            **METHODS[self.method],
+            "loop.tokens": str(RARE_TASKS[self.task].budget),
+            "loop.lr": self.point.rate,
+            "loop.questions": str(groups),
+            "loop.reuse": self.point.epochs,
+            "policy_loss.loss_remove_clip": str(self.point.clip == "no"),
+        }
+        return [f"{key}={value}" for key, value in settings.items()]
+
+
+def perform(run: Run) -> dict[str, Any]:
+    """Train; the first measure and the processor seconds, and of a reported run its curve and its end."""
+    import torch
+
+    torch.set_num_threads(1)
+    from dataclasses import replace
+
+    from ablate import parse
+    from rare_runs import area, last_test, test
+    from rare_tasks import load
+    from study_loop import train
+
+    began = time.process_time()
+    experience, loss, loop, objective = parse(run.overrides())
+    policy, task = load(run.task, run.seed % DRAWS, run.seed % BASES)
+    rows = train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test)
+    curve = [row for row in rows if "test" in row]
+    found: dict[str, Any] = {"seconds": round(time.process_time() - began, 1)}
+    found["area"] = round(area(curve, RARE_TASKS[run.task].budget, "test"), 4)
+    if run.is_reported:
+        kept = ("generated", "test", "trained", "entropy")
+        found["curve"] = [{name: round(row[name], 4) for name in kept if name in row} for row in curve]
+        found["last"] = {name: round(value, 4) for name, value in last_test(policy, task).items()}
+    return found
+
+
+class Results:
+    """The runs that are done, in a file of JSON lines; one process writes it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self.found = file, dict[Run, dict[str, Any]]()
+        for line in file.read_text().splitlines() if file.exists() else []:
+            row = json.loads(line)
+            task, method, point, seed = row.pop("run")
+            self.found[Run(task, method, Point(*point), seed)] = row
+
+    def add(self, run: Run, found: dict[str, Any]) -> None:
+        self.found[run] = found
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as file:
+            file.write(json.dumps({"run": run, **found}, separators=(",", ":")) + "\n")
+
+    def mean(self, runs: Iterable[Run]) -> float:
+        """Of the first measure."""
+        return float(np.mean([self.found[run]["area"] for run in runs]))
+
+    def do(self, runs: Iterable[Run], executor: ProcessPoolExecutor) -> None:
+        """Those that are missing."""
+        missing = [run for run in dict.fromkeys(runs) if run not in self.found]
+        started, tasks = time.monotonic(), {executor.submit(perform, run): run for run in missing}
+        for done, task in enumerate(as_completed(tasks), 1):
+            self.add(tasks[task], task.result())
+            if done % 20 == 0 or done == len(missing):
+                left = (time.monotonic() - started) / done * (len(missing) - done) / 60
+                print(f"{tasks[task].task}: {done} of {len(missing)} runs, {left:.0f} min left", flush=True)
+
+
+def search(task: str, results: Results, executor: ProcessPoolExecutor) -> dict[str, Point]:
+    """Method -> the point that wins; an axis on whose end one stands is extended, once, for all methods."""
+    grid = dict(GRID)
+    while True:
+        winners = halve(task, grid, results, executor)
+        wider = extended(grid, winners.values())
+        if wider == grid:
+            return winners
+        grid = wider
+
+
+def halve(
+    task: str, grid: dict[str, tuple[str, ...]], results: Results, executor: ProcessPoolExecutor
+) -> dict[str, Point]:
+    """Rounds of all methods are done together: each has as many runs as the others."""
+    left = {name: [Point(*values) for values in itertools.product(*grid.values())] for name in METHODS}
+    for seeds, kept in ROUNDS:
+        results.do(
+            (run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)), executor
+        )
+        for name in METHODS:
+            ranked = sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))
+            left[name] = ranked[:kept]
+    return {name: points[0] for name, points in left.items()}
+
+
+def tried(task: str, method: str, point: Point, seeds: int) -> list[Run]:
+    return [Run(task, method, point, FIRST_SEARCH_SEED + seed) for seed in range(seeds)]
+
+
+def extended(grid: dict[str, tuple[str, ...]], winners: Iterable[Point]) -> dict[str, tuple[str, ...]]:
+    """The grid with a further value at each end on which a winner stands."""
+    wider = dict(grid)
+    for point, axis, end in itertools.product(winners, AXES, (0, -1)):
+        beyond = BEYOND.get((axis, end))
+        if beyond and getattr(point, axis) == grid[axis][end] == GRID[axis][end] and beyond not in wider[axis]:
+            wider[axis] = (beyond, *wider[axis]) if end == 0 else (*wider[axis], beyond)
+    return wider
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Search each task, print what won; with --report, run the reported seeds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
+    parser.add_argument("--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
+    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.task if name not in TASKS]:
+        parser.error(f"{unknown[0]}: must be one of {', '.join(TASKS)}")
+    results = Results(options.file)
+    with workers(options.jobs) as executor:
+        for task in options.task:
+            winners = search(task, results, executor)
+            for name, point in winners.items():
+                won = " ".join(f"{axis}={value}" for axis, value in zip(AXES, point, strict=True))
+                print(f"{task}: {name}: {won}", flush=True)
+            if options.report:
+                seeds = range(REPORTED)
+                results.do(
+                    (Run(task, name, point, seed) for name, point in winners.items() for seed in seeds), executor
+                )
+
+
+if __name__ == "__main__":
+    with in_one_line("equal_grids.py", "the same command goes on"):
+        main()
