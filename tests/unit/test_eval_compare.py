@@ -10,7 +10,7 @@ from graded_rows import row, save, two_benchmarks
 from eval import compare
 from eval.estimate import graded_file, paired_runs
 from eval.estimate.estimates import Estimate
-from eval.report import command as report
+from eval.reports import command as report
 
 EVAL = Path(compare.__file__).parent
 

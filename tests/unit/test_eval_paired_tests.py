@@ -10,7 +10,7 @@ from test_eval_estimates import rows_of
 from eval.estimate import paired_tests
 from eval.estimate.estimates import Estimate, bootstrap, estimate, score, sharing
 from eval.estimate.paired_tests import PairedTest, drawn_sign_flip, holm, quantiles, sign_flip, standard_error
-from eval.report.compare_text import verdict
+from eval.reports.compare_text import verdict
 
 SIMULATED = 10_000
 

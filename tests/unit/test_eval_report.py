@@ -8,9 +8,9 @@ import pytest
 from browser import ask, needs_browser
 from graded_rows import HOSTILE, row, two_benchmarks
 
-from eval.report import command as report
-from eval.report import report_page
-from eval.report.report_text import accuracies, markdown, markdown_table, number
+from eval.reports import command as report
+from eval.reports import report_page
+from eval.reports.report_text import accuracies, markdown, markdown_table, number
 from exgrpo_tools import charts
 
 RUN = {

@@ -10,7 +10,7 @@ from eval import compare
 from eval.estimate import training_runs
 from eval.estimate.estimates import Scores
 from eval.estimate.training_runs import student_quantile
-from eval.report import command as report
+from eval.reports import command as report
 
 SAMPLES = 8
 

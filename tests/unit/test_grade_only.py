@@ -10,7 +10,7 @@ import pytest
 from eval import compare
 from eval.generate import command as generate_vllm
 from eval.grade import response_files
-from eval.report import report_page
+from eval.reports import report_page
 
 PROMPT = "What is half of one?"
 RIGHT, WRONG = r"It is \boxed{\frac{1}{2}}.", r"It is \boxed{2}."

@@ -9,8 +9,8 @@ from eval_inputs import parquet, row
 
 from eval.generate import command as generate_vllm
 from eval.generate import served
-from eval.report import report_page
-from eval.report.report_text import hardware
+from eval.reports import report_page
+from eval.reports.report_text import hardware
 
 
 class Fake(BaseHTTPRequestHandler):

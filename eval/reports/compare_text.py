@@ -10,7 +10,7 @@ from eval.estimate.estimates import OVERALL, Estimate, estimate
 from eval.estimate.paired_runs import Run, differences, flips
 from eval.estimate.paired_tests import PairedTest
 from eval.estimate.training_runs import Comparison
-from eval.report.report_text import hardware, number, plain, with_interval
+from eval.reports.report_text import hardware, number, plain, with_interval
 
 SHOWN_FLIPS = 20
 PROMPT_END = 100  # characters of a question in the list of flips

@@ -22,9 +22,9 @@ import numpy as np
 from eval.estimate import bayes, graded_file
 from eval.estimate.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
 from eval.estimate.pass_curves import curves
-from eval.report import picture, report_page
-from eval.report.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
-from eval.report.terminal import show
+from eval.reports import picture, report_page
+from eval.reports.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
+from eval.reports.terminal import show
 from exgrpo.saved import durable
 
 KEPT_DISAGREEMENTS = 500
