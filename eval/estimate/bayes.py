@@ -60,8 +60,8 @@ def of_scores(scores: Scores) -> Posterior | None:
 
 
 def mean(posteriors: Sequence[Posterior | None], mean_at_n: float) -> Posterior | None:
-    """The posterior of the unweighted mean over benchmarks, whose samples are independent; None if the prior decides it,
-    or one of them.
+    """The posterior of the unweighted mean over benchmarks, whose samples are independent; None if the prior decides
+    it, or one of them.
     """
     known = [benchmark for benchmark in posteriors if benchmark is not None]
     if len(known) < len(posteriors):

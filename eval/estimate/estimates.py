@@ -210,13 +210,13 @@ def too_few(values_C: Floats, least: float = 0.0) -> bool:
     """
     if np.ptp(values_C) < ROUNDING:
         return True
-    some_right, some_wrong = np.count_nonzero(values_C > 0), np.count_nonzero(values_C < 1)
-    return least == 0 and bool(min(some_right, some_wrong, len(values_C) // 2) < ENOUGH)
+    some_right, some_wrong = int((values_C > 0).sum()), int((values_C < 1).sum())
+    return least == 0 and min(some_right, some_wrong, len(values_C) // 2) < ENOUGH
 
 
 def alike(value: float, clusters: int, least: float = 0.0) -> Estimate:
-    """The interval where all clusters have one value: as many as Wilson's bound for 0 of them may have another, at worst
-    `least` or 1. For the values 0 and 1 it is Wilson's interval.
+    """The interval where all clusters have one value: as many as Wilson's bound for 0 of them may have another, at
+    worst `least` or 1. For the values 0 and 1 it is Wilson's interval.
     """
     others = wilson(0.0, clusters)[1]
     return Estimate(value, value - others * (value - least), value + others * (1 - value))
@@ -235,8 +235,8 @@ def intervals(scores: Scores, means_BM: Floats) -> list[Estimate]:
 
 
 def mean_of(groups: Sequence[Sequence[Estimate]]) -> Estimate:
-    """The unweighted mean of estimates. Its distances to both ends are the root of the groups' summed squares (MOVER, Zou
-    and Donner 2008), and in a group, whose estimates depend on each other, the sum.
+    """The unweighted mean of estimates. Its distances to both ends are the root of the groups' summed squares (MOVER,
+    Zou and Donner 2008), and in a group, whose estimates depend on each other, the sum.
     """
     everything = [each for group in groups for each in group]
     if len(everything) == 1:

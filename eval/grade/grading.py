@@ -182,12 +182,12 @@ def _replies(
 ) -> Iterator[Reply]:
     """Replies to answers with the same last box; for an answer without a box, `box` is the whole answer."""
     hopeless = False  # whether the box itself takes too long
-    for gold, answer in group:
+    for number, (gold, answer) in enumerate(group, start=1):
         reply: Reply | None = None
         if not hopeless:
             gold_forms = forms(gold)
             reply = verifier.judge(gold_forms, answer, WALL_S, CPU_S) if gold_forms else _NOTHING
-            if reply is None:
+            if reply is None and number < len(group):  # the last answer has none after it that this would spare
                 hopeless = box == answer or verifier.judge(gold_forms, rf"\boxed{{{box}}}", WALL_S, CPU_S) is None
         yield reply or {**_NOTHING, "timed_out": True}
 

@@ -297,7 +297,7 @@ def _reason(written: str | None) -> str | None:
 
 
 def _reached(tokens: int | None, limit: int) -> str | None:
-    """The finish reason of a response with so many tokens, of which there could be `limit`; None if one is not known."""
+    """The finish reason of a response of so many tokens where `limit` was allowed; None if one is not known."""
     if not tokens or limit <= 0:
         return None
     return "length" if tokens >= limit else "stop"

@@ -86,9 +86,7 @@ def _lines(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def accuracies(summary: Mapping[str, Any]) -> list[str]:
-    """A line for each mean, or the only benchmark, with its accuracy by every grader in percent; last that of the verdict
-    that counts.
-    """
+    """A line for each mean, or the only benchmark: its accuracy by every grader in percent, that which counts last."""
     lines = means(summary) or summary["benchmarks"].items()
     return [f"{title}: {', '.join(_percents(summary, mean))}" for title, mean in lines]
 
@@ -184,7 +182,7 @@ def notes(summary: Mapping[str, Any]) -> str:
         said.append("Above it are the means over the benchmarks of each input file.")
     said += [
         _graders(summary),
-        "majority@n: whether the most frequent answer is right; with ties, the probability that a random one of them is.",
+        "majority@n: whether the most frequent answer is right; with ties, the probability that a random one is.",
     ]
     if has_bayes(summary):
         said.append(
