@@ -18,7 +18,6 @@ from data.sources import Row, open_file
 from data.texts import answer_text, question_text
 from eval.generate import question_files
 from eval.generate.question_files import Question
-from exgrpo.experience.question_id import question_id
 from exgrpo.math_verify_reward import THINK_END
 from exgrpo.prompts import THINK, opens_thought
 
@@ -269,6 +268,8 @@ def _identity(question: str, written: Any) -> str:
     if isinstance(written, str) and re.fullmatch("[0-9a-f]{32}", written):
         return written
     if question:
+        from exgrpo.experience.question_id import question_id  # NumPy with it, which --help does without
+
         return question_id(question)
     return "" if written is None else str(written)
 
