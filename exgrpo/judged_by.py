@@ -66,9 +66,7 @@ class JudgedBy:
 
 
 def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
-    """The author of a run's rewards, from verl's node ``reward.custom_reward_function``; the rule
-    is left open.
-    """
+    """The author of a run's rewards, by ``reward.custom_reward_function``; the rule is open."""
     path, name = reward.get("path"), str(reward.get("name"))
     if not path:
         return JudgedBy("verl's own", f"verl {_installed('verl')}")

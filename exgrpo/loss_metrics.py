@@ -1,11 +1,9 @@
-"""The metrics of an update, from sums and counts that can be added over micro-batches, ranks and
-mini-batches.
+"""The metrics of an update, from sums and counts to be added over its parts.
 
 A mean of means is wrong if the parts differ in size: a micro-batch without a replayed row would
-    count as a ratio of 0.
-So the actor reports sums under ``actor/sum/``, verl's reductions scale them all equally, and the
-trainer divides once. The formulas are plain arithmetic, the same for torch scalars in the loss and
-for floats in the trainer.
+count as a ratio of 0. So the actor reports sums under ``actor/sum/``, verl's reductions scale them
+all equally, and the trainer divides once. The formulas are plain arithmetic, the same for torch
+scalars in the loss and for floats in the trainer.
 """
 
 from __future__ import annotations

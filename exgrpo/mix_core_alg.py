@@ -151,21 +151,17 @@ def token_losses_and_sums(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """As :func:`mixed_token_losses`, with sums and counts instead of metrics, to be added over
-    micro-batches.
-    """
+    """As :func:`mixed_token_losses`, with sums and counts, to be added over micro-batches."""
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
     replayed = replayed & mask
     _refuse_nan(log_prob.detach(), old_log_prob, advantages, mask)
-    log_ratio = torch.where(
-        mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0
-    )
+    bounded = (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    log_ratio = torch.where(mask, bounded, 0.0)
     minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
-    silent = (
-        log_prob.detach() > math.log(settings.all_max_clip) if settings.all_max_clip != -1 else None
-    )
-    if silent is not None:
+    silent = None
+    if settings.all_max_clip != -1:
+        silent = log_prob.detach() > math.log(settings.all_max_clip)
         minus_advantages.masked_fill_(silent, 0.0)
     if settings.reads_log_prob:
         log_prob = torch.where(mask, log_prob, 0.0)
@@ -177,9 +173,8 @@ def token_losses_and_sums(
     if any_replayed and settings.off_policy_loss != SHAPED:
         of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
         of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings)
-        of_rows = (
-            of_rows if silent is None else of_rows.masked_fill(silent, 0.0)
-        )  # asymre's is not 0 where A is
+        if silent is not None:  # asymre's is not 0 where A is
+            of_rows = of_rows.masked_fill(silent, 0.0)
         losses = torch.where(replayed, of_rows, losses)
     with torch.no_grad():
         sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
@@ -193,9 +188,7 @@ def _checked(
     is_replayed: Tensor,
     response_mask: Tensor,
 ) -> Tensor:
-    """``is_replayed`` as bool[B, T]; ValueError unless all arguments are as
-    :func:`mixed_token_losses` requires.
-    """
+    """``is_replayed`` as bool[B, T]; ValueError unless all are as in `mixed_token_losses`."""
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -212,9 +205,7 @@ def _checked(
 
 
 def _refuse_nan(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor) -> None:
-    """RuntimeError that names which has NaN at an unmasked token; one look at the device if none
-    has.
-    """
+    """RuntimeError that names which has NaN at an unmasked token; a single look at the device."""
     if not ((log_prob + old_log_prob + advantages).isnan() & mask).any():
         return
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
@@ -264,9 +255,7 @@ def _sums(
     mask: Tensor,
     replayed: Tensor,
 ) -> dict[str, Tensor]:
-    """Sums over fresh and over replayed tokens, their counts, and the largest replayed ratio; 0
-    without such tokens.
-    """
+    """Sums over fresh and replayed tokens, their counts, the largest replayed ratio; 0 for none."""
     fresh = mask & ~replayed
     zero = losses.new_zeros(())
     weights = torch.exp(log_ratio[replayed])

@@ -1,6 +1,4 @@
-"""The fields of a trajectory, checked and copied; ValueError in one line with name, value and what
-is allowed.
-"""
+"""The fields of a trajectory, checked and copied; ValueError: name, value, what is allowed."""
 
 from __future__ import annotations
 

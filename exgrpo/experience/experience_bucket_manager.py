@@ -52,9 +52,7 @@ class ExperienceBucketManager:
         return self._place[question]
 
     def members(self, bucket: int) -> Sequence[str]:
-        """The questions of a bucket in internal order: ours, not a copy; read it before the next
-        change.
-        """
+        """The questions of a bucket in internal order: no copy; read it before the next change."""
         return self._members[bucket]
 
     def positions(self, questions: Collection[str]) -> dict[int, list[int]]:
@@ -119,9 +117,7 @@ class ExperienceBucketManager:
         self._members[bucket].append(question)
 
     def remove(self, question: str) -> None:
-        """Remove a question; it may enter again, at the end of the order of entry. KeyError if it
-        is in no bucket.
-        """
+        """Remove a question; it may enter again, as the last. KeyError if it is in no bucket."""
         self._leave(question)
         del self._place[question]
 
@@ -162,9 +158,7 @@ class ExperienceBucketManager:
         return manager
 
     def check_invariants(self) -> None:
-        """Raises ValueError unless the position map, the buckets and the retired questions
-        agree.
-        """
+        """ValueError unless the position map, the buckets and the retired questions agree."""
         if sum(self.sizes()) != len(self._place):
             raise ValueError(
                 f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}"

@@ -1,6 +1,4 @@
-"""What replay's objects compute with: fresh questions, rows of prompts for the collate function,
-metrics.
-"""
+"""What replay computes with: fresh questions, rows of prompts for the collate function, metrics."""
 
 from __future__ import annotations
 
@@ -19,9 +17,8 @@ Row = Mapping[str, Any]
 
 # -- sampling of fresh questions -------------------------------------------------------------------
 
-NextQuestion = Callable[
-    [], tuple[str, bool]
-]  # next question of the data set, and whether it begins a new epoch
+# next question of the data set, and whether it begins a new epoch
+NextQuestion = Callable[[], tuple[str, bool]]
 
 
 class FreshQuestions:
@@ -96,9 +93,7 @@ class FreshQuestions:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data set is retired, so that nothing is left to learn
-        from.
-        """
+        """Whether all questions of the data set are retired: nothing is left to learn from."""
         retired = self._pool.retired
         return (
             self._skip_retired
@@ -132,9 +127,8 @@ def prompt_rows(
         rng: advanced once.
         first: the position of the batch's first prompt in its step.
     """
-    rows = [dict(row, is_replayed=False) for row in fresh] + [
-        dict(row, is_replayed=True) for row in replayed
-    ]
+    rows = [dict(row, is_replayed=False) for row in fresh]
+    rows += [dict(row, is_replayed=True) for row in replayed]
     rows = [rows[i] for i in rng.permutation(len(rows))]
     for position, row in enumerate(rows, start=first):
         row["uid"] = f"{step:07d}q{position:05d}"

@@ -1,6 +1,4 @@
-"""The replay pool (section 3.1): which past rollouts are kept, the bounds on them, and which
-questions are retired.
-"""
+"""The replay pool (section 3.1): which past rollouts are kept, and which questions are retired."""
 
 from __future__ import annotations
 
@@ -110,11 +108,9 @@ class ExperiencePool:
         """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
 
         A question that the retirement rule retires is dropped for good. A group with lbound <
-        bucket <=
-        rbound is collected: its successes are stored, and its question, if it has any, is filed
-            under the bucket.
-        Any other group leaves its question as it is; with `exp_difficulty=fresh` it moves it to its
-        bucket.
+        bucket <= rbound is collected: its successes are stored, and its question, if it has any, is
+        filed under the bucket. Any other group leaves its question as it is; with
+        `exp_difficulty=fresh` it moves it to its bucket.
 
         Args:
             bucket: the group's, one of `buckets_of` its step; default: as if it were the only group
@@ -126,10 +122,8 @@ class ExperiencePool:
         """
         rollout_n, question = self._config.rollout_n, group.question
         if group.size + group.replayed > rollout_n:
-            rows = f"{group.size} fresh and {group.replayed} replayed rows"
-            raise ValueError(
-                f"group of question {question!r} has {rows}: must be at most {rollout_n}"
-            )
+            rows = f"has {group.size} fresh and {group.replayed} replayed rows"
+            raise ValueError(f"group of question {question!r} {rows}: must be at most {rollout_n}")
         if self._buckets.is_retired(question):
             return Outcome.SKIPPED
         if self._retires(group, rollout_n):
@@ -148,9 +142,7 @@ class ExperiencePool:
         return Outcome.STORED
 
     def _put(self, question: str, bucket: int) -> None:
-        """File a question; what the pool holds has been solved, so that it is drawable at the least
-        of its buckets.
-        """
+        """File a question; what the pool holds has been solved, so that its bucket is drawable."""
         self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
@@ -226,15 +218,11 @@ class ExperiencePool:
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement, also after a load; new ones come at its
-        end.
-        """
+        """The retired questions in order of retirement, also after a load."""
         return self._buckets.retired
 
     def keep_only(self, questions: Container[str], longest: int) -> int:
-        """Drop trajectories of other questions, or of more than `longest` tokens; returns how many
-        were dropped.
-        """
+        """Drop trajectories of other questions or of more than `longest` tokens; how many."""
         before = len(self._store)
         unknown = [question for question in self._buckets if question not in questions]
         for question in unknown:
@@ -260,9 +248,7 @@ class ExperiencePool:
     def odds(
         self, drawn: Collection[str], exclude: Collection[str] = frozenset()
     ) -> dict[str, Odds]:
-        """Question -> how likely `choose` was to draw it; call it before the pool changes, with the
-        same `exclude`.
-        """
+        """Question -> the odds with which `choose`, by its `exclude`, has just drawn it."""
         return self._draw.odds(self._buckets, drawn, exclude)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
@@ -354,15 +340,3 @@ class ExperiencePool:
         for question in tuple(pool._buckets.members(0)):
             pool._put(question, 0)
         return pool
-
-    def check_invariants(self) -> None:
-        """Raises ValueError unless questions and trajectories agree and the bounds hold; for
-        tests.
-        """
-        self._buckets.check_invariants()
-        self._store.check_invariants()
-        if set(self._buckets) != set(self._store.questions()):
-            raise ValueError(
-                f"{len(self._buckets)} questions in buckets, others with trajectories: must be "
-                "the same"
-            )

@@ -146,9 +146,8 @@ class ReplayedGroup:
     @classmethod
     def whole(cls, stored: StoredGroup) -> ReplayedGroup:
         """The record of a past group."""
-        return cls(
-            stored.question, stored.rollouts, WHOLE_GROUP, [math.nan] * len(stored.rollouts), stored
-        )
+        unknown = [math.nan] * len(stored.rollouts)
+        return cls(stored.question, stored.rollouts, WHOLE_GROUP, unknown, stored)
 
     @property
     def rollouts(self) -> Sequence[Trajectory]:
@@ -161,22 +160,19 @@ class ReplayedGroup:
         Args:
             step: that replayed it.
         """
-        rollouts = self.rollouts
-        tokens = sum(map(len, rollouts))
+        rollouts, scored = self.rollouts, zip(self.candidates, self.scores, strict=True)
+        candidates = tuple(LoggedCandidate(one.step, one.entropy, score) for one, score in scored)
         return LoggedReplay(
             step,
             self.question,
-            rollouts[0].grader,
-            self.odds,
-            tuple(
-                LoggedCandidate(each.step, each.entropy, score)
-                for each, score in zip(self.candidates, self.scores, strict=True)
-            ),
-            self.chosen,
-            tokens,
-            float(np.mean([each.reward for each in rollouts])),
-            digest_of(*rollouts),
-            self.effect,
+            grader=rollouts[0].grader,
+            odds=self.odds,
+            candidates=candidates,
+            chosen=self.chosen,
+            tokens=sum(map(len, rollouts)),
+            reward=float(np.mean([each.reward for each in rollouts])),
+            digest=digest_of(*rollouts),
+            effect=self.effect,
         )
 
 
@@ -205,14 +201,9 @@ class Block:
     def newest(self, count: int) -> Block:
         """The last `count` rows, of at least as many."""
         first = len(self.questions) - count
+        names, numbers = (self.questions[first:], self.graders[first:]), self.numbers[first:]
         candidates = self.candidates[int(self.counts[:first].sum()) :]
-        return Block(
-            self.questions[first:],
-            self.graders[first:],
-            self.numbers[first:],
-            self.counts[first:],
-            candidates,
-        )
+        return Block(*names, numbers, self.counts[first:], candidates)
 
     def rows(self) -> Iterator[LoggedReplay]:
         ends = np.cumsum(self.counts)
@@ -220,9 +211,7 @@ class Block:
             at = dict(zip(NUMBERS, self.numbers[i].tolist(), strict=True))
             odds = Odds(int(at["bucket"]), at["probability"], int(at["size"]), int(at["drawn"]))
             compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
-            candidates = tuple(
-                LoggedCandidate(int(step), entropy, score) for step, entropy, score in compared
-            )
+            candidates = tuple(LoggedCandidate(int(step), *known) for step, *known in compared)
             yield LoggedReplay(
                 int(at["step"]),
                 question,
@@ -238,9 +227,7 @@ class Block:
 
 
 class ReplayLog:
-    """The newest MAX_ROWS replayed trajectories and groups of a run, in the order of their
-    steps.
-    """
+    """The newest MAX_ROWS replayed trajectories and groups, in the order of their steps."""
 
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
         self._blocks = list(blocks)
@@ -274,9 +261,7 @@ _ARRAYS = ("numbers", "counts", "candidates")
 
 
 def digest_of(*rollouts: Trajectory) -> int:
-    """A checksum of their tokens and the number of these, 48 bits, which a float64 holds; a
-    question has few.
-    """
+    """A checksum of their tokens and the number of these: 48 bits, which a float64 holds."""
     tokens = sum(map(len, rollouts))
     return zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
 

@@ -87,9 +87,7 @@ class Trajectory:
         note: str | None = None,
         grader: str | None = None,
     ) -> Trajectory:
-        """A trajectory without recorded log-probs, such as a teacher's text. ValueError as for the
-        constructor.
-        """
+        """A trajectory without recorded log-probs, such as a teacher's text; raises as it."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
         trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note, grader)
@@ -127,8 +125,7 @@ class Trajectory:
 
     @property
     def key(self) -> bytes:
-        """The bytes of the tokens, or of the note where there are none: a question's trajectories
-        are duplicates if and only if these are equal."""
+        """Of the tokens, or of the note where there are none: equal for duplicates alone."""
         return self.tokens.tobytes() or (self.note or "").encode()
 
 
@@ -173,16 +170,12 @@ class RolloutGroup:
 
     @property
     def mean_reward(self) -> float:
-        """Mean reward of the fresh rollouts; where rewards are not known, the share of correct
-        ones.
-        """
+        """Mean reward of the fresh rollouts; where unknown, the share of correct ones."""
         return sum(self.rewards) / self.size if self.rewards else self.solved / self.size
 
     @property
     def all_rewards(self) -> tuple[float, ...]:
-        """Of the whole group, the replayed row's last; where they are not known, 1 for a success
-        and else 0.
-        """
+        """Of the group, the replayed row's last; where unknown, 1 for a success and else 0."""
         known = self.rewards or (1.0,) * self.solved + (0.0,) * (self.size - self.solved)
         return known + (self.replayed_reward,) * self.replayed
 

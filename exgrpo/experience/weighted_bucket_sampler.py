@@ -1,6 +1,4 @@
-"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement
-from them.
-"""
+"""Which questions are replayed (section 3.2): the buckets' odds, and a draw without replacement."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ class WeightedBucketSampler:
         self._sigma = sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
-        """Bucket -> probability that a draw falls on it, for the buckets with room; the first draw
-        of a step.
-        """
+        """Bucket with room -> probability that the first draw of a step falls on it."""
         open_buckets = [bucket for bucket, free in room.items() if free > 0]
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
@@ -115,11 +111,9 @@ class WeightedBucketSampler:
             are fewer draws.
 
         A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with
-        room, in
-        proportion to their probabilities. Repeating this has the same distribution as
-            redistributing one by one: both
-        read one stream of independent draws and skip those that fall on a full bucket. Every round
-        but the last fills a bucket, so there are at most K + 1 rounds.
+        room, in proportion to their probabilities. Repeating this has the same distribution as
+        redistributing one by one: both read one stream of independent draws and skip those that
+        fall on a full bucket. Every round but the last fills a bucket: at most K + 1 rounds.
         """
         taken = {bucket: 0 for bucket, free in room.items() if free > 0}
         missing = min(count, sum(room[bucket] for bucket in taken))
@@ -128,14 +122,12 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            weights = bucket_weights(
-                self._method, unfilled, self._rollout_n, self._mean, self._sigma
-            )
+            rule = self._rollout_n, self._mean, self._sigma
+            weights = bucket_weights(self._method, unfilled, *rule)
             if not weights.any():
                 break
-            for bucket, extra in zip(
-                unfilled, rng.multinomial(missing, weights).tolist(), strict=True
-            ):
+            more = rng.multinomial(missing, weights).tolist()
+            for bucket, extra in zip(unfilled, more, strict=True):
                 accepted = min(extra, room[bucket] - taken[bucket])
                 taken[bucket] += accepted
                 missing -= accepted
@@ -158,10 +150,7 @@ class WeightedBucketSampler:
             excluded: success count -> distinct positions in that bucket that must not be drawn.
         """
         barred = {bucket: sorted(positions) for bucket, positions in (excluded or {}).items()}
-        room = {
-            bucket: len(members) - len(barred.get(bucket, ()))
-            for bucket, members in buckets.items()
-        }
+        room = {each: len(buckets[each]) - len(barred.get(each, ())) for each in buckets}
         drawn: list[str] = []
         for bucket, number in self.allot(room, count, rng).items():
             if number:
@@ -181,9 +170,7 @@ def _skip(free: npt.NDArray[np.int64], barred: list[int]) -> list[int]:
 
 
 class QuestionDraw:
-    """Draws from the drawable buckets, or from one half of them by order of entry
-    (`exp_sample_range`).
-    """
+    """Draws from the drawable buckets, or from a half of them by entry (`exp_sample_range`)."""
 
     def __init__(self, config: ExperienceConfig) -> None:
         self._eligible = config.drawable_buckets
@@ -215,21 +202,16 @@ class QuestionDraw:
     ) -> dict[str, Odds]:
         """As ExperiencePool.odds."""
         if self._range != "all":
-            room = {
-                bucket: len(members) for bucket, members in self._half(questions, exclude).items()
-            }
+            room = {each: len(left) for each, left in self._half(questions, exclude).items()}
         else:
-            barred = questions.positions(exclude)
-            room = {
-                bucket: len(questions.members(bucket)) - len(barred.get(bucket, ()))
-                for bucket in self._eligible
-            }
+            held, barred = questions.members, questions.positions(exclude)
+            room = {each: len(held(each)) - len(barred.get(each, ())) for each in self._eligible}
         probability = self._sampler.probabilities(room)
-        buckets = {question: questions.place(question)[0] for question in drawn}
-        return {
-            name: Odds(bucket, probability[bucket], room[bucket], len(drawn))
-            for name, bucket in buckets.items()
-        }
+        odds = {}
+        for name in drawn:
+            bucket, _ = questions.place(name)
+            odds[name] = Odds(bucket, probability[bucket], room[bucket], len(drawn))
+        return odds
 
     def _half(
         self, questions: ExperienceBucketManager, exclude: Collection[str]

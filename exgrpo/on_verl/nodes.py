@@ -1,6 +1,4 @@
-"""Deletes parts of checkpoints on the disk of every node: what verl does not, or only on the node
-of its first rank.
-"""
+"""Deletes parts of checkpoints on the disk of every node, where verl does not."""
 
 from __future__ import annotations
 

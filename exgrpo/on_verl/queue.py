@@ -20,10 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-CONTROLLER, NAMESPACE = (
-    "TransferQueueController",
-    "transfer_queue",
-)  # TransferQueue's names of its actor in a Ray
+# TransferQueue's names of its actor in a Ray
+CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"
 Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the queue
 
 
@@ -72,9 +70,7 @@ def write(
     fields: TensorDict,
     tags: Sequence[dict[str, Any]] | None = None,
 ) -> Batch:
-    """Write fields of rows, with tags for new rows. A field that only some rows have is missing
-    when all are read.
-    """
+    """Write fields of rows, with tags for new rows. A field that some lack is not read."""
     with_tags: dict[str, Any] = {} if tags is None else {"tags": list(tags)}
     return tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields, **with_tags)
 
@@ -97,9 +93,7 @@ def split_key(key: str) -> tuple[str, int, int]:
 
 
 def in_order(batch: Batch) -> Batch:
-    """The batch in the order of its prompts and sessions, regardless of the order in which
-    generation finished.
-    """
+    """The batch in the order of prompts and sessions, in whatever order generation finished."""
     batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
     return batch
 

@@ -1,7 +1,6 @@
 """The saved form of a buffer.
 
-pool/                   the trajectories, as exgrpo.saved.pool_files writes them, with each
-rollout's text in its note;
+pool/                   the trajectories (exgrpo.saved.pool_files), each rollout's text in its note;
                         the manifest's replay_state has name and SHA-256 of the file beside it, so
                         that renaming the pool into place commits both
 windows-<sha>.parquet   question, measures: the difficulty window of every question seen

@@ -40,11 +40,9 @@ METRICS: dict[str, Measure] = {
 
 
 class DifficultyBucketer:
-    """The mean of a measure over each question's last `window_size` trajectories, both right and
-    wrong ones.
+    """The mean of a measure over each question's last `window_size` trajectories, right or wrong.
 
-    correctness_rate  share of correct trajectories: 0 if the question is never solved, 1 if always
-        (section 3.1)
+    correctness_rate  share of correct trajectories (section 3.1): 0 if never solved, 1 if always
     question_length   c / (c + 200), c the question's characters
     token_count       t / (t + 500), t the rollout's tokens, or its words if there are no tokens
     has_code          1 for a question with a fenced block or a line that begins like code, else 0
@@ -107,14 +105,10 @@ class DifficultyBucketer:
     def level(self, prompt: str) -> float:
         """The question's mean measure; KeyError for a question that was never observed."""
         window = self._windows[prompt]
-        return math.fsum(window) / len(
-            window
-        )  # exact, so that a restored window gives the same bits
+        return math.fsum(window) / len(window)  # exact: a restored window gives the same bits
 
     def tier(self, prompt: str, tiers: int) -> int:
-        """The index, 0..tiers-1, of the level among `tiers` equal ranges of 0..1; a boundary is in
-        the higher range.
-        """
+        """The index of the level among `tiers` equal ranges; a boundary is in the higher one."""
         return min(int(self.level(prompt) * tiers), tiers - 1)
 
     def clear(self) -> None:

@@ -1,12 +1,10 @@
-"""Rollouts as rows, padded to tensors, and the log-probs of their tokens under a policy. Requires
-torch only.
+"""Rollouts as rows, padded to tensors, and their log-probs under a policy. Requires torch only.
 
 A row is a mapping, such as `ReplayBatch.rollouts` has and TrajectoryBuffer.add takes as `rollout`:
 
 prompt        the question's text; rows with the same prompt are a group
 tokens        int [T], the response
-log_probs     float [T] in nats, under the policy that generated the tokens; with a gradient if that
-    is the current one
+log_probs     float [T] in nats, under the tokens' policy; with a gradient if it is the current one
 loss_mask     bool [T], true at the policy's own tokens; absent or None: all are
 step          the number of the policy that generated it; absent: the current one
 is_replayed   whether it is a past success; absent: it is not

@@ -187,9 +187,7 @@ def _row(prompt: str, trajectory: Trajectory) -> dict[str, Any]:
 
 
 def note_of(rollout: str) -> str:
-    """A rollout's text as the note of its trajectory: ASCII-only JSON, so that lone surrogates
-    survive.
-    """
+    """A rollout's text as its trajectory's note: ASCII JSON, so that lone surrogates survive."""
     return json.dumps({"rollout": rollout})
 
 

@@ -1,6 +1,4 @@
-"""Strategies to draw from a buffer: settings of experience replay, with bounds on difficulty and
-recorded entropy.
-"""
+"""Strategies to draw from a buffer: settings of replay, bounds on difficulty and entropy."""
 
 from __future__ import annotations
 
@@ -200,8 +198,6 @@ def scorer_of(
 
 
 def _view(entropy: float, trajectory: Trajectory) -> TokenScores:
-    """A view with this mean entropy: of a single token, or of every token if a loss mask selects
-    some of them.
-    """
+    """Scores with this mean entropy: of one token, or of all if a loss mask selects some."""
     count = 1 if trajectory.loss_mask is None else len(trajectory)
     return TokenScores(np.full(count, entropy), np.zeros(count))

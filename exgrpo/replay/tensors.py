@@ -272,9 +272,7 @@ def compute_grpo_loss(
 
 
 def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
-    """The rollouts with `is_replayed`; ValueError unless keys and lengths are right (the loss
-    checks shapes).
-    """
+    """The rollouts with `is_replayed`; ValueError if keys or lengths are wrong."""
     for key in _ROLLOUT_KEYS[:-1]:
         if key not in rollouts:
             raise ValueError(f"rollouts without {key!r}: must have {', '.join(_ROLLOUT_KEYS[:-1])}")

@@ -1,6 +1,4 @@
-"""A replay buffer for any training loop: an ExperiencePool that takes single trajectories and is
-drawn by strategy.
-"""
+"""A replay buffer for any training loop: a pool of single trajectories, drawn by strategy."""
 
 from __future__ import annotations
 
@@ -194,12 +192,10 @@ class TrajectoryBuffer:
         entropy_percentile: float | AsNamed | None = "as named",
         scores: Scores | None = None,
     ) -> ReplayBatch:
-        """One trajectory from each of up to `size` distinct questions, in random order; fewer if
-        there are not enough.
+        """One trajectory each of up to `size` questions, in random order; fewer if there are not.
 
         The bounds apply first: questions whose level is in the range, ends included, and their
-            trajectories whose
-        recorded entropy is at or below the percentile of all recorded ones. Then
+        trajectories whose recorded entropy is at or below the percentile of all recorded ones. Then
         `medium_difficulty` weighs the tiers with a normal density around the middle one, and
         `uniform` draws questions uniformly. `low_entropy`, `high_entropy` or `random` chooses among
         a question's remaining trajectories. Takes one pass over the questions.
