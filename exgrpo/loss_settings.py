@@ -84,16 +84,13 @@ class LossSettings:
             if not math.isfinite(getattr(self, key)):
                 raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a finite number")
         if not self.off_policy_m2_bound > 0:
-            raise ValueError(
-                f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}: must be a positive "
-                "number"
-            )
+            given = f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}"
+            raise ValueError(f"{given}: must be a positive number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
             if bound != -1 and not bound > 0:
-                raise ValueError(
-                    f"policy_loss.{key}={bound}: must be a positive number, or -1 for off"
-                )
+                allowed = "must be a positive number, or -1 for off"
+                raise ValueError(f"policy_loss.{key}={bound}: {allowed}")
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
             if not bound >= 0:
@@ -163,6 +160,5 @@ def check_replay_loss(name: str) -> None:
     if is_reference(name):
         load_reference(key, name, REPLAY_LOSS_PARAMETERS)
     elif name not in REPLAY_LOSS_NAMES:
-        raise ValueError(
-            f"{key}={name}: must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}"
-        )
+        allowed = f"must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}"
+        raise ValueError(f"{key}={name}: {allowed}")

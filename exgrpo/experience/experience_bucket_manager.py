@@ -104,9 +104,8 @@ class ExperienceBucketManager:
         """
         if not 0 <= bucket < len(self._members):
             highest = len(self._members) - 1
-            raise ValueError(
-                f"bucket={bucket} of question {question!r}: must be between 0 and {highest}"
-            )
+            allowed = f"must be between 0 and {highest}"
+            raise ValueError(f"bucket={bucket} of question {question!r}: {allowed}")
         if question in self._retired:
             raise ValueError(f"question {question!r} is retired: must not enter bucket {bucket}")
         if question in self._place:
@@ -145,31 +144,26 @@ class ExperienceBucketManager:
         manager._retired = dict.fromkeys(state.retired)
         for question, (bucket, _) in sorted(manager._place.items(), key=lambda item: item[1]):
             if not 0 <= bucket <= rollout_n:
-                raise ValueError(
-                    f"bucket={bucket} of question {question!r}: must be between 0 and {rollout_n}"
-                )
+                allowed = f"must be between 0 and {rollout_n}"
+                raise ValueError(f"bucket={bucket} of question {question!r}: {allowed}")
             manager._members[bucket].append(question)
         if len(manager._place) != len(state.questions):
-            raise ValueError(
-                f"{len(state.questions)} questions, {len(manager._place)} of them distinct: must "
-                "be all"
-            )
+            given = f"{len(state.questions)} questions, {len(manager._place)} of them distinct"
+            raise ValueError(f"{given}: must be all")
         manager.check_invariants()
         return manager
 
     def check_invariants(self) -> None:
         """ValueError unless the position map, the buckets and the retired questions agree."""
         if sum(self.sizes()) != len(self._place):
-            raise ValueError(
-                f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}"
-            )
+            allowed = f"must be {len(self._place)}"
+            raise ValueError(f"buckets hold {sum(self.sizes())} questions: {allowed}")
         for bucket, members in enumerate(self._members):
             for position, question in enumerate(members):
                 place = self._place.get(question)
                 if place != (bucket, position):
-                    raise ValueError(
-                        f"place of question {question!r} is {place}: must be {(bucket, position)}"
-                    )
+                    allowed = f"must be {(bucket, position)}"
+                    raise ValueError(f"place of question {question!r} is {place}: {allowed}")
         both = self._place.keys() & self._retired.keys()
         if both:
             raise ValueError(f"retired question {min(both)!r} is in a bucket: must be in none")

@@ -54,15 +54,12 @@ class Trajectory:
         tokens_T = checked.tokens(self.tokens, may_be_empty=note is not None)
         log_probs_T = checked.log_probs(self.log_probs, may_be_empty=tokens_T.size == 0)
         if tokens_T.shape != log_probs_T.shape:
-            raise ValueError(
-                f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens: must be as "
-                "many"
-            )
+            given = f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens"
+            raise ValueError(f"{given}: must be as many")
         entropy = float(self.entropy)
         if math.isinf(entropy) or entropy < -checked.ROUNDING:
-            raise ValueError(
-                f"entropy={entropy}: must be a mean entropy in nats, 0 or more, or NaN if unknown"
-            )
+            allowed = "must be a mean entropy in nats, 0 or more, or NaN if unknown"
+            raise ValueError(f"entropy={entropy}: {allowed}")
         fields = {
             "tokens": tokens_T,
             "log_probs": log_probs_T,
@@ -103,9 +100,8 @@ class Trajectory:
         """ValueError if a token is not in 0..vocab_size-1."""
         highest = int(self.tokens.max(initial=0))
         if highest >= vocab_size:
-            raise ValueError(
-                f"tokens holds {highest}: must be below {vocab_size}, the size of the vocabulary"
-            )
+            allowed = f"must be below {vocab_size}, the size of the vocabulary"
+            raise ValueError(f"tokens holds {highest}: {allowed}")
 
     @property
     def has_log_probs(self) -> bool:
@@ -192,22 +188,16 @@ class RolloutGroup:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
         if self.solved > self.size:
             refused = f" and refused is {self.refused}" if self.refused else ""
-            raise ValueError(
-                f"successes has {len(self.successes)} entries{refused}: must be at most "
-                f"size={self.size}"
-            )
+            allowed = f"must be at most size={self.size}"
+            raise ValueError(f"successes has {len(self.successes)} entries{refused}: {allowed}")
         if self.solved + len(self.failures) > self.size:
-            raise ValueError(
-                f"failures has {len(self.failures)} entries beside {self.solved} successes: "
-                f"must be at most size={self.size} together"
-            )
+            given = f"failures has {len(self.failures)} entries beside {self.solved} successes"
+            raise ValueError(f"{given}: must be at most size={self.size} together")
         if self.rewards and len(self.rewards) != self.size:
-            raise ValueError(
-                f"rewards has {len(self.rewards)} entries: must be size={self.size}, or none"
-            )
+            allowed = f"must be size={self.size}, or none"
+            raise ValueError(f"rewards has {len(self.rewards)} entries: {allowed}")
         for name in ("successes", "failures"):
             for index, rollout in enumerate(getattr(self, name)):
                 if not isinstance(rollout, Trajectory):
-                    raise ValueError(
-                        f"{name}[{index}] is a {type(rollout).__name__}: must be a Trajectory"
-                    )
+                    allowed = "must be a Trajectory"
+                    raise ValueError(f"{name}[{index}] is a {type(rollout).__name__}: {allowed}")

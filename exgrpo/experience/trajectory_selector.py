@@ -31,9 +31,8 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
     if mask_T is not None:
         keep_T = np.asarray(mask_T).astype(bool)
         if keep_T.shape != values_T.shape:
-            raise ValueError(
-                f"mask has shape {keep_T.shape}: must be that of entropies, {values_T.shape}"
-            )
+            allowed = f"must be that of entropies, {values_T.shape}"
+            raise ValueError(f"mask has shape {keep_T.shape}: {allowed}")
         values_T = values_T[keep_T]
     if values_T.size == 0:
         raise ValueError("mask excludes every token: must keep at least one")
@@ -114,9 +113,8 @@ class TrajectorySelector:
         # np.nanargmin would take a NaN for an infinite score
         known = np.flatnonzero(~np.isnan(values))
         if known.size == 0:
-            raise ValueError(
-                f"scores of {values.size} candidates are all NaN: must hold at least one number"
-            )
+            allowed = "must hold at least one number"
+            raise ValueError(f"scores of {values.size} candidates are all NaN: {allowed}")
         best = values[known].argmin() if self._mode == "argmin" else values[known].argmax()
         return int(known[best])
 

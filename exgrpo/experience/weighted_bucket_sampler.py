@@ -44,9 +44,8 @@ def bucket_weights(
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
-        raise ValueError(
-            f"buckets={list(buckets)}: must be one or more counts between 1 and {rollout_n}"
-        )
+        allowed = f"must be one or more counts between 1 and {rollout_n}"
+        raise ValueError(f"buckets={list(buckets)}: {allowed}")
     rule = BUCKET_WEIGHTS.load("method", str(method))
     log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
     highest = log_weights.max() if log_weights.shape == k.shape else np.nan
@@ -81,10 +80,8 @@ class WeightedBucketSampler:
         counts = range(1, rollout_n + 1)
         # Refuses an unknown method, or a rule that is wrong for some count, before any draw.
         if method is not False and not bucket_weights(method, counts, rollout_n, mean, sigma).any():
-            raise ValueError(
-                f"method={method}: gives -inf for all counts 1 to {rollout_n}: must allow one or "
-                "more"
-            )
+            given = f"method={method}: gives -inf for all counts 1 to {rollout_n}"
+            raise ValueError(f"{given}: must allow one or more")
         self._method = method
         self._rollout_n = rollout_n
         self._mean = mean

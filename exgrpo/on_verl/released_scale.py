@@ -45,6 +45,5 @@ def check(config: DictConfig) -> None:
     if value not in ENTROPY_AGGS:
         raise ValueError(f"{key}={value}: must be one of {', '.join(ENTROPY_AGGS)}")
     if value == "released" and OmegaConf.select(config, "distillation.enabled"):
-        raise ValueError(
-            f"{key}=released: must be verl with distillation.enabled=True, which uses another loss"
-        )
+        allowed = "must be verl with distillation.enabled=True, which uses another loss"
+        raise ValueError(f"{key}=released: {allowed}")

@@ -76,9 +76,8 @@ def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
     state = pool.manifest["replay_state"]
     if callable(metric) != (state["metric"] == _FUNCTION):
         saved_with = f"{folder} was saved with {state['metric']}"
-        raise ValueError(
-            f"metric={metric!r}: {saved_with}: must be given for a function and for nothing else"
-        )
+        allowed = "must be given for a function and for nothing else"
+        raise ValueError(f"metric={metric!r}: {saved_with}: {allowed}")
     bucketer = DifficultyBucketer(metric or state["metric"], state["window_size"])
     windows = _read(folder, state["files"]["windows"])
     bucketer.restore(

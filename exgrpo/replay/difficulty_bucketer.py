@@ -66,9 +66,8 @@ class DifficultyBucketer:
 
     def __init__(self, metric: str | Measure = "correctness_rate", window_size: int = 100) -> None:
         if not callable(metric) and metric not in METRICS:
-            raise ValueError(
-                f"metric={metric!r}: must be one of {', '.join(METRICS)}, or a function"
-            )
+            allowed = f"must be one of {', '.join(METRICS)}, or a function"
+            raise ValueError(f"metric={metric!r}: {allowed}")
         if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 1:
             raise ValueError(f"window_size={window_size!r}: must be an integer of at least 1")
         self.metric = metric
@@ -95,9 +94,8 @@ class DifficultyBucketer:
         trajectory = flat(trajectory)
         value = float(self._measure(trajectory))
         if not 0 <= value <= 1:
-            raise ValueError(
-                f"metric of question {trajectory['prompt']!r} is {value}: must be between 0 and 1"
-            )
+            allowed = "must be between 0 and 1"
+            raise ValueError(f"metric of question {trajectory['prompt']!r} is {value}: {allowed}")
         window = self._windows.setdefault(trajectory["prompt"], deque(maxlen=self.window_size))
         window.append(value)
         return self.level(trajectory["prompt"])

@@ -78,9 +78,8 @@ def _rows_of(rollouts: Rollouts) -> list[Row]:
             raise ValueError(f"rollouts[{index}] is a {kind}: must be a row, a mapping")
         for key in ("prompt", "tokens"):
             if row.get(key) is None:
-                raise ValueError(
-                    f"rollouts[{index}] without {key!r}: must have prompt, tokens and log_probs"
-                )
+                given = f"rollouts[{index}] without {key!r}"
+                raise ValueError(f"{given}: must have prompt, tokens and log_probs")
         for key in ("log_probs", "loss_mask"):
             if row.get(key) is not None and len(row[key]) != len(row["tokens"]):
                 lengths = f"{len(row[key])} entries for {len(row['tokens'])} tokens"
@@ -101,10 +100,8 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
     """float[B, T], the rows' own log-probs with their gradients; ValueError if a row has none."""
     for index, row in enumerate(rows):
         if row.get("log_probs") is None:
-            raise ValueError(
-                f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote "
-                "it"
-            )
+            allowed = "must have those of the policy that wrote it"
+            raise ValueError(f"rollouts[{index}] without 'log_probs': {allowed}")
     return _padded(vector(row["log_probs"]).float() for row in rows)
 
 
@@ -116,23 +113,19 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
     """
     kind = type(policy).__name__
     if not callable(policy):
-        raise ValueError(
-            f"{name} is a {kind}: must be a policy, (prompts, tokens) -> log-probs [B, T]"
-        )
+        allowed = "must be a policy, (prompts, tokens) -> log-probs [B, T]"
+        raise ValueError(f"{name} is a {kind}: {allowed}")
     if "input_ids" in inspect.signature(getattr(policy, "forward", policy)).parameters:
-        raise ValueError(
-            f"{name} is a {kind}, which takes input_ids: must be CausalPolicy(model, "
-            "tokenizer.encode)"
-        )
+        allowed = "must be CausalPolicy(model, tokenizer.encode)"
+        raise ValueError(f"{name} is a {kind}, which takes input_ids: {allowed}")
     tokens = [vector(row["tokens"]).long() for row in rows]
     answer = policy([row["prompt"] for row in rows], tokens)
     log_probs = answer if isinstance(answer, Tensor) else _padded(answer)
     longest = max(map(len, tokens))
     if log_probs.dim() != 2 or len(log_probs) != len(rows) or log_probs.shape[1] < longest:
         shape = tuple(log_probs.shape)
-        raise ValueError(
-            f"{name} gave log-probs of shape {shape}: must be [B, T], here ({len(rows)}, {longest})"
-        )
+        allowed = f"must be [B, T], here ({len(rows)}, {longest})"
+        raise ValueError(f"{name} gave log-probs of shape {shape}: {allowed}")
     return log_probs[:, :longest]
 
 
@@ -151,17 +144,14 @@ def both_log_probs(
             "rollouts": rollouts,
         }
         missing = next(name for name, value in arguments.items() if value is None)
-        raise ValueError(
-            f"{missing} is missing: must be given, old_policy, current_policy and rollouts together"
-        )
+        allowed = "must be given, old_policy, current_policy and rollouts together"
+        raise ValueError(f"{missing} is missing: {allowed}")
     rows = _rows_of(rollouts)
     if isinstance(old_policy, (int, np.integer)):
         for index, row in enumerate(rows):
             if (row.get("step") or 0) > old_policy:
-                raise ValueError(
-                    f"rollouts[{index}]['step']={row['step']}: must be at most "
-                    f"old_policy={old_policy}"
-                )
+                allowed = f"must be at most old_policy={old_policy}"
+                raise ValueError(f"rollouts[{index}]['step']={row['step']}: {allowed}")
         past = _recorded(rows)
     else:
         with torch.no_grad():
@@ -196,10 +186,8 @@ def loss_tensors(
             source = "current_policy" + (
                 " or importance_weights that have one" if replayed[index] else ""
             )
-            raise ValueError(
-                f"rollouts[{index}]['log_probs'] has no gradient: must have one, or come with "
-                f"{source}"
-            )
+            allowed = f"must have one, or come with {source}"
+            raise ValueError(f"rollouts[{index}]['log_probs'] has no gradient: {allowed}")
     current = (
         past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)
     )

@@ -40,9 +40,8 @@ class SelectiveReplay:
         if self.strategy not in _SAMPLED_AS:
             raise ValueError(f"strategy={self.strategy!r}: must be one of {', '.join(_SAMPLED_AS)}")
         if not 0 <= self.replay_probability <= 1:
-            raise ValueError(
-                f"replay_probability={self.replay_probability}: must be between 0 and 1"
-            )
+            allowed = "must be between 0 and 1"
+            raise ValueError(f"replay_probability={self.replay_probability}: {allowed}")
         checked_range("medium_difficulty_range", self.medium_difficulty_range)
 
     def choose(

@@ -135,9 +135,8 @@ def resolve(
         percentile = entropy_percentile
     else:
         allowed = ", ".join(f"{percentile:g}" for percentile in percentiles)
-        raise ValueError(
-            f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}"
-        )
+        given = f"entropy_percentile={entropy_percentile}"
+        raise ValueError(f"{given}: must be None or one of {allowed}")
     settings = {"exp_bucket_manager": bucket_manager, "exp_metric": metric, "exp_select_mode": mode}
     return Strategy(settings, bounds, percentile)
 
@@ -185,10 +184,8 @@ def scorer_of(
         else:
             entropies = np.asarray(scores(batch_of(candidates)), dtype=np.float64)
         if entropies.shape != (len(candidates),):
-            raise ValueError(
-                f"scores has shape {entropies.shape}: must be ({len(candidates)},), one per "
-                "candidate"
-            )
+            allowed = f"must be ({len(candidates)},), one per candidate"
+            raise ValueError(f"scores has shape {entropies.shape}: {allowed}")
         return [
             _view(entropy, trajectory)
             for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)

@@ -61,9 +61,8 @@ def compute_entropy(
     mask = response_mask.bool()
     counts = mask.sum(dim=1)
     if not bool(counts.all()):
-        raise ValueError(
-            f"response_mask leaves no token of row {int(counts.argmin())}: must leave one"
-        )
+        allowed = "must leave one"
+        raise ValueError(f"response_mask leaves no token of row {int(counts.argmin())}: {allowed}")
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
@@ -123,18 +122,15 @@ def compute_importance_weights(
     """
     if not (old_policy is current_policy is rollouts is None):
         if not (log_prob is past_log_prob is response_mask is None):
-            raise ValueError(
-                "log_prob and old_policy: must be tensors, or policies and rollouts, not both"
-            )
+            allowed = "must be tensors, or policies and rollouts, not both"
+            raise ValueError(f"log_prob and old_policy: {allowed}")
         log_prob, past_log_prob, response_mask = policies.both_log_probs(
             old_policy, current_policy, rollouts
         )
     if log_prob is None or past_log_prob is None:
         missing = "log_prob" if log_prob is None else "past_log_prob"
-        raise ValueError(
-            f"{missing} is missing: must be given, log_prob and past_log_prob, or policies and "
-            "rollouts"
-        )
+        allowed = "must be given, log_prob and past_log_prob, or policies and rollouts"
+        raise ValueError(f"{missing} is missing: {allowed}")
     rows = torch.ones(len(log_prob), dtype=torch.bool, device=log_prob.device)
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
     # with A = -1 the loss of a replayed token, -f(w*) A, is the weight
@@ -165,15 +161,12 @@ def group_advantages(
     """
     keys = group.tolist() if isinstance(group, Tensor) else list(group)
     if rewards.dim() != 1 or len(keys) != len(rewards):
-        raise ValueError(
-            f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}: must be "
-            "as many"
-        )
+        given = f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}"
+        raise ValueError(f"{given}: must be as many")
     rewards = rewards if rewards.is_floating_point() else rewards.float()
     if not bool(rewards.isfinite().all()):
-        raise ValueError(
-            f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: must be a finite number"
-        )
+        allowed = "must be a finite number"
+        raise ValueError(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: {allowed}")
     number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     index = torch.tensor([number[key] for key in keys], dtype=torch.long, device=rewards.device)
 
@@ -280,10 +273,8 @@ def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"rollouts[{unknown[0]!r}]: must be one of {', '.join(_ROLLOUT_KEYS)}")
     if len(rewards) != len(rollouts["log_prob"]):
-        raise ValueError(
-            f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows: must be as "
-            "many"
-        )
+        given = f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows"
+        raise ValueError(f"{given}: must be as many")
     none = torch.zeros(len(rewards), dtype=torch.bool, device=rollouts["log_prob"].device)
     return {"is_replayed": none, **rollouts}
 
@@ -293,7 +284,5 @@ def _check_weights(weights: Tensor, log_prob: Tensor) -> None:
         shapes = f"{tuple(weights.shape)}: must be that of log_prob, {tuple(log_prob.shape)}"
         raise ValueError(f"importance_weights has shape {shapes}")
     if log_prob.requires_grad and not weights.requires_grad:
-        raise ValueError(
-            "importance_weights has no gradient: must have one, or replayed rows would teach "
-            "nothing"
-        )
+        allowed = "must have one, or replayed rows would teach nothing"
+        raise ValueError(f"importance_weights has no gradient: {allowed}")

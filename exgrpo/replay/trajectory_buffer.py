@@ -80,9 +80,8 @@ class TrajectoryBuffer:
         self._percentiles = sorted({float(percentile) for percentile in entropy_percentiles})
         for percentile in self._percentiles:
             if not 0 <= percentile <= 100:
-                raise ValueError(
-                    f"entropy_percentiles holds {percentile}: must be between 0 and 100"
-                )
+                allowed = "must be between 0 and 100"
+                raise ValueError(f"entropy_percentiles holds {percentile}: {allowed}")
         self._config = ExperienceConfig(
             rollout_n=difficulty_tiers + 1,
             experience_max_per_question=max_per_question,
@@ -91,10 +90,8 @@ class TrajectoryBuffer:
         )
         self.rng = np.random.default_rng(seed)
         if not isinstance(self.rng.bit_generator, np.random.PCG64):
-            raise ValueError(
-                f"seed={seed}: must be an integer or a generator over PCG64, whose state can be "
-                "saved"
-            )
+            allowed = "must be an integer or a generator over PCG64, whose state can be saved"
+            raise ValueError(f"seed={seed}: {allowed}")
         self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
         self._begin(ExperiencePool(self._config), PoolFolder())
@@ -121,10 +118,8 @@ class TrajectoryBuffer:
             or not isinstance(step, (int, np.integer))
             or step < self._snapshot
         ):
-            raise ValueError(
-                f"policy_snapshot={step!r}: must be an integer of at least {self._snapshot}, its "
-                "last"
-            )
+            allowed = f"must be an integer of at least {self._snapshot}, its last"
+            raise ValueError(f"policy_snapshot={step!r}: {allowed}")
         if step > self._snapshot:
             self.pool.end_step(int(step) - 1, {})
             self._snapshot = int(step)
@@ -298,7 +293,6 @@ def _positive(name: str, value: Any, optional: bool = False) -> int:
     if optional and value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(
-            f"{name}={value!r}: must be an integer of at least 1{', or None' if optional else ''}"
-        )
+        allowed = f"must be an integer of at least 1{', or None' if optional else ''}"
+        raise ValueError(f"{name}={value!r}: {allowed}")
     return int(value)
