@@ -1,5 +1,4 @@
-"""Who judged a trajectory: the grader, its version and the rule that decided, as one line that is
-kept with it.
+"""Who judged a trajectory: grader, version and the rule that decided, in a line kept with it.
 
 strict; rules 5e1c09aa, math-verify 0.9.0
 full; rules 5e1c09aa, math-verify 0.9.0, require_think=False; intervals

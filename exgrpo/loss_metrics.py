@@ -17,8 +17,7 @@ ENTROPY, ENTROPY_TOKENS = "entropy", "entropy_tokens"
 
 
 def means_of(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics by the names in docs/metrics.md; 0 for an empty selection. All sums may be scaled by
-    a common factor.
+    """Metrics by the names in docs/metrics.md; 0 for no tokens. Any common factor cancels.
 
     ``replayed_ess``, the effective sample size of the importance weights, is (sum w)^2 / (n sum
     w^2).

@@ -1,5 +1,4 @@
-"""Verifiable reward by Math-Verify, as a verl custom reward function: 1 for a correct answer, 0 for
-everything else.
+"""Reward by Math-Verify, as a verl custom reward function: 1 for a correct answer, else 0.
 
     reward.custom_reward_function.path=pkg://exgrpo.math_verify_reward
     reward.custom_reward_function.name=compute_score

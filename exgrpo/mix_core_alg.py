@@ -1,5 +1,4 @@
-"""The mixed-policy objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D) as plain
-functions of tensors.
+"""The objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D): functions of tensors.
 
 Needs only torch. B is the number of rows, T of padded response tokens; log-probs are natural
 logarithms. Every formula uses the log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is
@@ -114,8 +113,7 @@ def mixed_token_losses(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each token, not aggregated: -f(w*) A of replayed tokens, -CLIP(w, A) of fresh
-    ones (equation 4).
+    """The loss of each token: -f(w*) A of replayed, -CLIP(w, A) of fresh ones (equation 4).
 
     With another ``off_policy_loss`` than ``shaped`` that of exgrpo.replay_losses stands for -f(w*)
     A.

@@ -1,5 +1,4 @@
-"""ExGRPO on verl's V1 trainers, with a pool of past successes. This file decides *when* things
-happen.
+"""ExGRPO on verl's V1 trainers, with a pool of past successes. Here is *when* things happen.
 
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which
 mode they extend. The file has the order of a step:
@@ -401,7 +400,9 @@ class ExperienceMixin(PPOTrainer):
             optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 
     def _save_pool(self, folder: Path) -> list[int]:
-        """What replay resumes from; the steps that verl then deletes."""
+        """Pool, groups, generator, phase and prompts in flight; the steps that verl then
+        deletes.
+        """
         checkpoints.expect_new(folder)
         state = self.replay.state()
         if self.asynchronous:

@@ -25,8 +25,7 @@ def _key(default: Any, checked: Callable[[str, object], object], meaning: str) -
 
 @dataclass(frozen=True)
 class ExperienceConfig:
-    """Settings of experience replay; names and defaults are the released script's where it has the
-    key.
+    """Settings of experience replay; names and defaults are the released script's where it has one.
 
     Values may be strings, as from a command line; after construction each field has its proper
     type. `meanings()` describes each key.
@@ -218,8 +217,7 @@ class ExperienceConfig:
 
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any], rollout_n: int) -> ExperienceConfig:
-        """Pick our keys out of verl's `trainer` node (a dict or an OmegaConf DictConfig); other
-        keys are ignored.
+        """Pick our keys out of verl's `trainer` node (dict or DictConfig); others are ignored.
 
         Raises:
             ValueError: a value is not allowed, or a key looks like one of ours but is not.

@@ -19,8 +19,7 @@ class BucketState(NamedTuple):
 
 
 class ExperienceBucketManager:
-    """Puts each question into the bucket of its latest collected success count k out of K (section
-    3.1).
+    """Puts each question into the bucket of its latest success count k out of K (section 3.1).
 
     A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change
     is O(1) and the order inside a bucket depends only on the history of calls. Retired questions
@@ -69,8 +68,7 @@ class ExperienceBucketManager:
         return [len(members) for members in self._members]
 
     def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
-        """Bucket -> its questions in the first or last half of those in `buckets`, by order of
-        entry; O(questions).
+        """Bucket -> its questions in one half of those in `buckets`, by entry; O(questions).
 
         The middle one of an odd number is in the last half, as released. Exclusions are applied
         after halving.
@@ -191,8 +189,7 @@ class DrawCount:
         np.add.at(self._counts, np.fromiter(buckets, np.int64), 1)
 
     def metrics(self) -> dict[str, float]:
-        """How many were drawn from each bucket, and from the hard (k <= K/4), the medium and the
-        easy ones (k >= 3K/4).
+        """How many of each bucket, hard (k <= K/4), medium and easy (k >= 3K/4) ones were drawn.
 
         Always the same keys; counting begins anew. Where more hard or easy questions than medium
         ones are drawn, the pool has run out of medium ones, or the question rule prefers others

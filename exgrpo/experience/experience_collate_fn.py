@@ -45,8 +45,7 @@ class ExperienceMixCollateFn:
         rng: np.random.Generator,
         first: int = 0,
     ) -> dict[str, Any]:
-        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` (int) and ``is_replayed``
-        (bool) added.
+        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` and ``is_replayed``.
 
         Args:
             fresh: rows of B_on, each with ``question_id``.

@@ -22,8 +22,7 @@ NextQuestion = Callable[[], tuple[str, bool]]
 
 
 class FreshQuestions:
-    """Deals out the data set's questions: none twice in a step, none retired when its epoch began
-    (as released).
+    """Deals out questions: none twice in a step, none retired when its epoch began (as released).
 
     If a new epoch would be too small for the step, it skips only what the previous epoch skipped,
     or else nothing.
@@ -52,8 +51,7 @@ class FreshQuestions:
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
 
     def take(self, count: int, drawn: Collection[str], next_question: NextQuestion) -> list[str]:
-        """The next ``count`` questions; a question that is in the step already waits for the next
-        step.
+        """The next ``count`` questions; one that is in the step already waits for the next step.
 
         Args:
             drawn: questions already in the step; with ``count`` no more than the data set has.
@@ -113,8 +111,7 @@ def prompt_rows(
     rng: np.random.Generator,
     first: int = 0,
 ) -> list[dict[str, Any]]:
-    """The rows of a batch of prompts in random order, with ``is_replayed``, ``uid`` and
-    ``__rollout_n__`` added.
+    """The rows of a batch in random order, with ``is_replayed``, ``uid`` and ``__rollout_n__``.
 
     A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
     fresh one needs K. ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and
@@ -149,8 +146,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
-    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if
-    one dominates.
+    """(sum w)^2 / (n sum w^2) of ratios w: 1 if all are equal, 1/n if one dominates.
 
     Args:
         log_ratios: [n], natural log; the largest may be any number.
@@ -169,8 +165,7 @@ def mean_square(log_ratios: npt.NDArray[Any]) -> float:
 
 
 def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:
-    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before the first
-    update.
+    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before its update.
 
     Args:
         log_ratios: [tokens], natural log; empty if nothing was replayed.

@@ -56,8 +56,7 @@ class Snapshot:
 
 
 class ExperiencePool:
-    """Questions in buckets by their latest success count, each with the trajectories that solved
-    it.
+    """Questions in buckets by their latest success count, with the trajectories that solved them.
 
     Every question that has a trajectory may be drawn (Algorithm 1); with `exp_difficulty=fresh`
     only while lbound < bucket <= rbound. Owned by one caller; only `choose` is random, and its
@@ -146,8 +145,7 @@ class ExperiencePool:
         self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
-        """Put a question into a bucket that the caller has determined, with a trajectory from any
-        policy or author.
+        """Put a question into this bucket, with a trajectory from any policy or author.
 
         Args:
             trajectory: stored if present; without one, a question that the pool does not hold is
@@ -172,8 +170,7 @@ class ExperiencePool:
             self._buckets.remove(question)
 
     def end_step(self, step: int, noted: Mapping[str, float]) -> dict[str, float]:
-        """Close a step: drop trajectories that will be too old in the next one, and add the step to
-        the history.
+        """Close a step: drop what will be too old in the next one, and note the step.
 
         Args:
             step: the global step, counted as in the trajectories.
@@ -252,8 +249,7 @@ class ExperiencePool:
         return self._draw.odds(self._buckets, drawn, exclude)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
-        """The question's trajectories in the order of recording: views of the pool's memory that
-        stay valid.
+        """The question's trajectories in the order of recording: views that stay valid.
 
         Raises:
             KeyError: the pool holds no trajectory of the question.
@@ -264,16 +260,14 @@ class ExperiencePool:
         return self._store.candidates(question)
 
     def entropies(self, question: str) -> list[float]:
-        """The recorded entropies of a question's candidates, in their order; NaN where unknown.
-        KeyError as there.
+        """Those recorded of a question's candidates; NaN where unknown. KeyError as there.
 
         Many times cheaper than `candidates`, for whoever goes through the whole pool.
         """
         return self._store.entropies(question)
 
     def metrics(self) -> dict[str, float]:
-        """The pool's current metrics, always with the same keys; the counters are cumulative
-        (StoreCounters).
+        """The pool's current metrics, always with the same keys; counters are cumulative.
 
         `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
@@ -317,8 +311,7 @@ class ExperiencePool:
         counters: Mapping[str, int],
         replays: ReplayLog | None = None,
     ) -> ExperiencePool:
-        """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size
-        apply at once.
+        """Rebuild a pool from a snapshot, with the same draws; `config`'s bounds apply at once.
 
         Questions that another difficulty rule had filed under 0 are filed under 1, unless `config`
         has that rule.

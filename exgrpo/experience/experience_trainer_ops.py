@@ -1,5 +1,4 @@
-"""ExGRPO's experience replay as one object (arXiv 2510.02245, section 3): what to ask, what to
-replay, what to keep.
+"""ExGRPO's replay as one object (arXiv 2510.02245, section 3): what to ask, to replay, to keep.
 
 A training loop decides when to call it:
 
@@ -144,8 +143,7 @@ class ExperienceReplay:
         return Draw(replayed, fresh, self._mixed, stored)
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
-        """Those of the drawn groups that the policy has not drifted away from (`exp_max_drift`);
-        others are dropped.
+        """The groups that the policy has not drifted away from (`exp_max_drift`); others go.
 
         Args:
             scorer: called at most once, with all rollouts of the groups in order; not at all
@@ -177,8 +175,7 @@ class ExperienceReplay:
         return {question: self.pool.candidates(question) for question in questions}
 
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], scorer: Scorer) -> Choice:
-        """Choose one trajectory per question, by its score under the current policy
-        (`choose_trajectories`).
+        """Choose a trajectory per question by its current score (`choose_trajectories`).
 
         The caller may fill the records of the choice until `observe`, which logs them.
 

@@ -1,5 +1,4 @@
-"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed
-trajectory or group.
+"""What was replayed in each step and why, kept with the pool at about 300 bytes a replay.
 
 The log is written anew with each checkpoint, so it is bounded: 1,562 steps of 64 replayed rows.
 """
@@ -57,8 +56,7 @@ class LoggedCandidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """What a replayed trajectory weighs in its step, before the first update; NaN where it is not
-    known.
+    """What a replayed trajectory weighs in its step, before the first update; NaN if unknown.
 
     Attributes:
         ratio_mean, ratio_low, ratio_high, ratio_ess: of its tokens' importance ratios: mean, least,
@@ -80,8 +78,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class LoggedReplay:
-    """What is kept of a ReplayedGroup, which is one trajectory, or a whole past group: `chosen` is
-    then -1.
+    """What is kept of a ReplayedGroup; `chosen` is -1 if it is a whole past group.
 
     Attributes:
         step: that replayed it.
@@ -112,8 +109,7 @@ class LoggedReplay:
 
 @dataclass(eq=False)
 class ReplayedGroup:
-    """A question that a step replays, as one record: the choice makes it, what follows in the step
-    fills it.
+    """A question that a step replays, as one record: the choice makes it, the step fills it.
 
     Owned by the ExperienceReplay that made it; at the end of the step it keeps `logged`.
 

@@ -82,8 +82,7 @@ def ppl(
 
 
 def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The successes of the whole group, the replayed one counted (Algorithm 1 and the released
-    code).
+    """The successes of the whole group, the replayed one counted (Algorithm 1, released code).
 
     A group that lost rollouts counts by its share of successes, rounded half to even.
     """
@@ -106,8 +105,7 @@ def mean_reward(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 
 
 def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The standard deviation of each group's rewards, min-max normalised over the step's groups,
-    times K, rounded.
+    """How much each group's rewards vary, min-max normalised over the step's groups, times K.
 
     For continuous rewards (section 5.3 and Table 2 of the paper's second version). The replayed
     reward is one of the group's. Where all groups vary alike, all are 0.

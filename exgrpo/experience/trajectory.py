@@ -17,8 +17,7 @@ from exgrpo.experience import checked
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """An immutable response: the tokens as sampled and the log-probs of the policy that sampled
-    them.
+    """An immutable response: tokens as sampled, with the log-probs of the policy that sampled them.
 
     Attributes:
         tokens: int32 [T], the response only, never decoded and re-encoded. Read-only copy of the

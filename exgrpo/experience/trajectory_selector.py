@@ -17,8 +17,7 @@ from exgrpo.experience.trajectory import Trajectory
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
-    """Mean token entropy of a response, H(o) = -1/|o| sum_t sum_v pi(v|.) log pi(v|.) (section
-    3.2), in nats.
+    """Mean token entropy in nats, H(o) = -1/|o| sum_t sum_v pi(v|.) log pi(v|.) (section 3.2).
 
     Args:
         entropies_T: [T], the entropy in nats of the policy's distribution at each token.
@@ -40,8 +39,7 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
 
 
 def perplexity(log_probs_T: npt.ArrayLike) -> float:
-    """exp of the mean negative log-likelihood, exp(-1/|o| sum_t log pi(o_t|.)) (section F.3); 1 or
-    more.
+    """exp of the mean negative log-likelihood, exp(-1/|o| sum_t log pi(o_t|.)) (section F.3).
 
     Args:
         log_probs_T: [T], natural log-probs of the response's tokens.

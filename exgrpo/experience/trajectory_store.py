@@ -237,8 +237,7 @@ class TrajectoryStore:
 
 
 class RecordingOrder:
-    """Deals out serial numbers, ascending, and forgets them in any order; 8 bytes of memory per
-    serial number.
+    """Deals out ascending serial numbers, and forgets them in any order; 8 bytes each.
 
     A dict by serial would need 100.
     """

@@ -21,8 +21,7 @@ def bucket_weights(
     mean: float = 0.5,
     sigma: float = 1.0,
 ) -> npt.NDArray[np.float64]:
-    """Probabilities [len(buckets)] of success counts, summing to 1; the sizes of the buckets have
-    no influence.
+    """Probabilities [len(buckets)] of success counts, summing to 1, whatever the buckets' sizes.
 
     A bucket of log-weight -inf has probability 0; if the rule forbids all of them so, all are 0.
 
@@ -101,8 +100,7 @@ class WeightedBucketSampler:
     def allot(
         self, room: Mapping[int, int], count: int, rng: np.random.Generator
     ) -> dict[int, int]:
-        """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if
-        there is too little.
+        """How many of `count` draws fall on each bucket, at most its room; all if that is little.
 
         None falls on a bucket that the rule forbids (log-weight -inf): if no other has room, there
             are fewer draws.

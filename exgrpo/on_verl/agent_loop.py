@@ -1,5 +1,4 @@
-"""verl's single-turn rollout with one sampling seed per rollout: a repeated run requests the same
-samples from vLLM.
+"""verl's single-turn rollout with a seed each: a repeated run asks vLLM for the same samples.
 
 Enabled by ``trainer.rollout_seeded=True`` (exgrpo.preflight.checks.resolve).
 """

@@ -1,5 +1,4 @@
-"""Correct: the loss learns which tokens are replayed, how likely they were for their author, and
-what share of it is theirs.
+"""Correct: the loss learns which tokens are replayed, their past log-probs, and their share of it.
 
 verl's loss never sees the batch; the one channel that reaches it for each token is
 ``rollout_is_weights``. A fresh token has its weight of rollout correction there, 1 without

@@ -1,5 +1,4 @@
-"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, its entropy bonus, and
-the update.
+"""Actor side of ExGRPO in verl: policy loss ``exgrpo``, settings, entropy bonus, update.
 
 Imported in the actor's process because the configuration's ``_target_`` names
 :class:`MixPolicyLossConfig`.
@@ -115,8 +114,7 @@ def compute_policy_loss_exgrpo(
 
 
 def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's actor loss with the released entropy bonus: the sum over micro-batches of their token
-    means, divided by 8.
+    """verl's actor loss with the released bonus: the micro-batches' token means, summed, over 8.
 
     Args:
         loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned unchanged unless
@@ -162,8 +160,7 @@ def add_up(metrics: dict[str, Any]) -> None:
     model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda", "npu"], vendor="exgrpo"
 )
 class SkippingFSDPEngine(FSDPEngineWithLMHead):
-    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_bound`` is
-    skipped and counted.
+    """verl's FSDP engine; an update of a norm above ``optim.skip_grad_bound`` is skipped.
 
     Selected by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for
     its own workers.

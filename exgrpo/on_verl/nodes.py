@@ -9,8 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 def on_all_nodes(delete: Callable[[str, Sequence[int]], None], root: str, steps: list[int]) -> None:
-    """Run ``delete(root, steps)`` on each node of the Ray cluster; a failing node is logged, and
-    left as it is.
+    """Run ``delete(root, steps)`` on each node of Ray; a failing node is logged and left.
 
     Args:
         root: the folder of the checkpoints, the same path on every node; it may be a shared disk.

@@ -1,5 +1,4 @@
-"""The only file that uses TransferQueue, through which verl's V1 trainer passes rows between
-processes.
+"""The only file that uses TransferQueue, by which verl's V1 trainer passes rows on.
 
 Does not import verl, so that the queue can start while verl is being imported.
 """
@@ -26,8 +25,7 @@ Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the qu
 
 
 def start(config: DictConfig, patience_s: float = 60) -> None:
-    """Start the queue with the same settings as verl's runner would; the runner then attaches to
-    it.
+    """Start the queue with verl's settings; verl's runner then attaches to it.
 
     Args:
         patience_s: how long the queue of a training that has just ended may take to leave this Ray.

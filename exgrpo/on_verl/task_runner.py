@@ -13,8 +13,7 @@ from exgrpo.phases import phase
 
 
 class MixTaskRunner:
-    """Ray actor of the training's driver process; this module imports neither verl nor torch, its
-    ``run`` does.
+    """Ray actor of the training's driver process; the module imports neither verl nor torch.
 
     Importing verl takes about as long as starting the queue's processes, so both run in parallel.
     """
@@ -38,8 +37,7 @@ class MixTaskRunner:
 
 
 class OnThisNode:
-    """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the
-    command is given.
+    """A Ray actor class, as verl's `run_ppo` wants it; its actor lives on the command's node.
 
     Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a
     run are on the runner's disk: on another node, if each has its own disk, a killed run would not

@@ -132,8 +132,7 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
 def both_log_probs(
     old_policy: int | Policy | None, current_policy: Policy | None, rollouts: Rollouts | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probs float[B, T] under the current policy and under those that generated the rows, and
-    their mask.
+    """Log-probs float[B, T] under the current policy and the rows' own, and the rows' mask.
 
     The arguments are those of `exgrpo.replay.tensors.compute_importance_weights`.
     """

@@ -17,8 +17,7 @@ _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
 
 @dataclass(frozen=True)
 class SelectiveReplay:
-    """Replays in a random share of the steps. Has no state: the buffer's generator draws and is
-    saved with the buffer.
+    """Replays in a random share of the steps. No state: the buffer's generator draws.
 
     Attributes:
         strategy: `entropy_guided`: questions of medium difficulty, with the lowest-entropy
@@ -47,8 +46,7 @@ class SelectiveReplay:
     def choose(
         self, buffer: TrajectoryBuffer, size: int, scores: Scores | None = None
     ) -> ReplayBatch | None:
-        """The trajectories to replay in this step, of at most `size` questions; None if there are
-        none.
+        """What to replay in this step, of at most `size` questions; None if there is nothing.
 
         Draws one number from the buffer's generator, and those of `TrajectoryBuffer.sample` if the
         step replays.

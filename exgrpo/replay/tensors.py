@@ -1,5 +1,4 @@
-"""Functions on tensors for any loop: entropies, importance weights, advantages and the loss.
-Requires torch only.
+"""Functions on tensors for any loop: entropies, weights, advantages, loss. Requires torch only.
 
 B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are
 bool or 0/1 [B, T]. Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies),
@@ -32,8 +31,7 @@ def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tens
 def compute_entropy(
     logits: Tensor | Row, response_mask: Tensor | None = None
 ) -> Tensor | float | None:
-    """Entropy of the distribution at each position, or its mean over each row's response (section
-    3.2).
+    """Entropy of the distribution at each position, or H(o) of each row (section 3.2).
 
     Args:
         logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping
@@ -198,8 +196,7 @@ def compute_grpo_loss(
     length: int | None = None,
     settings: LossSettings | None = None,
 ) -> Loss:
-    """The mixed-policy loss of equation 4 for a batch of whole groups, as the trainer aggregates
-    it.
+    """The mixed-policy loss of equation 4 for whole groups, aggregated as in the trainer.
 
     Token losses are summed and divided by `length` and by the rows (verl's
     seq-mean-token-sum-norm). Replayed rows of distinct questions, on their own, are groups of one

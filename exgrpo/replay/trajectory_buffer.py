@@ -125,8 +125,7 @@ class TrajectoryBuffer:
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
-        """Count a trajectory for its question's difficulty and keep it if it is correct; returns
-        whether it was kept.
+        """Count a trajectory for difficulty and keep it if it is correct; whether it was kept.
 
         A success replaces one of the same question with the same tokens, or, without tokens, with
         the same text. A replayed one (`is_replayed`) does not count again if its question is known:
@@ -236,8 +235,7 @@ class TrajectoryBuffer:
         return self._batch(list(choice.trajectories.items()))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the buffer and its generator to `folder`; a kill at any moment leaves the old state
-        or the new one.
+        """Write the buffer and its generator; a kill leaves the old state or the new one.
 
         Requires pyarrow. Tokens and log-probs that the last save or load left on disk are linked,
         not written again.
@@ -260,8 +258,7 @@ class TrajectoryBuffer:
     def load(
         cls, folder: str | os.PathLike[str], metric: Measure | None = None
     ) -> TrajectoryBuffer:
-        """The buffer that was saved to `folder`, with the same settings and bit-identical next
-        draws.
+        """The buffer saved to `folder`, with the same settings and bit-identical next draws.
 
         Args:
             metric: the function that measured difficulty, if it was a function: functions are not
