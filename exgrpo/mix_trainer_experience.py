@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
@@ -98,6 +99,11 @@ class ExperienceMixin(PPOTrainer):
     def asynchronous(self) -> bool:
         return self.verl_mode != "sync"
 
+    @property
+    def rollout(self) -> DictConfig:
+        """verl's settings of the rollouts."""
+        return self.config.actor_rollout_ref.rollout
+
     def _build_replay_buffer(self) -> ReplayBuffer:
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
@@ -113,8 +119,8 @@ class ExperienceMixin(PPOTrainer):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
-        rollout_n = self.config.actor_rollout_ref.rollout.n
-        self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
+        keys, rollout_n = self.config.trainer, self.rollout.n
+        self.experience = ExperienceConfig.from_mapping(keys, rollout_n)
         self.waiting: list[StoredGroup] = []
         if self.experience.experience:
             self._begin_replay(rollout_n)
@@ -132,11 +138,11 @@ class ExperienceMixin(PPOTrainer):
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []
         self.so_far = StepMetrics()
-        config, keys = self.config, self.experience
         self.group_filter = None
-        if config.algorithm.filter_groups.enable:
-            of_success = self.in_flight, keys.exp_success_threshold
-            self.group_filter = GroupFilter(self.replay_buffer, *of_success)
+        if self.config.algorithm.filter_groups.enable:
+            threshold = self.experience.exp_success_threshold
+            self.group_filter = GroupFilter(self.replay_buffer, self.in_flight, threshold)
+        config, keys = self.config, self.experience
         self.judge = judged_by.of_settings(config.reward.custom_reward_function)
         recorded = keys.exp_is_correct, keys.exp_missing_log_probs
         self.loss_shares = LossShares.of_config(config, *recorded)
@@ -158,13 +164,14 @@ class ExperienceMixin(PPOTrainer):
         self.writer = contextlib.ExitStack()
         self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
         self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
-        loaded = self.config.actor_rollout_ref.actor.checkpoint.load_contents
-        check = optimizer_states.check_if_loaded(loaded)
-        known = self.row_of_question.keys()
-        opened = checkpoints.open_experience(trainer, self.experience, self.identity, known, check)
+        actor, known = self.config.actor_rollout_ref.actor, self.row_of_question
+        check = optimizer_states.check_if_loaded(actor.checkpoint.load_contents)
+        opened = checkpoints.open_experience(
+            trainer, self.experience, self.identity, known.keys(), check
+        )
         self.resumed_step, self.replay, self.pool_folder, self.resumed_state = opened
         limits = data.max_prompt_length, data.max_response_length
-        checkpoints.keep_usable(self.replay, self.row_of_question, *limits)
+        checkpoints.keep_usable(self.replay, known, *limits)
 
     # -- ask -------------------------------------------------------------------------------------
 
@@ -197,7 +204,8 @@ class ExperienceMixin(PPOTrainer):
         columns = self.mix_collate(fresh, drawn.replayed, step, rng, first)
         marks = columns.pop("is_replayed")
         rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.in_flight.add((uid, Prompt(q, bool(mark), mixed)) for uid, q, mark in rows)
+        prompts = ((uid, Prompt(name, bool(mark), mixed)) for uid, name, mark in rows)
+        self.in_flight.add(prompts)
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
@@ -248,7 +256,7 @@ class ExperienceMixin(PPOTrainer):
                 group.uid = siblings[group.question].uid
             self.so_far.add(batch, choice)
             # the session of the row that joins
-            last = self.config.actor_rollout_ref.rollout.n - 1
+            last = self.rollout.n - 1
             batch = rescue.make_room(batch, choice.groups, last)
             batch = complete.inject(batch, choice.groups, siblings, last)
             past = self._admit_past_groups()
@@ -284,8 +292,7 @@ class ExperienceMixin(PPOTrainer):
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
-        rollout = self.config.actor_rollout_ref.rollout
-        return CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
+        return CandidateScorer.of(prompts, self.actor_rollout_wg, self.rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
@@ -351,8 +358,8 @@ class ExperienceMixin(PPOTrainer):
     def _observe(self, batch: Batch, past: Past) -> dict[str, float]:
         """Let the pool take in the fresh rows, once those of all updates are here; its metrics."""
         step, so_far, keys = self.global_steps, self.so_far, self.experience
-        rollout, whole_groups = self.config.actor_rollout_ref.rollout, keys.exp_unit == "group"
-        compare = bool(past) and rollout.calculate_log_probs
+        whole_groups = keys.exp_unit == "group"
+        compare = bool(past) and self.rollout.calculate_log_probs
         rules = self.judge.grader != "strict"
         rows = observe.scored_rows(batch, compare, rules, whole_groups)
         fresh = observe.fresh_rows(batch, rows)
