@@ -31,8 +31,7 @@ class JudgedBy:
     Attributes:
         grader: strict, full, or a reward function of another author as ``path:name``.
         version: of its code, and settings that change its verdicts.
-        rule: that accepted the answer; empty if there is only one, or if the reward function does
-            not say.
+        rule: that accepted the answer; empty if there is only one, or it is not known.
     """
 
     grader: str

@@ -19,8 +19,7 @@ ENTROPY, ENTROPY_TOKENS = "entropy", "entropy_tokens"
 def means_of(sums: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics by the names in docs/metrics.md; 0 for no tokens. Any common factor cancels.
 
-    ``replayed_ess``, the effective sample size of the importance weights, is (sum w)^2 / (n sum
-    w^2).
+    ``replayed_ess``, the weights' effective sample size, is (sum w)^2 / (n sum w^2).
     """
     fresh, replayed, weights = sums["fresh_tokens"], sums["replayed_tokens"], sums["replayed_ratio"]
     return {

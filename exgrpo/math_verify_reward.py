@@ -55,8 +55,7 @@ def compute_score(
     Args:
         data_source, extra_info: passed by verl; unused.
         ground_truth: LaTeX of the correct answer, with or without its dollars.
-        solution_str: the response, with or without the prompt's own ``<think>\\n`` before it; the
-            verdict is the same.
+        solution_str: the response; the prompt's own ``<think>\\n`` before it makes no difference.
         require_think: if True, the text after the first </think>, up to a second one if there is,
             is judged, and a response without </think> is wrong (version 3 of the released rewards,
             the one its script uses); if False, the whole response is judged (version 4).

@@ -115,12 +115,10 @@ def mixed_token_losses(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token: -f(w*) A of replayed, -CLIP(w, A) of fresh ones (equation 4).
 
-    With another ``off_policy_loss`` than ``shaped`` that of exgrpo.replay_losses stands for -f(w*)
-    A.
+    With an ``off_policy_loss`` but ``shaped``, that of exgrpo.replay_losses stands for -f(w*) A.
 
     Args:
-        log_prob: float[B, T] under the policy being trained; the only argument that receives
-            gradients.
+        log_prob: float[B, T] under the policy being trained; the only one with gradients.
         old_log_prob: float[B, T] under the policy that generated the tokens: pi_old for fresh rows,
             pi_past for replayed rows.
         advantages: float[B, T] over the mixed group.
@@ -128,8 +126,7 @@ def mixed_token_losses(
         response_mask: bool or 0/1 [B, T]; masked positions may hold any value, including NaN.
 
     Returns:
-        float[B, T], zero where masked, and scalar metrics (detached, always the same keys, 0 for an
-        empty selection).
+        float[B, T], zero where masked, and scalar metrics (detached, the same keys, 0 for none).
 
     Raises:
         ValueError: in one line, if shapes or dtypes do not match.

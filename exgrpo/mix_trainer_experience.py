@@ -71,8 +71,7 @@ Past = Mapping[str, Trajectory]  # key of a replayed row -> its trajectory
 class ExperienceMixin(PPOTrainer):
     """The trainer owns the replay object and decides when to call it; other parts get values.
 
-    With ``trainer.experience=False`` every method falls back to verl's own: plain GRPO by the same
-    program.
+    With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.
 
     Attributes:
         verl_mode: verl's name of the mode that the trainer extends.

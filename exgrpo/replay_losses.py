@@ -43,8 +43,7 @@ def topr(
     """Tapered off-policy REINFORCE (arXiv 2503.14286): -[rho] A log pi.
 
     rho is 1 where A > 0, so that a success teaches however unlikely it has become, and else the
-    ratio of the whole row, min(1, prod_t w_t), so that a failure that the policy has left behind
-    teaches no more.
+    ratio of the whole row, min(1, prod_t w_t): a failure that is left behind teaches no more.
     """
     with torch.no_grad():
         row_log_ratio = torch.where(replayed, log_ratio, 0.0).sum(-1, keepdim=True)

@@ -1,8 +1,7 @@
 """The `trainer.*` keys of experience replay: default, check and meaning of each in one place.
 
 Everything is checked here, once; code that receives an ExperienceConfig does not check it again.
-The yaml file and docs/keys.md repeat defaults and meanings for readers, and a test compares them
-with this file.
+The yaml file and docs/keys.md repeat defaults and meanings; a test compares them with this file.
 """
 
 from __future__ import annotations

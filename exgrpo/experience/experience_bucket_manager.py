@@ -22,8 +22,7 @@ class ExperienceBucketManager:
     """Puts each question into the bucket of its latest success count k out of K (section 3.1).
 
     A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change
-    is O(1) and the order inside a bucket depends only on the history of calls. Retired questions
-    are in no bucket.
+    is O(1) and the order inside a bucket follows from the calls. Retired ones are in no bucket.
 
     Args:
         rollout_n: K; buckets are 0..K.
@@ -70,8 +69,7 @@ class ExperienceBucketManager:
     def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
         """Bucket -> its questions in one half of those in `buckets`, by entry; O(questions).
 
-        The middle one of an odd number is in the last half, as released. Exclusions are applied
-        after halving.
+        The middle one of an odd number is in the last half, as released; then come exclusions.
         """
         eligible = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
         middle = len(eligible) // 2

@@ -13,8 +13,7 @@ from exgrpo.experience.experience_helpers import Row, columns_of, prompt_rows
 class ExperienceMixCollateFn:
     """Builds the batch B_on + B_exp of a step (equation 4), in random order.
 
-    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
-    fresh one needs K.
+    A replayed question needs K-1 rollouts, as a replayed one completes its group; a fresh one K.
 
     Args:
         row_of: question id -> its row of the data set.
@@ -52,8 +51,7 @@ class ExperienceMixCollateFn:
             replayed: question ids of B_exp; must be distinct and not in ``fresh``.
             step: the global step, for the uids.
             rng: shuffles the batch, so that each mini-batch has a similar mix; advanced once.
-            first: the position of the batch's first prompt; above 0 if the step has had earlier
-                batches.
+            first: position of the batch's first prompt in its step; above 0 in a later batch.
 
         Raises:
             ValueError: the batch is empty, or a question is in it twice.

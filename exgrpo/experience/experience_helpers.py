@@ -24,8 +24,7 @@ NextQuestion = Callable[[], tuple[str, bool]]
 class FreshQuestions:
     """Deals out questions: none twice in a step, none retired when its epoch began (as released).
 
-    If a new epoch would be too small for the step, it skips only what the previous epoch skipped,
-    or else nothing.
+    If a new epoch would be too small for the step, it skips what the last one did, or nothing.
 
     Args:
         pool: its retired questions are left out; never changed here.
@@ -33,8 +32,7 @@ class FreshQuestions:
         skip_retired: False: retired questions are dealt out like any other.
 
     Attributes:
-        deferred: questions that were fetched while already in the step; they come first in the next
-            step.
+        deferred: questions fetched while already in the step; the first of the next step.
         skipped: number of retired questions left out of this epoch.
     """
 

@@ -40,8 +40,7 @@ class Snapshot:
         next_serial: the next serial number to assign.
         tokens: number of tokens of all trajectories.
         counters: the store's counters (StoreCounters).
-        records: (first, last) -> (serial, question, trajectory) for that range of serials, both
-            ends included.
+        records: (first, last) -> (serial, question, trajectory), both included.
         replays: what was replayed, by step.
     """
 
@@ -112,12 +111,10 @@ class ExperiencePool:
         `exp_difficulty=fresh` it moves it to its bucket.
 
         Args:
-            bucket: the group's, one of `buckets_of` its step; default: as if it were the only group
-                of the step.
+            bucket: the group's, of `buckets_of` its step; default: as if it were alone.
 
         Raises:
-            ValueError: the group has more than K rows, or the difficulty rule returns no bucket;
-                nothing has changed.
+            ValueError: more than K rows, or no bucket by the rule; nothing has changed.
         """
         rollout_n, question = self._config.rollout_n, group.question
         if group.size + group.replayed > rollout_n:
@@ -148,8 +145,7 @@ class ExperiencePool:
         """Put a question into this bucket, with a trajectory from any policy or author.
 
         Args:
-            trajectory: stored if present; without one, a question that the pool does not hold is
-                not added.
+            trajectory: stored if present; without one, only a question held is moved.
 
         Raises:
             ValueError: the question is retired, or the bucket is not in 0..K.
@@ -174,8 +170,7 @@ class ExperiencePool:
 
         Args:
             step: the global step, counted as in the trajectories.
-            noted: the caller's measurements of this step; kept in the history beside the pool's own
-                metrics.
+            noted: the caller's measurements; kept in the history beside the pool's metrics.
 
         Returns:
             The pool's metrics, including ages.
@@ -234,8 +229,7 @@ class ExperiencePool:
         """Up to `count` distinct eligible questions in random order; fewer if there are not enough.
 
         Args:
-            exclude: questions that must not be drawn; questions that the pool does not hold are
-                ignored.
+            exclude: questions that must not be drawn, whether or not the pool has them.
 
         Raises:
             ValueError: count is negative.
@@ -313,8 +307,7 @@ class ExperiencePool:
     ) -> ExperiencePool:
         """Rebuild a pool from a snapshot, with the same draws; `config`'s bounds apply at once.
 
-        Questions that another difficulty rule had filed under 0 are filed under 1, unless `config`
-        has that rule.
+        Questions filed under 0 by another rule are filed under 1, unless `config` has it.
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.

@@ -43,10 +43,8 @@ class Draw(NamedTuple):
     Attributes:
         replayed: questions whose groups get one past success; generate K - 1 rollouts of each.
         fresh: questions to generate K rollouts of.
-        mixed: whether mixing had begun when the step was drawn; if so, the step uses the mixed
-            loss.
-        stored: with `exp_unit=group` past groups instead of replayed questions; nothing is
-            generated for them.
+        mixed: whether mixing had begun when the step was drawn: its loss is then mixed.
+        stored: with `exp_unit=group` past groups instead; nothing is generated for them.
     """
 
     replayed: list[str]
@@ -63,8 +61,7 @@ class ExperienceReplay:
         questions: ids of the data set's questions.
         pool: to start from; default: an empty pool. Owned by this object from here on.
         rng: used for every draw of questions and for random selection; default: seeded with
-            `config.exp_seed`. Callers may use it for other draws of the same run, such as the order
-            of a batch.
+            `config.exp_seed`. Callers may use it for other draws, such as a batch's order.
 
     Attributes:
         pool, rng: as above.
@@ -109,8 +106,7 @@ class ExperienceReplay:
 
         Args:
             in_flight: for asynchronous generation: the questions of all earlier draws that have not
-                been observed yet. None of them is drawn, and each draw has its share of replayed
-                questions.
+                been observed yet. None is drawn, and each draw has its share of replayed ones.
             next_question: returns the data set's next question and whether it begins a new epoch; a
                 question that cannot be used in this step is used in the next.
 
@@ -201,8 +197,7 @@ class ExperienceReplay:
         it can replay (as released). Retiring begins with collecting.
 
         Args:
-            noted: other measurements of the step; kept in the pool's history beside its own
-                metrics.
+            noted: other measurements; kept in the pool's history beside its own metrics.
 
         Returns:
             fresh_score, mixing (whether this step's draw was mixed), refused, how many of its

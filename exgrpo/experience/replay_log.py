@@ -86,8 +86,7 @@ class LoggedReplay:
         odds: of the question when it was drawn.
         candidates: of the question, in the order of recording; `chosen` is a position in it.
         tokens, reward: the trajectory's length and reward; of a group the sum and the mean.
-        digest: of its tokens, 48 bits: the same trajectory or group has the same digest at its next
-            replay.
+        digest: of its tokens, 48 bits: the same at the next replay of the same.
     """
 
     step: int
@@ -115,16 +114,14 @@ class ReplayedGroup:
 
     Attributes:
         question: its id.
-        candidates: its trajectories when one was chosen, in the order of recording; of a past group
-            its rollouts.
+        candidates: its trajectories then, in the order of recording; of a group its rollouts.
         chosen: position of the one that is replayed; WHOLE_GROUP: all of them are.
         scores: of the candidates under the current policy; NaN for those that were not compared.
         stored: the past group, if it is one.
         odds: of the question when it was drawn.
         uid: of its group in the batch; empty where the loop has none.
         rows: key of a row in the batch -> the trajectory that is replayed there.
-        displaced: reward of the failure in whose place the trajectory is (`exp_rescue`); None: of
-            no failure.
+        displaced: reward of the failure in whose place it is (`exp_rescue`); None: of none.
         effect: what it weighs in the step.
     """
 
@@ -184,8 +181,7 @@ class Block:
     Attributes:
         questions, graders: [R].
         numbers: float64 [R, len(NUMBERS)].
-        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of
-            LoggedCandidate.
+        counts: int32 [R], candidates of each row; `candidates` has their fields, float64 [sum, 3].
     """
 
     questions: Sequence[str]

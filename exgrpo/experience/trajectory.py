@@ -30,13 +30,11 @@ class Trajectory:
         loss_mask: bool [T], true at the policy's own tokens; tokens of tools and environments are
             context. None if all tokens are the policy's. Read-only copy.
         reward: finite; the reward of the replayed row in its group.
-        note: a text kept with the trajectory and never interpreted here, such as JSON; None if
-            there is none.
+        note: a text kept with it and never interpreted here, such as JSON; or None.
         grader: who judged it, as exgrpo.judged_by writes it; None if that is unknown.
 
     Raises:
-        ValueError: an array is not 1-D, is empty, or has another length, type or range; the message
-            names it.
+        ValueError: naming what is not 1-D, is empty, or has another length, type or range.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -133,12 +131,10 @@ class RolloutGroup:
         size: number of fresh rollouts that came back in this step, at least 1: K, K - 1 beside a
             replayed row, or fewer if sessions failed.
         successes: the correct fresh rollouts; the same tokens may occur more than once.
-        replayed: number of replayed rows in the group, 0 or 1; counted in neither `size` nor
-            `successes`.
+        replayed: number of replayed rows, 0 or 1; in neither `size` nor `successes`.
         refused: number of further successes that count for difficulty but cannot be stored, because
             their tokens and log-probs are not a valid Trajectory.
-        failures: the other fresh rollouts, each with its reward; only replay of whole groups reads
-            them.
+        failures: the other fresh rollouts, with their rewards; for replay of whole groups.
         rewards: of all fresh rollouts, in any order and range; empty if they are not known.
         replayed_reward: of the replayed row, if there is one.
         prompt: int [P], the tokens that they are responses to, for replay of whole groups; None

@@ -98,8 +98,7 @@ class TrajectorySelector:
         """Index of the chosen candidate; ties go to the first, a NaN score is never chosen.
 
         Args:
-            scores: [candidates], the metric under the current policy; `random` uses only their
-                number.
+            scores: [candidates], by the metric; `random` uses only their number.
             rng: used by `random` only; the other metrics do not advance it.
 
         Raises:
@@ -222,8 +221,7 @@ def choose_trajectories(
         max_candidates, max_drift: see `exp_max_candidates` and `exp_max_drift` of ExperienceConfig.
 
     Raises:
-        ValueError: the number of scores is not the number of candidates, or all scores of a
-            question are NaN.
+        ValueError: not one score a candidate, or all scores of a question are NaN.
     """
     left = {name: selector.prefilter(known, max_candidates) for name, known in candidates.items()}
     scores = _token_scores(left, selector, scorer, guards=max_drift is not None)

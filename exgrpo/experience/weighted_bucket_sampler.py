@@ -25,8 +25,7 @@ def bucket_weights(
 
     A bucket of log-weight -inf has probability 0; if the rule forbids all of them so, all are 0.
 
-    The paper writes N(k/K; 0.5, 1) (section 3.2); its released code and its Table 3 use counts, as
-    here.
+    The paper writes N(k/K; 0.5, 1) (section 3.2); its code and its Table 3 use counts, as here.
 
     Args:
         method: a name in exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt,
@@ -65,8 +64,7 @@ class WeightedBucketSampler:
     """Draws distinct questions: first how many from each bucket, then uniformly inside each.
 
     Args:
-        method: as in bucket_weights; False draws uniformly over all questions, regardless of
-            bucket.
+        method: as in bucket_weights; False draws uniformly, whatever the buckets.
         rollout_n, mean, sigma: as in bucket_weights.
 
     Raises:
@@ -102,8 +100,7 @@ class WeightedBucketSampler:
     ) -> dict[int, int]:
         """How many of `count` draws fall on each bucket, at most its room; all if that is little.
 
-        None falls on a bucket that the rule forbids (log-weight -inf): if no other has room, there
-            are fewer draws.
+        None falls on a bucket that the rule forbids (-inf): without others there are fewer draws.
 
         A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with
         room, in proportion to their probabilities. Repeating this has the same distribution as
@@ -137,8 +134,7 @@ class WeightedBucketSampler:
     ) -> list[str]:
         """Up to `count` distinct questions in random order.
 
-        The cost depends on `count` and the number of exclusions only; buckets are indexed, never
-        scanned.
+        The cost depends on `count` and the exclusions alone; buckets are never scanned.
 
         Args:
             buckets: success count -> questions; their order matters only for reproducing a draw.

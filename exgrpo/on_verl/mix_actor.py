@@ -77,8 +77,7 @@ def compute_policy_loss_exgrpo(
     Args:
         old_log_prob: [B, T] log-probs of the policy that generated the tokens: this step's for
             fresh rows, the recorded ones for replayed rows.
-        rollout_is_weights: [B, T] phase codes, see the module docstring; the argument's name is
-            verl's.
+        rollout_is_weights: [B, T] phase codes, see the module; verl's name for it.
     """
     phase = rollout_is_weights
     if phase is None:
@@ -162,8 +161,7 @@ def add_up(metrics: dict[str, Any]) -> None:
 class SkippingFSDPEngine(FSDPEngineWithLMHead):
     """verl's FSDP engine; an update of a norm above ``optim.skip_grad_bound`` is skipped.
 
-    Selected by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for
-    its own workers.
+    Selected by VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
     """
 
     def optimizer_step(self) -> torch.Tensor:

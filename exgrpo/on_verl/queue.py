@@ -31,8 +31,7 @@ def start(config: DictConfig, patience_s: float = 60) -> None:
         patience_s: how long the queue of a training that has just ended may take to leave this Ray.
 
     Raises:
-        RuntimeError: another training uses it. Both would write the same partition, under the same
-            keys.
+        RuntimeError: another training uses it, and would write the same rows.
     """
     deadline = time.monotonic() + patience_s
     while _is_there():

@@ -47,8 +47,7 @@ class DifficultyBucketer:
     token_count       t / (t + 500), t the rollout's tokens, or its words if there are no tokens
     has_code          1 for a question with a fenced block or a line that begins like code, else 0
 
-    Keeps a window for each question that it has seen, even if no trajectory of the question is
-    stored elsewhere.
+    Keeps a window for each question seen, whether or not a trajectory of it is stored.
 
     Sees only what is given to `observe`. A buffer observes with the bucketer that it was given,
     `TrajectoryBuffer(bucketer=...)`, and else with one of its own, which has the defaults below. A

@@ -35,10 +35,8 @@ class CausalPolicy:
     """A causal language model, such as transformers', as a policy.
 
     Args:
-        model: called with `input_ids` and `attention_mask`, [B, L] padded right; returns `.logits`,
-            float[B, L, V].
-        encode: a prompt's text -> its token ids, at least one: a tokenizer's `encode`, or a chat
-            template.
+        model: called with `input_ids`, `attention_mask`, [B, L]; returns `.logits`, [B, L, V].
+        encode: a prompt's text -> its token ids: a tokenizer's `encode`, or a chat template.
     """
 
     def __init__(self, model: Callable[..., Any], encode: Callable[[str], Sequence[int]]) -> None:
@@ -165,8 +163,7 @@ def loss_tensors(
     """Rows as the tensors that `exgrpo.replay.tensors.compute_grpo_loss` takes.
 
     Returns:
-        The tensors, and whether some replayed rows have no log-probs of the current policy, only
-        importance weights.
+        The tensors, and whether some replayed rows have importance weights alone.
     """
     rows = _rows_of(rollouts)
     past = _recorded(rows)

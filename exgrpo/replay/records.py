@@ -86,8 +86,7 @@ class ReplayBatch:
         rewards: float64 [n], as they were added, 0 to 1.
         texts: the rollouts' texts, as they were added; empty if added without.
         tokens: int32 [T_i] each, read-only; None if the trajectory was added without tokens.
-        log_probs: float32 [T_i] each, in nats, under the policy that generated them; None if added
-            without.
+        log_probs: float32 [T_i] each, in nats, under the tokens' policy; None if added without.
         entropies: float64 [n], recorded mean token entropies in nats; NaN if unknown.
         levels: float64 [n], the questions' current levels of difficulty; success rates by default.
         steps: int64 [n], the number of the policy that generated each.

@@ -86,8 +86,7 @@ class Strategy(NamedTuple):
         """The questions and candidates within the bounds; takes one pass over the pool.
 
         Args:
-            scored: whether the candidates will be scored, so that their recorded entropies may be
-                unknown.
+            scored: whether candidates will be scored, whatever their recorded entropies.
         """
         low, high = self.difficulty_range or (0.0, 1.0)
         prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]

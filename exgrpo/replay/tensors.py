@@ -38,8 +38,7 @@ def compute_entropy(
             with logits, float[T, V], entropies, float[T], entropy, its recorded mean, or log_probs,
             float[T], whose negative mean estimates it (line 11 of the paper's Algorithm 1); the
             first of these counts. Optionally with a loss_mask, [T].
-        response_mask: [B, T] for logits [B, T, V]; masked positions may have any value, including
-            NaN.
+        response_mask: [B, T] for logits [B, T, V]; masked positions may be NaN.
 
     Returns:
         float[...] without a mask; with one, float[B]: H(o) of each row. For a rollout what
@@ -148,8 +147,7 @@ def group_advantages(
     Args:
         rewards: [B].
         group: [B], equal for the rows of one question: a tensor or any hashable values.
-        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as in the original
-            GRPO.
+        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as GRPO.
 
     Returns:
         float[B].
@@ -215,8 +213,7 @@ def compute_grpo_loss(
         current_policy: with rows: called for the log-probs of all rows, as in
             `compute_importance_weights`.
         use_std: as in `group_advantages`.
-        length: constant instead of T, such as the maximum response length, so that padding has no
-            effect.
+        length: constant instead of T, the longest response allowed: padding has no effect.
         settings: variant of the loss; default: the paper's, which does not clip.
 
     Returns:

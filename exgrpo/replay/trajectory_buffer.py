@@ -41,14 +41,11 @@ class TrajectoryBuffer:
     Args:
         max_size: number of trajectories; the oldest recording leaves first.
         difficulty_tiers: number of equal ranges of 0..1 that the sampler weighs, at least 1.
-        entropy_percentiles: the percentiles of recorded entropies that a sample may use, each in
-            0..100.
+        entropy_percentiles: of recorded entropies, that a sample may use; each in 0..100.
         bucketer: measures difficulty; the buffer takes ownership. Default: one of its own, the
             success rate over each question's last 100 trajectories.
-        max_per_question: above it, the highest recorded entropy leaves first, unknown ones before
-            all others.
-        max_age: trajectories leave when `policy_snapshot` exceeds their step by more than this;
-            None: never.
+        max_per_question: above it, the highest recorded entropy leaves, unknown ones first.
+        max_age: greatest age of a trajectory, `policy_snapshot` minus its step; None: any.
         seed: seed of all draws, or a generator (PCG64, as numpy's default_rng makes it).
 
     Attributes:
@@ -237,12 +234,10 @@ class TrajectoryBuffer:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the buffer and its generator; a kill leaves the old state or the new one.
 
-        Requires pyarrow. Tokens and log-probs that the last save or load left on disk are linked,
-        not written again.
+        Requires pyarrow. What the last save or load left on disk is linked, not written again.
 
         Raises:
-            OSError: the disk is full, the folder read-only, or another process is writing; the old
-                state is intact.
+            OSError: a full disk, a read-only folder or another writer; the old state is intact.
         """
         settings = {
             "max_size": self._config.experience_max_trajectories,
@@ -261,8 +256,7 @@ class TrajectoryBuffer:
         """The buffer saved to `folder`, with the same settings and bit-identical next draws.
 
         Args:
-            metric: the function that measured difficulty, if it was a function: functions are not
-                saved.
+            metric: the function that measured difficulty, if any: functions are not saved.
 
         Raises:
             FileNotFoundError: there is no saved buffer.
