@@ -75,9 +75,9 @@ class CandidateScorer:
             queue.clear(keys, SCRATCH)
         columns = data["entropy"].unbind(), data["log_probs"].unbind()
         scores: dict[int, TokenScores] = {}
-        for position, *passed in zip(order, *columns, strict=True):
+        for position, *scored in zip(order, *columns, strict=True):
             length = len(candidates[position][1])
-            scores[position] = TokenScores(*(of_response(row, length) for row in passed))
+            scores[position] = TokenScores(*(of_response(row, length) for row in scored))
         return [scores[position] for position in range(len(candidates))]
 
 

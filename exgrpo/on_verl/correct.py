@@ -89,8 +89,8 @@ def current_log_probs(
     keys = [batch.keys[i] for i in _replayed_positions(batch, past)]
     if not keys:
         return {}
-    passed = queue.read(keys, batch.partition_id, ["log_probs"])["log_probs"].unbind()
-    return {key: of_response(row, len(past[key])) for key, row in zip(keys, passed, strict=True)}
+    rows = queue.read(keys, batch.partition_id, ["log_probs"])["log_probs"].unbind()
+    return {key: of_response(row, len(past[key])) for key, row in zip(keys, rows, strict=True)}
 
 
 def mark(batch: Batch, codes: Codes) -> None:

@@ -95,6 +95,6 @@ def in_order(batch: Batch) -> Batch:
     return batch
 
 
-def of_response(passed: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
-    """What a row [P+T] of the actor's pass says of its response of T = `length` tokens, [T]."""
-    return passed[-length - 1 : -1].float().numpy()
+def of_response(row: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
+    """The response's entries, [T], of a row [P+T] of the actor's pass: each is one early."""
+    return row[-length - 1 : -1].float().numpy()

@@ -166,7 +166,7 @@ def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
 def scorer_of(
     scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]
 ) -> Scorer:
-    """The view of a policy that is known only by one entropy per candidate.
+    """The scorer of a policy that is known only by one entropy per candidate.
 
     The returned function raises ValueError if the number of scores is not that of the candidates.
 
@@ -175,25 +175,21 @@ def scorer_of(
         batch_of: makes the batch that `scores` takes.
     """
 
-    def look(candidates: Sequence[Candidate]) -> list[TokenScores]:
+    def scorer(candidates: Sequence[Candidate]) -> list[TokenScores]:
         if scores is None:
-            entropies = np.array(
-                [trajectory.entropy for _, trajectory in candidates], dtype=np.float64
-            )
+            entropies = np.array([each.entropy for _, each in candidates], dtype=np.float64)
         else:
             entropies = np.asarray(scores(batch_of(candidates)), dtype=np.float64)
         if entropies.shape != (len(candidates),):
             allowed = f"must be ({len(candidates)},), one per candidate"
             raise ValueError(f"scores has shape {entropies.shape}: {allowed}")
-        return [
-            _view(entropy, trajectory)
-            for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)
-        ]
+        pairs = zip(entropies, candidates, strict=True)
+        return [_scores(entropy, trajectory) for entropy, (_, trajectory) in pairs]
 
-    return look
+    return scorer
 
 
-def _view(entropy: float, trajectory: Trajectory) -> TokenScores:
+def _scores(entropy: float, trajectory: Trajectory) -> TokenScores:
     """Scores with this mean entropy: of one token, or of all if a loss mask selects some."""
     count = 1 if trajectory.loss_mask is None else len(trajectory)
     return TokenScores(np.full(count, entropy), np.zeros(count))
