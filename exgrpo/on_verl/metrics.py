@@ -52,21 +52,16 @@ class StepMetrics:
 
 
 def staleness(batch: Batch, step: int) -> dict[str, float]:
-    """By how many updates the weights that finished a fresh rollout are older than this step's:
-    mean and maximum.
-    """
+    """How many updates older than this step's the weights of fresh rollouts are: mean, maximum."""
     ages = [step - 1 - batch.tags[i]["max_global_steps"] for i in fresh_positions(batch)] or [0]
     return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
 
 
 def debug_metrics(rows: TensorDict) -> dict[str, float]:
-    """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote
-    the replayed ones.
-    """
-    padded = rows.select(
-        "responses", "response_mask", "rollout_log_probs", "old_log_probs"
-    ).to_padded_tensor()
-    metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded))
+    """verl's comparison of rollout and actor log-probs, of the fresh rows alone."""
+    fields = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")
+    padded = DataProto(batch=rows.select(*fields).to_padded_tensor())
+    metrics: dict[str, float] = calculate_debug_metrics(padded)
     return metrics
 
 

@@ -1,5 +1,6 @@
 """Who may import whom, and who may use which framework: read from the source of the package, file by file."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ ARROWS = {
     "main_mix_ppo": "accidents phases on_verl preflight",
     "commands": "accidents phases main_mix_ppo",
 }
+MAP = (ROOT / "docs" / "map.md").read_text()
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's stack
 DATA_SET = "exgrpo/experience/rl_dataset_with_experience.py"  # the release has it in that room
@@ -84,6 +86,19 @@ def test_a_file_imports_only_what_its_room_may(path):
 def test_no_arrow_of_the_table_is_unused():
     used = {(room(path), target) for path in FILES for target, _ in own_imports(path)}
     assert {(name, target) for name, targets in ARROWS.items() for target in targets.split()} <= used
+
+
+def test_a_step_is_read_in_the_ten_files_that_the_map_lists():
+    section = MAP.split("## A step, in ten files")[1].split("\n## ")[0]
+    listed = re.findall(r"^\d+\. `(.+?)`", section, flags=re.MULTILINE)
+    assert len(listed) == 10 and [path for path in listed if not (ROOT / path).is_file()] == []
+
+
+def test_the_map_names_each_file_on_verl_that_the_trainer_opens():
+    opened = {
+        name.name.split(".")[2] for name in imports(PACKAGE / "mix_trainer_experience.py") if ".on_verl." in name.name
+    }
+    assert {name for name in opened if f"{name}.py" not in MAP} == set()
 
 
 def importers(framework: str) -> set[str]:
