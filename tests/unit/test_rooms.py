@@ -10,6 +10,7 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 # Not here: exgrpo/__init__.py, the front door, which loads any of them at the first use of a name.
 ARROWS = {
     "open_table": "",
+    "sizing": "",
     "gold_answers": "",
     "prompts": "",
     "math_verify_worker": "",
