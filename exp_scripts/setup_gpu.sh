@@ -160,13 +160,13 @@ objects() {
     echo "${last%/*} of ${last#*/} objects"
 }
 
-# A line a minute, as long as the set-up runs.
+# A line a minute, as long as the set-up runs. Its sleep outlives it, so that it is a short one.
 compiled_so_far() {
-    local minutes=0
+    local seconds=0
     exec 9>&-
-    while sleep 60 && kill -0 $$ 2>/dev/null; do
-        minutes=$((minutes + 1))
-        echo "set-up: flash-attn: $(objects "$1") in $minutes min"
+    while sleep 1 && kill -0 $$ 2>/dev/null; do
+        seconds=$((seconds + 1))
+        ((seconds % 60)) || echo "set-up: flash-attn: $(objects "$1") in $((seconds / 60)) min"
     done
 }
 

@@ -3,12 +3,15 @@
 # a lock that the set-up's installers share: a second call waits for them.
 changing=""
 
+# Without util-linux two calls at once are not held apart.
+lock() { ! command -v flock >/dev/null || flock "$@" 9; }
+
 # changes_begin ENVIRONMENT VERSION
 changes_begin() {
     [ -z "$changing" ] || return 0
     mkdir -p "$1"
     exec 9>>"$1/unfinished"
-    flock 9
+    lock
     echo "$2" >"$1/unfinished"
     changing=$1
 }
@@ -24,7 +27,7 @@ changes_end() {
 was_interrupted() {
     [ -e "$1/unfinished" ] || return 1
     exec 9>>"$1/unfinished"
-    flock -n 9 || { echo "set-up: waiting for another one in $1"; flock 9; }
+    lock -n || { echo "set-up: waiting for another one in $1"; lock; }
     [ ! -e "$1/unfinished" ] || changing=$1
     [ -n "$changing" ]
 }
