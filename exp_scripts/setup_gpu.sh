@@ -157,6 +157,7 @@ objects() {
     local last
     last=$(grep -o '\[[0-9]*/[0-9]*\]' "$1" | tail -1 || true)
     last=${last//[\[\]]/}
+    last=${last:-0/?}
     echo "${last%/*} of ${last#*/} objects"
 }
 
