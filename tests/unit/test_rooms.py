@@ -13,6 +13,7 @@ ARROWS = {
     "accidents": "",
     "phases": "",
     "open_table": "",
+    "sizing": "",
     "gold_answers": "",
     "prompts": "",
     "math_verify_worker": "",
