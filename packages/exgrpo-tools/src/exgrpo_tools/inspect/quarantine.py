@@ -14,6 +14,7 @@ from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay, digest_of
 from exgrpo.judged_by import JudgedBy
 from exgrpo.saved import durable, pool_quarantine
 from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
+from exgrpo_tools.inspect.text import print_lines
 
 SHOWN = 10  # questions or steps named on the terminal
 
@@ -75,7 +76,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     with _no_run(folder):
         if options.undo:
             record = pool_quarantine.put_back(folder)
-            print(f"{folder}: as it was before; {record['trajectories']:,} trajectories are back ({record['asked']})")
+            print_lines(
+                [f"{folder}: as it was before; {record['trajectories']:,} trajectories are back ({record['asked']})"]
+            )
             return
         saved = read_saved(folder)
         last = options.steps[1] if options.steps else int(saved.manifest["step"])
@@ -87,7 +90,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         if not found.serials and len(kept) == len(groups):
             graders = ", ".join(f"{name!r} ({count:,})" for name, count in found.graders.most_common())
             raise ValueError(f"--quarantine: no trajectory in the pool was judged by {suspect}; recorded are {graders}")
-        print("\n".join(report(saved, suspect, found)))
+        print_lines(report(saved, suspect, found))
         if groups:
             print(f"{'past groups':16}{len(groups) - len(kept):,} of {len(groups):,} hold what it judged and leave too")
         if options.dry_run:
