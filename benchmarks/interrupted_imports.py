@@ -17,9 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import ROOT, at_least, die_with_parent
-
 import tasks
+from common import ROOT, at_least, die_with_parent
 
 ROWS = 400
 BASE_MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
