@@ -30,7 +30,7 @@ def train_file(tmp_path):
 @pytest.fixture
 def letters(monkeypatch):
     """Whatever tokenizer a command names is Letters."""
-    for module in ("exgrpo_tools.inspect.look", "exgrpo_tools.inspect.importing"):
+    for module in ("exgrpo_tools.inspect.show", "exgrpo_tools.inspect.importing"):
         __import__(module)
         monkeypatch.setattr(sys.modules[module], "load_tokenizer", lambda path: Letters())
 

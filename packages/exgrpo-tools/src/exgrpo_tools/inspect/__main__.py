@@ -40,7 +40,7 @@ _SUSPECT: dict[str, Any] = {
     "dry_run": False,
 }
 _REWARDS: dict[str, Any] = {"rewards": False, "rollouts": None, "explain": None, "quarantine": False, **_SUSPECT}
-_LOOKING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0, **_REWARDS}
+_SHOWING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0, **_REWARDS}
 _IMPORTING: dict[str, Any] = {
     "output": None,
     "rollout_n": 8,
@@ -85,9 +85,9 @@ def _run(options: argparse.Namespace) -> int | None:
         from exgrpo_tools.inspect.importing import import_pool
 
         return import_pool(options)
-    from exgrpo_tools.inspect.look import look
+    from exgrpo_tools.inspect.show import show
 
-    look(options)
+    show(options)
     return None
 
 
@@ -164,7 +164,7 @@ def _check(options: argparse.Namespace) -> None:
     importing = options.import_file is not None
     inspecting = options.checkpoint is not None
     _need(importing != inspecting, "CHECKPOINT", options.checkpoint, "this or --import is required, not both")
-    own, others = (_IMPORTING, _LOOKING) if importing else (_LOOKING, _IMPORTING)
+    own, others = (_IMPORTING, _SHOWING) if importing else (_SHOWING, _IMPORTING)
     for name in (name for name in others if name not in own):
         value = getattr(options, name)
         rule = "not allowed with --import" if importing else "requires --import"
@@ -178,10 +178,10 @@ def _check(options: argparse.Namespace) -> None:
         path = getattr(options, name)
         local = path is not None and path.startswith(("/", ".", "~"))
         _need(not local or Path(path).expanduser().is_dir(), f"--{name}", path, "no such folder")
-    (_check_import if importing else _check_look)(options)
+    (_check_import if importing else _check_show)(options)
 
 
-def _check_look(options: argparse.Namespace) -> None:
+def _check_show(options: argparse.Namespace) -> None:
     _need(options.checkpoint.is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
     _need(options.sample >= 1, "--sample", options.sample, "must be 1 or more")
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")

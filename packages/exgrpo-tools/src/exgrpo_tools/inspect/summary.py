@@ -53,7 +53,7 @@ class Overview:
         return np.bincount(self.saved.state.buckets, minlength=self.rollout_n + 1).tolist()
 
 
-def look_through(saved: SavedPool, selected: Container[str]) -> Overview:
+def read_overview(saved: SavedPool, selected: Container[str]) -> Overview:
     """One pass over the segments, verifying their checksums; keeps the trajectories of the questions in `selected`."""
     step = int(saved.manifest["step"])
     ages: list[int] = []

@@ -20,11 +20,11 @@ from exgrpo_tools.inspect import quarantine
 from exgrpo_tools.inspect.explain import explanation
 from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question, read_questions
-from exgrpo_tools.inspect.summary import look_through, question_lines, summary
+from exgrpo_tools.inspect.summary import question_lines, read_overview, summary
 from exgrpo_tools.inspect.text import Decoder, load_tokenizer, print_lines
 
 
-def look(options: argparse.Namespace) -> None:
+def show(options: argparse.Namespace) -> None:
     """Run the command with checked options. ValueError or OSError, in one line, if it fails."""
     folder = find_pool(options.checkpoint)
     if options.quarantine:
@@ -45,7 +45,7 @@ def look(options: argparse.Namespace) -> None:
     elif options.html is not None:
         _write_page(saved, options, questions, tokenizer)
     else:
-        print_lines(summary(look_through(saved, ()), questions))
+        print_lines(summary(read_overview(saved, ()), questions))
     if options.export is not None:
         decoder = None if tokenizer is None else Decoder(tokenizer)
         written = write_rows(options.export, _rows(saved, questions, decoder))
@@ -99,7 +99,7 @@ def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Questio
     if name not in saved.state.questions:
         reason = "it is retired" if name in saved.state.retired else "must be the id of a question in the pool"
         raise ValueError(f"--question={name}: {reason}")
-    overview = look_through(saved, {name})
+    overview = read_overview(saved, {name})
     responses = [decoder.text(trajectory.tokens) for trajectory in overview.kept[name]]
     print_lines(question_lines(overview, name, questions, responses))
 
@@ -122,7 +122,7 @@ def _write_page(
     from exgrpo_tools.inspect.page import build_page, draw_sample
 
     sample = draw_sample(saved, options.sample, options.seed)
-    overview = look_through(saved, frozenset(sample.questions))
+    overview = read_overview(saved, frozenset(sample.questions))
     print_lines(summary(overview, questions))
     shown = sample.cut(overview.kept)
     now = {} if options.model is None else _score(options.model, shown, questions, tokenizer)
