@@ -17,7 +17,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import tasks
 from common import ROOT, at_least, die_with_parent
 
 ROWS = 400
@@ -26,6 +25,8 @@ BASE_MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
 
 def main() -> None:
     """Import, interrupt, import again; exits with 1 if a second import failed."""
+    import tasks  # on the path that common has set
+
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--runs", type=at_least(1), default=20)
     cli.add_argument("--within_s", type=float, default=15.0)
