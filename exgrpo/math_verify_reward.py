@@ -171,7 +171,7 @@ class Verifier:
             self.close()
         command = [sys.executable, *self._worker]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
         )
         self._owner, self._answers = os.getpid(), 0
         assert self._process.stdin is not None

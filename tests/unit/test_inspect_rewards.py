@@ -157,6 +157,19 @@ def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
     assert sum(line.endswith("<- replayed") for line in lines) == 2 and any("this row's 0.5" in line for line in lines)
 
 
+def test_a_reader_never_writes(run, capsys):
+    """Nor does it finish a save that was killed between its two renames."""
+    pool = pool_of(run)
+    pool.rename(pool.with_name(f".{pool.name}.previous"))
+    before = content(run)
+    for arguments in ([], ["--explain", 4], ["--rewards", "--train_files", run / "train.parquet"]):
+        try:
+            printed(capsys, run, *arguments)
+        except SystemExit:
+            capsys.readouterr()
+    assert content(run) == before
+
+
 # -- quarantine -------------------------------------------------------------------------------------------------------
 
 
