@@ -125,10 +125,8 @@ class ExperienceMixin(PPOTrainer):
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []
         self.so_far = StepMetrics()
-        self.group_filter = None
-        if self.config.algorithm.filter_groups.enable:
-            threshold = self.experience.exp_success_threshold
-            self.group_filter = GroupFilter(self.replay_buffer, self.in_flight, threshold)
+        if isinstance(self.replay_buffer, GroupFilter):
+            self.replay_buffer.follow(self.in_flight, self.experience.exp_success_threshold)
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         is_correct, missing = self.experience.exp_is_correct, self.experience.exp_missing_log_probs
         self.loss_shares = LossShares.of_config(self.config, is_correct, missing)
@@ -341,8 +339,8 @@ class ExperienceMixin(PPOTrainer):
         self.loss_shares.fill(self.replayed, current, fresh)
         measured = ops.staleness(batch, step)
         if self.is_last_update:
-            if self.group_filter is not None:
-                self.so_far.groups += self.group_filter.take()
+            if isinstance(self.replay_buffer, GroupFilter):
+                self.so_far.groups += self.replay_buffer.take()
             noted = self.so_far.metrics(step)
             if whole_groups:
                 noted |= stored_groups.metrics(self.replayed, current, step)

@@ -125,13 +125,30 @@ def _separate(config: DictConfig) -> None:
         )
 
 
+def use_group_filter(config: DictConfig) -> None:
+    """Name our replay buffers where verl's filter is on; call it in `open_dict`."""
+    groups, sampler = config.algorithm.filter_groups, config.trainer.v1.sampler
+    if not groups.enable:
+        return
+    mode = config.trainer.v1.trainer_mode
+    name = "GroupFilterAsync" if mode.endswith("_async") else "GroupFilter"
+    sampler.custom_sampler = {"path": "pkg://exgrpo.on_verl.group_filter", "name": name}
+    sampler.sampler_kwargs = {  # what verl 0.9.1 gives to its own buffers alone
+        "filter_groups_metric": groups.metric,
+        "sync_refill_failed_groups": sampler.sync_refill_failed_groups,
+        "train_batch_size": config.data.train_batch_size,
+        "gen_batch_size": 1,
+        "max_inflight_gen_batches": groups.max_inflight_gen_batches,
+    }
+
+
 def verify_replay(config: DictConfig) -> None:
     """ValueError, in one line, for what is not supported together with replay."""
     require(config, REQUIRED_BY_REPLAY)
     _one_of(config, "algorithm.adv_estimator", ESTIMATORS)
     _one_of(config, "actor_rollout_ref.actor.policy_loss.loss_mode", FRESH_LOSSES)
     _correction(config)
-    _filter(config.algorithm.filter_groups)
+    _filter(config)
     _kl_in_reward(config)
     _groups(config)
 
@@ -152,11 +169,26 @@ def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
         raise ValueError(f"{key}={value}: must be one of {', '.join(values)}, with replay")
 
 
-def _filter(groups: DictConfig) -> None:
-    if groups.enable and not groups.metric:
+def _filter(config: DictConfig) -> None:
+    """The filter needs a metric, rewards before the batch is taken, and a replay buffer of ours."""
+    if not config.algorithm.filter_groups.enable:
+        return
+    with_filter = "with algorithm.filter_groups.enable=True"
+    if not config.algorithm.filter_groups.metric:
         raise ValueError(
             "algorithm.filter_groups.metric=null: must be reward, or a name of what the reward "
             "reports"
+        )
+    if (path := config.trainer.v1.sampler.custom_sampler.path) is not None:
+        raise ValueError(
+            f"trainer.v1.sampler.custom_sampler.path={path}: must be null {with_filter}, for which "
+            "replay has a buffer of its own"
+        )
+    reward_model = config.reward.reward_model
+    if reward_model.enable and not reward_model.enable_resource_pool:
+        raise ValueError(
+            "reward.reward_model.enable_resource_pool=False: must be True "
+            f"{with_filter}, which reads rewards before the batch is taken"
         )
 
 

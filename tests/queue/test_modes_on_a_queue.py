@@ -13,7 +13,6 @@ from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
 from exgrpo.on_verl import queue
 from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.phase import REPLAYED, codes
 from exgrpo.preflight.modes import ESTIMATORS
@@ -118,7 +117,6 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 ):
     """q0 is replayed; q1 is always right and q2 always wrong: both are filtered out, and that is known of them."""
     trainer = make_trainer(trainer_class, 12, set(), "algorithm.filter_groups.enable=True")
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": reward, "q1": 1.0, "q2": 0.0}
     trainer._add_batch_to_generate()
     batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
@@ -127,23 +125,22 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
     assert len(trained) == 4 and not trained & {"q1", "q2"} and (kept or "q0" not in trained)
     if kept and trainer.asynchronous:  # the synchronous buffer discards what its refills bring too much of
         assert "q0" in trained
-    groups = group_filter.take()
+    groups = trainer.replay_buffer.take()
     observed = {}
     for found in groups:  # asynchronously q0 may be drawn again, as a fresh question
         observed.setdefault(found.question, (found.size, found.replayed, found.solved))
     assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
     assert all(found.mean_reward == trainer.agent_loop_manager.rewards[found.question] for found in groups)
-    assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not group_filter.take()
+    assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not trainer.replay_buffer.take()
     assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
 
 
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
     trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
     trainer._add_batch_to_generate()
     trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
-    metrics = trainer.replay.observe(STEP, group_filter.take(), {})
+    metrics = trainer.replay.observe(STEP, trainer.replay_buffer.take(), {})
     assert trainer.replay.pool.retired == ["q0"] and "q1" not in trainer.replay.pool
     assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
 

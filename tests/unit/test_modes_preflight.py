@@ -78,6 +78,14 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=null"],
             "algorithm.filter_groups.metric=null: must be reward, or a name",
         ),
+        (
+            ["algorithm.filter_groups.enable=True", "trainer.v1.sampler.custom_sampler.path=mine.py"],
+            "trainer.v1.sampler.custom_sampler.path=mine.py: must be null with algorithm.filter_groups.enable=True",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "reward.reward_model.enable=True"],
+            "reward.reward_model.enable_resource_pool=False: must be True with algorithm.filter_groups.enable=True",
+        ),
     ],
 )
 def test_a_combination_that_cannot_work_is_named(files, overrides, line):
@@ -116,6 +124,17 @@ def test_verls_name_of_a_mode_becomes_our_trainers(files, mode):
     verify(config)
     resolve(config)
     assert config.trainer.v1.trainer_mode == modes.TRAINERS[mode]
+
+
+@pytest.mark.parametrize(("mode", "name"), [("sync", "GroupFilter"), ("colocate_async", "GroupFilterAsync")])
+def test_verls_filter_has_a_buffer_of_ours_with_replay_alone(files, mode, name):
+    keys = [f"trainer.v1.trainer_mode={mode}", "algorithm.filter_groups.enable=True"]
+    config, without = configuration(files, *keys), configuration(files, *keys, "trainer.experience=False")
+    resolve(config)
+    resolve(without)
+    sampler = config.trainer.v1.sampler
+    assert (sampler.custom_sampler.name, sampler.sampler_kwargs.filter_groups_metric) == (name, "reward")
+    assert without.trainer.v1.sampler.custom_sampler.name is None
 
 
 @pytest.mark.parametrize("loss", ["exgrpo", "gspo"])
