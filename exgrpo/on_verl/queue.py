@@ -1,5 +1,4 @@
-"""The only file that uses TransferQueue, through which verl's V1 trainer passes rows between
-processes.
+"""The only file that uses TransferQueue, by which verl's V1 trainer passes rows on.
 
 Does not import verl, so that the queue can start while verl is being imported.
 """
@@ -11,29 +10,28 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import ray
+import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-CONTROLLER, NAMESPACE = (
-    "TransferQueueController",
-    "transfer_queue",
-)  # TransferQueue's names of its actor in a Ray
+# TransferQueue's names of its actor in a Ray
+CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"
 Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the queue
 
 
 def start(config: DictConfig, patience_s: float = 60) -> None:
-    """Start the queue with the same settings as verl's runner would; the runner then attaches to
-    it.
+    """Start the queue with verl's settings; verl's runner then attaches to it.
 
     Args:
         patience_s: how long the queue of a training that has just ended may take to leave this Ray.
 
     Raises:
-        RuntimeError: another training uses it. Both would write the same partition, under the same
-            keys.
+        RuntimeError: another training uses it, and would write the same rows.
     """
     deadline = time.monotonic() + patience_s
     while _is_there():
@@ -69,9 +67,7 @@ def write(
     fields: TensorDict,
     tags: Sequence[dict[str, Any]] | None = None,
 ) -> Batch:
-    """Write fields of rows, with tags for new rows. A field that only some rows have is missing
-    when all are read.
-    """
+    """Write fields of rows, with tags for new rows. A field that some lack is not read."""
     with_tags: dict[str, Any] = {} if tags is None else {"tags": list(tags)}
     return tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields, **with_tags)
 
@@ -85,3 +81,20 @@ def prompts(partition: str) -> set[str]:
     """uids of the prompts whose groups are being generated or wait to be sampled."""
     rows = (tq.kv_list(partition) or {}).get(partition, {})
     return {uid for uid, tag in rows.items() if tag.get("is_prompt")}
+
+
+def split_key(key: str) -> tuple[str, int, int]:
+    """The parts of a rollout's key ``{uid}_{session}_{output}``, as verl's agent loop writes it."""
+    uid, session, output = key.rsplit("_", 2)
+    return uid, int(session), int(output)
+
+
+def in_order(batch: Batch) -> Batch:
+    """The batch in the order of prompts and sessions, in whatever order generation finished."""
+    batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
+    return batch
+
+
+def of_response(row: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
+    """The response's entries, [T], of a row [P+T] of the actor's pass: each is one early."""
+    return row[-length - 1 : -1].float().numpy()

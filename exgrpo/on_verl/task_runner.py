@@ -9,29 +9,27 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from exgrpo.phases import phase
+
 
 class MixTaskRunner:
-    """Ray actor of the training's driver process; this module imports neither verl nor torch, its
-    ``run`` does.
+    """Ray actor of the training's driver process; the module imports neither verl nor torch.
 
     Importing verl takes about as long as starting the queue's processes, so both run in parallel.
     """
 
-    trainers = (
-        "exgrpo.mix_trainer_experience"  # module that registers the trainer the configuration names
-    )
+    trainers = "exgrpo.mix_trainer_experience"  # registers the trainer the configuration names
 
     def run(self, config: DictConfig) -> None:
         """Train to the end; errors of the training propagate."""
-        with ThreadPoolExecutor(1) as executor:
+        with ThreadPoolExecutor(1) as executor, phase("loading verl and the engine"):
             started = executor.submit(_start_queue, config)
             importlib.import_module(self.trainers)
             from verl.trainer.main_ppo import TaskRunnerV1
             from verl.workers.rollout.replica import get_rollout_replica_class
 
-            get_rollout_replica_class(
-                config.actor_rollout_ref.rollout.name
-            )  # imports the engine early
+            # imports the engine early
+            get_rollout_replica_class(config.actor_rollout_ref.rollout.name)
             started.result()
         show_warnings()
         # TaskRunnerV1 is a Ray actor class; this is the plain class that it wraps
@@ -39,8 +37,7 @@ class MixTaskRunner:
 
 
 class OnThisNode:
-    """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the
-    command is given.
+    """A Ray actor class, as verl's `run_ppo` wants it; its actor lives on the command's node.
 
     Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a
     run are on the runner's disk: on another node, if each has its own disk, a killed run would not
@@ -63,9 +60,7 @@ class OnThisNode:
 
 
 def show_warnings() -> None:
-    """Print exgrpo's warnings regardless of the libraries' logging setup: vLLM's import hides all
-    but errors.
-    """
+    """Print exgrpo's warnings whatever logging is set up: vLLM's import hides all but errors."""
     package = logging.getLogger("exgrpo")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s:%(asctime)s:%(message)s"))

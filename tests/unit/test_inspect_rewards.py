@@ -5,6 +5,7 @@ import json
 from dataclasses import astuple
 from pathlib import Path
 
+import invariants
 import numpy as np
 import pandas
 import pytest
@@ -170,7 +171,7 @@ def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it
     assert any(line.startswith(f"replayed        {len(replays)} times") for line in lines)
 
     resumed = PoolFolder().load(pool, world.CONFIG, world.STEPS, {})
-    resumed.check_invariants()
+    invariants.check(resumed)
     left = [each for name in resumed for each in resumed.candidates(name)]
     assert len(left) == len(held) - len(faulty) and str(world.FAULTY) not in {each.grader for each in left}
     assert resumed.retired == read_saved(pool).state.retired
