@@ -203,20 +203,33 @@ def _kl_in_reward(config: DictConfig) -> None:
 
 
 def _groups(config: DictConfig) -> None:
-    """Whole past groups and rescue, which belong to the step that draws and generates."""
-    trainer, mode = config.trainer, config.trainer.v1.trainer_mode
-    for key, required in (("exp_unit", "trajectory"), ("exp_rescue", False)):
-        if trainer[key] != required and TRAINERS[mode] != OURS:
-            raise ValueError(
-                f"trainer.{key}={trainer[key]}: must be {required} with "
-                f"trainer.v1.trainer_mode={mode}, where a step "
-                "trains on prompts of other steps' draws"
-            )
+    """Whole past groups leave fresh ones to wait for; rescue needs the failed groups."""
+    trainer = config.trainer
+    if trainer.exp_unit == "group" and trainer.v1.trainer_mode == "separate_async":
+        _fresh_groups(config)
     if trainer.exp_rescue and config.algorithm.filter_groups.enable:
         raise ValueError(
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, "
             "which removes a failed "
             "group before a stored success could join it"
+        )
+
+
+def _fresh_groups(config: DictConfig) -> None:
+    """Each update needs one; verl's switch waits for up to a batch of them."""
+    ratio, settings = config.trainer.experience_ratio, config.trainer.v1.separate_async
+    updates, size = settings.parameter_sync_step, config.data.train_batch_size
+    if ratio * size > size - updates + 1e-9:
+        raise ValueError(
+            f"trainer.experience_ratio={ratio}: must leave {updates} of data.train_batch_size="
+            f"{size} groups fresh with trainer.exp_unit=group, one for each update of a step"
+        )
+    ahead = settings.num_warmup_batches
+    if settings.hybrid_rollout.enable_switch and ahead < ratio:
+        raise ValueError(
+            f"trainer.v1.separate_async.num_warmup_batches={ahead}: must be at least "
+            f"trainer.experience_ratio={ratio} with trainer.exp_unit=group and "
+            "hybrid_rollout.enable_switch=True, which may wait for a whole batch"
         )
 
 

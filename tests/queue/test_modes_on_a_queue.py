@@ -2,17 +2,24 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from composed import job
 from queue_rows import completed, group, put, rows_of, trajectory
-from queue_trainer import STEP, K, make_trainer
+from queue_trainer import STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.mix_trainer_experience import (
+    ExperienceMixPPOTrainer,
+    ExperienceMixPPOTrainerColocateAsync,
+    ExperienceMixPPOTrainerSeparateAsync,
+)
 from exgrpo.on_verl import correct, queue
-from exgrpo.on_verl.correct import REPLAYED, codes
+from exgrpo.on_verl.correct import FRESH, REPLAYED, codes
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.preflight.modes import ESTIMATORS
 
@@ -104,6 +111,104 @@ def test_weights_of_another_step_than_the_pools_are_refused(tmp_path, step):
     trainer.resumed_step = 4
     with pytest.raises(RuntimeError, match=f"weights of step {step} with the pool of step 4"):
         trainer._load_checkpoint()
+
+
+# -- whole past groups and rescue --------------------------------------------------------------------------------------
+
+
+KEYS = [*WHOLE_STEP, "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
+MODES = {ExperienceMixPPOTrainerColocateAsync: 1, ExperienceMixPPOTrainerSeparateAsync: 2}  # -> updates a step
+
+
+def with_groups(trainer_class):
+    """A trainer of 20 questions with six past groups, of q10 to q15."""
+    steps = f"trainer.v1.separate_async.parameter_sync_step={MODES[trainer_class]}"
+    trainer = make_trainer(trainer_class, 20, set(), *KEYS, steps)
+    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_rescue=True)
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    rollouts = [Trajectory([20, 21 + i], [-20.5, -21.5 - i], 1, 0.5, reward=float(i == 0)) for i in range(K)]
+    prompt = np.array([3, 4], np.int32)
+    trainer.replay.groups.hold([StoredGroup(f"q{i}", 1, tuple(rollouts), prompt) for i in range(10, 16)])
+    make_ready(trainer)
+    for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
+        setattr(trainer.actor_rollout_wg, name, lambda number: None)
+    return trainer
+
+
+def train(trainer):
+    """The updates of a step, after its draw: the batch of each and the metrics of the last."""
+    batches, updates = [], trainer.parameter_sync_step
+    for update in range(updates):
+        trainer.local_trigger_step = update
+        waited_for = 4 // updates - trainer.past_groups_now
+        batch, _ = trainer.replay_buffer.sample(STEP, "train", waited_for)
+        batch.extra_info["temperature"] = 1.0
+        batches.append(pass_batch(trainer, batch, metrics := {}))
+    return batches, metrics
+
+
+@pytest.mark.parametrize("trainer_class", MODES)
+def test_past_groups_are_drawn_for_the_step_that_trains_on_them(training_queue, trainer_class):
+    trainer = with_groups(trainer_class)
+    trainer._add_prompts_to_generate(4)  # the warm-up
+    assert not trainer.waiting and len(trainer.in_flight.questions) == 4
+    trainer._add_batch_to_generate()
+    past = [each.question for each in trainer.waiting]
+    assert len(past) == 2 and len(trainer.in_flight.questions) == 6, "two of four are fresh"
+    trainer._add_prompts_to_generate(2)  # what replaces evicted groups
+    assert len(trainer.waiting) == 2 and not set(past) & set(trainer.in_flight.questions)
+    assert not {"waiting", "stored"} & trainer.replay.state().keys() and set(trainer.in_flight.state()) == set(
+        trainer.agent_loop_manager.asked
+    ), "a checkpoint has fresh prompts in flight and no past group"
+    batches, metrics = train(trainer)
+    updates = MODES[trainer_class]
+    stored = [{uid for uid in queue_uids(batch) if "s" in uid} for batch in batches]
+    assert [len(uids) for uids in stored] == [2 // updates] * updates and len(set().union(*stored)) == 2
+    assert [len(batch) for batch in batches] == [4 // updates * K] * updates and not trainer.waiting
+    assert metrics["experience/stored_groups"] == 2 and metrics["experience/stored_group_drift"] == pytest.approx(0.25)
+    assert sorted(row.question for row in trainer.replay.pool.replays) == sorted(past)
+    assert len(trainer.in_flight.questions) == 6, "as many prompts are ahead as were replaced and warmed up"
+
+
+@pytest.mark.parametrize("trainer_class", MODES)
+def test_a_group_that_was_submitted_ahead_is_rescued_when_it_is_trained_on(training_queue, trainer_class):
+    trainer = with_groups(trainer_class)
+    trainer.agent_loop_manager.rewards = {"q0": 0.0}
+    trainer._add_prompts_to_generate(4)  # q0 is the first of it; its success is found only then
+    trainer.replay.pool.observe(RolloutGroup("q0", K, (Trajectory([5, 6], [-5.5, -6.5], step=1),)))
+    trainer._add_batch_to_generate()
+    batches, metrics = train(trainer)
+    (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q0"]
+    rewards = {}
+    for batch in batches:
+        rewards |= dict(zip(batch.keys, map(sum, read(batch, "rm_scores")), strict=True))
+    assert [rewards[f"{uid}_{session}_0"] for session in range(K)] == [0, 0, 0, 1]
+    assert metrics["experience/replayed_groups"] == 1
+
+
+def test_past_groups_join_prompts_that_were_drawn_before_mixing_began(training_queue):
+    trainer = with_groups(ExperienceMixPPOTrainerColocateAsync)
+    trainer.replay.mixing = False
+    trainer._add_prompts_to_generate(4)
+    trainer.replay.mixing = True
+    trainer._add_batch_to_generate()
+    (batch,), _ = train(trainer)
+    assert {code for row in read(batch, "rollout_is_weights") for code in row} == {FRESH, REPLAYED}
+
+
+def test_the_odds_of_questions_in_flight_are_saved_and_those_of_evicted_ones_forgotten(training_queue):
+    trainer = asynchronous(12)
+    trainer._add_prompts_to_generate(4)
+    state = json.loads(json.dumps(trainer.replay.state()))
+    resumed = asynchronous(12)
+    resumed.replay.restore(state)
+    choice = resumed.replay.choose(resumed.replay.candidates(["q0"]), None)
+    assert choice.groups[0].odds.bucket == 1 and choice.groups[0].odds.size == 1
+    solved = tuple(Trajectory([token], [-1.0], step=1) for token in range(K))
+    trainer.replay.pool.observe(RolloutGroup("q0", K, solved))  # it is retired, and was evicted
+    trainer.replay.draw(STEP + 1, 4, trainer._next_question, in_flight=[])
+    assert trainer.replay.state()["odds"] == {}
 
 
 # -- groups that are filtered out --------------------------------------------------------------------------------------
