@@ -175,9 +175,9 @@ def test_past_groups_are_drawn_for_the_step_that_trains_on_them(training_queue, 
 def test_a_group_that_was_submitted_ahead_is_rescued_when_it_is_trained_on(training_queue, trainer_class):
     trainer = with_groups(trainer_class)
     trainer.agent_loop_manager.rewards = {"q0": 0.0}
-    trainer.global_steps -= 1
+    trainer.global_steps = STEP - 1
     trainer._add_prompts_to_generate(2)  # q0 and q1; a success of q0 is found only then
-    trainer.global_steps += 1
+    trainer.global_steps = STEP
     trainer.replay.pool.observe(RolloutGroup("q0", K, (Trajectory([5, 6], [-5.5, -6.5], step=1),)))
     trainer._add_batch_to_generate()
     batches, metrics = train(trainer)
@@ -191,9 +191,9 @@ def test_a_group_that_was_submitted_ahead_is_rescued_when_it_is_trained_on(train
 
 def test_past_groups_join_prompts_that_were_drawn_before_mixing_began(training_queue):
     trainer = with_groups(ExperienceMixPPOTrainerColocateAsync)
-    trainer.replay.mixing = False
-    trainer._add_prompts_to_generate(4)
-    trainer.replay.mixing = True
+    trainer.replay.mixing, trainer.global_steps = False, STEP - 1
+    trainer._add_prompts_to_generate(2)  # the older ones are trained on first
+    trainer.replay.mixing, trainer.global_steps = True, STEP
     trainer._add_batch_to_generate()
     (batch,), _ = train(trainer)
     assert {code for row in read(batch, "rollout_is_weights") for code in row} == {FRESH, REPLAYED}
