@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -137,10 +138,8 @@ class ExperienceMixin(PPOTrainer):
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []
         self.so_far = StepMetrics()
-        self.group_filter = None
-        if self.config.algorithm.filter_groups.enable:
-            threshold = self.experience.exp_success_threshold
-            self.group_filter = GroupFilter(self.replay_buffer, self.in_flight, threshold)
+        if isinstance(self.replay_buffer, GroupFilter):
+            self.replay_buffer.follow(self.in_flight, self.experience.exp_success_threshold)
         config, keys = self.config, self.experience
         self.judge = judged_by.of_settings(config.reward.custom_reward_function)
         recorded = keys.exp_is_correct, keys.exp_missing_log_probs
@@ -179,12 +178,14 @@ class ExperienceMixin(PPOTrainer):
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
             return super()._next_train_batch(size)
-        return self._ask(size)
+        return self._ask(size, ahead=num_prompts is not None)
 
-    def _ask(self, size: int) -> TensorDict:
+    def _ask(self, size: int, ahead: bool) -> TensorDict:
         """rho * size replayed questions and the rest fresh; none twice, none thrown away.
 
         With ``trainer.exp_unit=group`` (1 - rho) * size fresh ones; past groups need no generation.
+        They are drawn for the step that is beginning, which trains on them, so that none is in
+        flight; prompts ahead of it, warm-up and refills, are all fresh.
 
         In the synchronous mode a second call in a step replaces groups that failed
         (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the
@@ -194,8 +195,8 @@ class ExperienceMixin(PPOTrainer):
         step, elsewhere = self.global_steps, None
         if self.asynchronous:
             self.in_flight.keep_only(queue.prompts(PARTITION))
-            elsewhere = self.in_flight.questions
-        drawn = self.replay.draw(step, size, self._next_question, elsewhere)
+            elsewhere = self.in_flight.questions + [group.question for group in self.waiting]
+        drawn = self.replay.draw(step, size, self._next_question, elsewhere, ahead)
         self.waiting += drawn.stored
         fresh = [self._row(question) for question in drawn.fresh]
         first = self.in_flight.first_position(step, size - len(drawn.stored))
@@ -224,9 +225,14 @@ class ExperienceMixin(PPOTrainer):
     # -- complete --------------------------------------------------------------------------------
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Batch:
-        """verl's update; for past groups of the draw no finished prompts are waited for."""
-        prompts = sample_batch_size - len(self.waiting)
+        """verl's update; for its share of past groups no finished prompts are waited for."""
+        prompts = sample_batch_size - self.past_groups_now
         return super()._step_once(metrics, timing_raw, prompts)
+
+    @property
+    def past_groups_now(self) -> int:
+        """How many of the waiting past groups enter the next update: they are dealt out evenly."""
+        return math.ceil(len(self.waiting) / (self.parameter_sync_step - self.local_trigger_step))
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """verl's, of the batch with what is replayed; the actor still has the rollouts' weights."""
@@ -268,7 +274,8 @@ class ExperienceMixin(PPOTrainer):
         arrived = self.in_flight.take(uids)
         if not self.asynchronous:
             self.in_flight.keep_only(())  # groups that failed
-        self.mixed = any(prompt.mixed for prompt in arrived.values())
+        # past groups may join prompts that were drawn before mixing began
+        self.mixed = bool(self.past_groups_now) or any(each.mixed for each in arrived.values())
         chosen = {uid: each for uid, each in arrived.items() if each.is_replayed}
         replayed = {uid: each.question for uid, each in chosen.items()}
         return replayed | self._questions_to_rescue(batch, arrived)
@@ -278,16 +285,17 @@ class ExperienceMixin(PPOTrainer):
         if not self.experience.exp_rescue:
             return {}
         threshold = self.experience.exp_success_threshold
-        fresh = {uid for uid, each in arrived.items() if not each.is_replayed}
+        fresh = {uid for uid, each in arrived.items() if each.mixed and not each.is_replayed}
         failed = rescue.failed(batch, fresh, threshold)
         uid_of = {arrived[uid].question: uid for uid in failed}
         return {uid_of[each]: each for each in self.replay.rescuable(uid_of)}
 
     def _admit_past_groups(self) -> list[ReplayedGroup]:
-        """The past groups of the draw, but for those that the policy has left behind."""
-        waiting, self.waiting = self.waiting, []
-        scorer = self._scorer(stored_groups.prompts_of(waiting))
-        return self.replay.admit(waiting, scorer)
+        """The update's past groups, but for those that the policy has left behind."""
+        count = self.past_groups_now
+        entering, self.waiting = self.waiting[:count], self.waiting[count:]
+        scorer = self._scorer(stored_groups.prompts_of(entering))
+        return self.replay.admit(entering, scorer)
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
@@ -366,15 +374,17 @@ class ExperienceMixin(PPOTrainer):
         so_far.groups += observe.rollout_groups(
             fresh, self.replayed, step, len(self.tokenizer), keys, self.judge
         )
+        so_far.replayed += self.replayed
+        so_far.current |= current
         so_far.log_ratios += correct.log_ratios(past, current).values()
         self.loss_shares.fill(self.replayed, current, fresh)
         measured = staleness(batch, step)
         if self.is_last_update:
-            if self.group_filter is not None:
-                so_far.groups += self.group_filter.take()
+            if isinstance(self.replay_buffer, GroupFilter):
+                so_far.groups += self.replay_buffer.take()
             noted = so_far.metrics(step)
             if whole_groups:
-                noted |= stored_groups.metrics(self.replayed, current, step)
+                noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
             measured |= noted
             measured |= self.replay.observe(step, so_far.groups, noted)
         ours = {f"experience/{name}": value for name, value in measured.items()}

@@ -48,8 +48,8 @@ class ExperienceConfig:
         "trajectory",
         check.one_of("trajectory", "group"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
-        "published); group, a whole past group, failures included, for which nothing is generated "
-        "(in the trainer: in its synchronous mode)",
+        "published); group, a whole past group, failures included, for which nothing is "
+        "generated",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -134,7 +134,7 @@ class ExperienceConfig:
         False,
         check.boolean,
         "a stored success joins a group whose fresh rollouts all failed: instead of one of them "
-        "in the trainer, in its synchronous mode; in your own loop as an extra row",
+        "in the trainer; in your own loop as an extra row",
     )
     exp_max_candidates: int | None = _key(
         None,

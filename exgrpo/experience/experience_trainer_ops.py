@@ -97,6 +97,7 @@ class ExperienceReplay:
         size: int,
         next_question: NextQuestion,
         in_flight: Collection[str] | None = None,
+        ahead: bool = False,
     ) -> Draw:
         """rho * size replayed questions, or all eligible ones, the rest fresh; none is drawn twice.
 
@@ -107,6 +108,8 @@ class ExperienceReplay:
         Args:
             in_flight: for asynchronous generation: the questions of all earlier draws that have not
                 been observed yet. None is drawn, and each draw has its share of replayed ones.
+            ahead: these prompts are for later steps: without past groups, which belong to the step
+                that trains on them.
             next_question: returns the data set's next question and whether it begins a new epoch; a
                 question that cannot be used in this step is used in the next.
 
@@ -117,11 +120,14 @@ class ExperienceReplay:
         stored: list[StoredGroup] = []
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
+            # what came back without a choice, or never, has odds no more
+            self._odds = {each: self._odds[each] for each in self._drawn if each in self._odds}
             if self.mixing:
                 # .29 * 100 is below 29 in binary
                 count = math.floor(self.config.experience_ratio * size + 1e-9)
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
+                    count = 0 if ahead else count
                     stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
                     replayed = self.pool.choose(count, self.rng, exclude=barred)
@@ -237,6 +243,7 @@ class ExperienceReplay:
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
+            "odds": self._odds,  # of questions in flight
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -245,3 +252,4 @@ class ExperienceReplay:
         self.rng.bit_generator.state = state["rng"]
         self._fresh.deferred = list(state["deferred"])
         self._fresh.skip(int(state["skipped"]))
+        self._odds = {name: Odds(*each) for name, each in state.get("odds", {}).items()}

@@ -14,6 +14,7 @@ from verl.protocol import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 
 from exgrpo.experience.experience_helpers import ratio_metrics
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.experience.trajectory_selector import Choice
 from exgrpo.on_verl.observe import fresh_positions
@@ -29,6 +30,8 @@ class StepMetrics:
     Attributes:
         groups: the fresh rollouts, by question.
         choices: what was replayed, one entry an update.
+        replayed: what was replayed, one record a group.
+        current: key of a replayed row -> its log-probs before its update, [T].
         log_ratios: [tokens] of each replayed row, before its update; natural log.
         generated_tokens: response tokens of the fresh rollouts.
         seconds: that replay took.
@@ -36,6 +39,8 @@ class StepMetrics:
 
     groups: list[RolloutGroup] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    replayed: list[ReplayedGroup] = field(default_factory=list)
+    current: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     log_ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
     generated_tokens: float = 0.0
     seconds: float = 0.0

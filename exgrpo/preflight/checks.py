@@ -93,6 +93,7 @@ def resolve(config: DictConfig) -> None:
         ).experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
             losses.update(_loss(actor))  # the text "False" would count as true
+            modes.use_group_filter(config)
         elif losses.loss_mode == modes.OURS:
             losses.loss_mode = "vanilla"
 

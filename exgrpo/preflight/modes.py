@@ -125,13 +125,30 @@ def _separate(config: DictConfig) -> None:
         )
 
 
+def use_group_filter(config: DictConfig) -> None:
+    """Name our replay buffers where verl's filter is on; call it in `open_dict`."""
+    groups, sampler = config.algorithm.filter_groups, config.trainer.v1.sampler
+    if not groups.enable:
+        return
+    mode = config.trainer.v1.trainer_mode
+    name = "GroupFilterAsync" if mode.endswith("_async") else "GroupFilter"
+    sampler.custom_sampler = {"path": "pkg://exgrpo.on_verl.group_filter", "name": name}
+    sampler.sampler_kwargs = {  # what verl 0.9.1 gives to its own buffers alone
+        "filter_groups_metric": groups.metric,
+        "sync_refill_failed_groups": sampler.sync_refill_failed_groups,
+        "train_batch_size": config.data.train_batch_size,
+        "gen_batch_size": 1,
+        "max_inflight_gen_batches": groups.max_inflight_gen_batches,
+    }
+
+
 def verify_replay(config: DictConfig) -> None:
     """ValueError, in one line, for what is not supported together with replay."""
     require(config, REQUIRED_BY_REPLAY)
     _one_of(config, "algorithm.adv_estimator", ESTIMATORS)
     _one_of(config, "actor_rollout_ref.actor.policy_loss.loss_mode", FRESH_LOSSES)
     _correction(config)
-    _filter(config.algorithm.filter_groups)
+    _filter(config)
     _kl_in_reward(config)
     _groups(config)
 
@@ -152,11 +169,26 @@ def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
         raise ValueError(f"{key}={value}: must be one of {', '.join(values)}, with replay")
 
 
-def _filter(groups: DictConfig) -> None:
-    if groups.enable and not groups.metric:
+def _filter(config: DictConfig) -> None:
+    """The filter needs a metric, rewards before the batch is taken, and a replay buffer of ours."""
+    if not config.algorithm.filter_groups.enable:
+        return
+    with_filter = "with algorithm.filter_groups.enable=True"
+    if not config.algorithm.filter_groups.metric:
         raise ValueError(
             "algorithm.filter_groups.metric=null: must be reward, or a name of what the reward "
             "reports"
+        )
+    if (path := config.trainer.v1.sampler.custom_sampler.path) is not None:
+        raise ValueError(
+            f"trainer.v1.sampler.custom_sampler.path={path}: must be null {with_filter}, for which "
+            "replay has a buffer of its own"
+        )
+    reward_model = config.reward.reward_model
+    if reward_model.enable and not reward_model.enable_resource_pool:
+        raise ValueError(
+            "reward.reward_model.enable_resource_pool=False: must be True "
+            f"{with_filter}, which reads rewards before the batch is taken"
         )
 
 
@@ -171,20 +203,33 @@ def _kl_in_reward(config: DictConfig) -> None:
 
 
 def _groups(config: DictConfig) -> None:
-    """Whole past groups and rescue, which belong to the step that draws and generates."""
-    trainer, mode = config.trainer, config.trainer.v1.trainer_mode
-    for key, required in (("exp_unit", "trajectory"), ("exp_rescue", False)):
-        if trainer[key] != required and TRAINERS[mode] != OURS:
-            raise ValueError(
-                f"trainer.{key}={trainer[key]}: must be {required} with "
-                f"trainer.v1.trainer_mode={mode}, where a step "
-                "trains on prompts of other steps' draws"
-            )
+    """Whole past groups leave fresh ones to wait for; rescue needs the failed groups."""
+    trainer = config.trainer
+    if trainer.exp_unit == "group" and trainer.v1.trainer_mode == "separate_async":
+        _fresh_groups(config)
     if trainer.exp_rescue and config.algorithm.filter_groups.enable:
         raise ValueError(
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, "
             "which removes a failed "
             "group before a stored success could join it"
+        )
+
+
+def _fresh_groups(config: DictConfig) -> None:
+    """Each update needs one; verl's switch waits for up to a batch of them."""
+    ratio, settings = config.trainer.experience_ratio, config.trainer.v1.separate_async
+    updates, size = settings.parameter_sync_step, config.data.train_batch_size
+    if ratio * size > size - updates + 1e-9:
+        raise ValueError(
+            f"trainer.experience_ratio={ratio}: must leave {updates} of data.train_batch_size="
+            f"{size} groups fresh with trainer.exp_unit=group, one for each update of a step"
+        )
+    ahead = settings.num_warmup_batches
+    if settings.hybrid_rollout.enable_switch and ahead < ratio:
+        raise ValueError(
+            f"trainer.v1.separate_async.num_warmup_batches={ahead}: must be at least "
+            f"trainer.experience_ratio={ratio} with trainer.exp_unit=group and "
+            "hybrid_rollout.enable_switch=True, which may wait for a whole batch"
         )
 
 

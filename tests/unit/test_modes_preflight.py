@@ -20,6 +20,7 @@ SEPARATE = [
     "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
 ]
+LENT = ["trainer.v1.separate_async.hybrid_rollout.enable_switch=True"]
 REFUSED = {
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
@@ -59,12 +60,12 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "rollout_is=token: needs actor_rollout_ref.rollout.calculate_log_probs=True",
         ),
         (
-            ["trainer.v1.trainer_mode=colocate_async", "trainer.exp_unit=group"],
-            "trainer.exp_unit=group: must be trajectory with trainer.v1.trainer_mode=colocate_async",
+            [*SEPARATE, "trainer.exp_unit=group", "trainer.experience_ratio=0.8"],
+            "trainer.experience_ratio=0.8: must leave 2 of data.train_batch_size=8 groups fresh with",
         ),
         (
-            [*SEPARATE, "trainer.exp_rescue=True"],
-            "trainer.exp_rescue=True: must be False with trainer.v1.trainer_mode=separate_async",
+            [*SEPARATE, *LENT, "trainer.exp_unit=group", "trainer.v1.separate_async.num_warmup_batches=0.25"],
+            "trainer.v1.separate_async.num_warmup_batches=0.25: must be at least trainer.experience_ratio=0.5 with",
         ),
         (
             ["algorithm.filter_groups.enable=True", "trainer.exp_rescue=True"],
@@ -77,6 +78,14 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
         (
             ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=null"],
             "algorithm.filter_groups.metric=null: must be reward, or a name",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "trainer.v1.sampler.custom_sampler.path=mine.py"],
+            "trainer.v1.sampler.custom_sampler.path=mine.py: must be null with algorithm.filter_groups.enable=True",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "reward.reward_model.enable=True"],
+            "reward.reward_model.enable_resource_pool=False: must be True with algorithm.filter_groups.enable=True",
         ),
     ],
 )
@@ -106,6 +115,10 @@ def test_what_is_supported_passes_and_stands_in_the_page(files):
     verify(configuration(files, f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"))
     verify(configuration(files, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
     verify(configuration(files, "trainer.exp_unit=group", "algorithm.filter_groups.enable=True"))
+    for mode in (SEPARATE, ["trainer.v1.trainer_mode=colocate_async"]):
+        verify(configuration(files, *mode, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
+    unbounded = ["trainer.v1.sampler.max_off_policy_threshold=null", "trainer.v1.separate_async.num_warmup_batches=0.5"]
+    verify(configuration(files, *SEPARATE, *LENT, *unbounded, "trainer.exp_unit=group"))
     names = set(re.findall(r"`(\w+)`", PAGE))
     assert {*modes.ESTIMATORS, *modes.FRESH_LOSSES, *modes.TRAINERS} - names == set()
 
@@ -116,6 +129,17 @@ def test_verls_name_of_a_mode_becomes_our_trainers(files, mode):
     verify(config)
     resolve(config)
     assert config.trainer.v1.trainer_mode == modes.TRAINERS[mode]
+
+
+@pytest.mark.parametrize(("mode", "name"), [("sync", "GroupFilter"), ("colocate_async", "GroupFilterAsync")])
+def test_verls_filter_has_a_buffer_of_ours_with_replay_alone(files, mode, name):
+    keys = [f"trainer.v1.trainer_mode={mode}", "algorithm.filter_groups.enable=True"]
+    config, without = configuration(files, *keys), configuration(files, *keys, "trainer.experience=False")
+    resolve(config)
+    resolve(without)
+    sampler = config.trainer.v1.sampler
+    assert (sampler.custom_sampler.name, sampler.sampler_kwargs.filter_groups_metric) == (name, "reward")
+    assert without.trainer.v1.sampler.custom_sampler.name is None
 
 
 @pytest.mark.parametrize("loss", ["exgrpo", "gspo"])

@@ -79,9 +79,15 @@ CLASSES: dict[str, dict[str, str]] = {
     },
     "verl.trainer.main_ppo:TaskRunnerV1": {},  # a Ray actor class: test_verl_contract.py looks underneath
     "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": {
+        "__init__": (
+            "self trainer_mode trainer_config max_off_policy_threshold max_off_policy_strategy sampler_kwargs "
+            "poll_interval refill_fn filter_groups_metric train_batch_size gen_batch_size max_inflight_gen_batches "
+            "sync_refill_failed_groups"
+        ),
         "_dapo_filtered_keys": "self partition_id",
         "_clear_groups": "self partition_id uids",
     },
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync": {},
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer": {
         "_build_replay_buffer": "self",
         "_init_dataloader": "self",
