@@ -41,7 +41,7 @@ def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
     try:
         verify(config)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"exgrpo: {error}")
     resolve(config)
     verify_for_verl(config)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exgrpo.experience import checked
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
@@ -125,6 +126,8 @@ class ExperienceReplay:
         stored: list[StoredGroup] = []
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
+            waiting = self._odds.keys() & self._drawn  # others never came back to be chosen for
+            self._odds = {question: self._odds[question] for question in sorted(waiting)}
             if self.mixing:
                 count = math.floor(
                     self.config.experience_ratio * size + 1e-9
@@ -280,11 +283,15 @@ class ExperienceReplay:
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
+            "odds": self._odds,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; what else it holds is of keys that 0.2.0 had, and is ignored."""
+        if not isinstance(state["mixing"], bool):
+            raise ValueError(f"mixing={state['mixing']!r}: must be True or False")
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
-        self._fresh.deferred = list(state["deferred"])
-        self._fresh.skip(int(state["skipped"]))
+        self._fresh.deferred = [each for each in state["deferred"] if each in self._questions]
+        self._fresh.skip(checked.integer("skipped", state["skipped"], 0))
+        self._odds = {question: Odds(*each) for question, each in state.get("odds", {}).items()}
