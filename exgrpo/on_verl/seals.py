@@ -65,7 +65,9 @@ def check(folder: Path) -> Mapping[str, Any]:
         return {}
     seal = _read(folder / SEAL)
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda name: _difference(folder / name, seal["files"][name]), seal["files"])
+        found = pool.map(
+            lambda name: _difference(folder / name, seal["files"][name]), seal["files"]
+        )
         for name, difference in zip(seal["files"], found, strict=True):
             if difference and _UNREAD in Path(name).parts:
                 logger.warning("%s/%s %s; no resume reads it", folder, name, difference)

@@ -17,6 +17,7 @@ def trainer_in(folder, keep=None):
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(folder), "max_optim_to_keep": None}})
     trainer.experience, trainer.replay, trainer.identity = CONFIG, ExperienceReplay(CONFIG, ["q"]), {}
+    trainer.resumed_state = {"run": "r"}
     trainer.pool_folder, trainer.rotation = PoolFolder(), checkpoints.Rotation(folder, keep)
     return trainer
 
