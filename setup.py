@@ -1,5 +1,6 @@
 """exgrpo: ExGRPO experience replay (arXiv 2510.02245) as a plug-in for verl."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "exgrpo" / "__init__.py").read_text()).group(1)
+# Where this copy of the project lives; the maintainer's release sets it, and the site's build
+URL = os.environ.get("EXGRPO_URL", "")
 
 setup(
     name="exgrpo",
@@ -16,6 +19,9 @@ setup(
     long_description_content_type="text/markdown",
     author="The exgrpo developers",
     license="Apache-2.0",
+    project_urls={"Source": URL, "Changelog": f"{URL}/blob/main/CHANGELOG.md", "Issues": f"{URL}/issues"}
+    if URL
+    else {},
     license_files=["LICENSE"],
     keywords=[
         "reinforcement learning",

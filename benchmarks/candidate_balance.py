@@ -4,7 +4,7 @@
 
 Lengths are simulated: 64 replayed questions (half of 128) with 2 to 8 candidates each; a question's answers are about
 equally long (log-normal, median 1,800 tokens, sigma .6 between questions and .25 within, at most 8,192), prompts have
-60 to 300 tokens. The balancing is that of exgrpo.on_verl.candidate_scoring. At 1.00 all ranks have the same share;
+60 to 300 tokens. The balancing is that of exgrpo.on_verl.complete. At 1.00 all ranks have the same share;
 otherwise all wait for the busiest.
 """
 
@@ -17,7 +17,7 @@ import torch
 from common import Figures, at_least, machine, parser, report, spread
 from verl.utils.seqlen_balancing import calculate_workload
 
-from exgrpo.on_verl.candidate_scoring import dealt
+from exgrpo.on_verl.complete import dealt
 
 QUESTIONS, LONGEST = 64, 8192
 

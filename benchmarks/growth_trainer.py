@@ -31,7 +31,7 @@ from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.on_verl.rows import sequence_fields
+from exgrpo.on_verl.complete import sequence_fields
 from exgrpo.on_verl.task_runner import MixTaskRunner
 
 NAME = "exgrpo_growth"

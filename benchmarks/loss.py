@@ -60,8 +60,8 @@ def work(name: str, rows: int, tokens: int) -> Callable[[], None]:
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
     from verl.workers.config import ActorConfig
 
+    from exgrpo.on_verl.correct import FRESH, ON_POLICY, REPLAYED
     from exgrpo.on_verl.mix_actor import MixPolicyLossConfig, compute_policy_loss_exgrpo
-    from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED
 
     generator = torch.Generator().manual_seed(0)
     past = -torch.empty(rows, tokens).exponential_(1.0, generator=generator)

@@ -28,7 +28,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.on_verl.candidate_scoring import SCRATCH
+from exgrpo.on_verl.complete import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
 
 NAME = "exgrpo_paired"

@@ -27,6 +27,7 @@ from eval.estimate.paired_runs import align, load
 from eval.report import picture
 from eval.report.compare_text import markdown, methods_markdown
 from eval.report.terminal import show
+from exgrpo.accidents import in_one_line
 
 Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n
 
@@ -96,4 +97,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line("compare.py"):
+        main()

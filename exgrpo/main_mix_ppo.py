@@ -15,8 +15,10 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
+from exgrpo.accidents import in_one_line
 from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
+from exgrpo.phases import phase
 from exgrpo.preflight.checks import resolve, verify
 
 resolvers.register()  # before Hydra composes
@@ -39,19 +41,21 @@ def main() -> None:
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
-    try:
-        verify(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"exgrpo: {error}")
-    resolve(config)
-    verify_for_verl(config)
-    train(config)
+    with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
+        try:
+            verify(config)
+        except (ValueError, FileNotFoundError, BlockingIOError) as error:
+            sys.exit(f"exgrpo: {error}")
+        resolve(config)
+        verify_for_verl(config)
+        train(config)
 
 
 def verify_for_verl(config: DictConfig) -> None:
     """verl's own check."""
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
+    with phase("loading verl"):
+        from verl.trainer.ppo.utils import need_critic, need_reference_policy
+        from verl.utils.config import validate_config
 
     validate_config(
         config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)

@@ -42,18 +42,23 @@ from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl import checkpoints, nodes, optimizer_states, queue, rescue, seals, stored_groups
-from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.average_score import with_averages
-from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl import (
+    checkpoints,
+    complete,
+    correct,
+    nodes,
+    observe,
+    optimizer_states,
+    queue,
+    rescue,
+    seals,
+    stored_groups,
+)
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight, Prompt
-from exgrpo.on_verl.loss_shares import LossShares, log_ratios
-from exgrpo.on_verl.phase import codes, corrects
-from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups, split_key
+from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
+from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.sample_prints import first_prompt, first_response
-from exgrpo.on_verl.step_metrics import StepMetrics
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved import durable
 
@@ -131,7 +136,7 @@ class ExperienceMixin(PPOTrainer):
             self.group_filter = GroupFilter(self.replay_buffer, self.in_flight, threshold)
         self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
         is_correct, missing = self.experience.exp_is_correct, self.experience.exp_missing_log_probs
-        self.loss_shares = LossShares.of_config(self.config, is_correct, missing)
+        self.loss_shares = correct.LossShares.of_config(self.config, is_correct, missing)
         self._open_experience()
 
     def _open_experience(self) -> None:
@@ -160,13 +165,13 @@ class ExperienceMixin(PPOTrainer):
     # -- ask -------------------------------------------------------------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """verl's next prompts; with replay those of `_draw`."""
+        """verl's next prompts; with replay those of `_ask`."""
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
             return super()._next_train_batch(size)
-        return self._draw(size)
+        return self._ask(size)
 
-    def _draw(self, size: int) -> TensorDict:
+    def _ask(self, size: int) -> TensorDict:
         """rho * size replayed questions and the rest fresh; none twice, none thrown away.
 
         With ``trainer.exp_unit=group`` (1 - rho) * size fresh ones; past groups need no generation.
@@ -211,19 +216,22 @@ class ExperienceMixin(PPOTrainer):
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """verl's, of the batch with what is replayed; the actor still has the rollouts' weights."""
+        self._show_first_response(batch)
+        if self.experience.experience:
+            batch = self._complete(batch)
+        return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _show_first_response(self, batch: Batch) -> None:
         if not self.response_shown:
             print(first_response(batch, self.tokenizer), flush=True)
             self.response_shown = True
-        if self.experience.experience:
-            batch = self._join_past_successes(batch)
-        return super()._balance_batch(batch, metrics, **kwargs)
 
-    def _join_past_successes(self, batch: Batch) -> Batch:
+    def _complete(self, batch: Batch) -> Batch:
         """Add one past success to the fresh rollouts of each replayed question; and past groups."""
         with self._time_of_replay():
-            refuse_several_outputs(batch.keys)
-            batch = ops.in_order(batch)
-            siblings = ops.first_siblings(batch, self._questions_to_complete(batch))
+            complete.refuse_several_outputs(batch.keys)
+            batch = queue.in_order(batch)
+            siblings = complete.first_siblings(batch, self._questions_to_complete(batch))
             # a question may have left the pool since it was drawn: its group stays one row short
             left = [question for question in siblings if question in self.replay.pool]
             prompts = {question: siblings[question].row["prompts"] for question in left}
@@ -233,7 +241,7 @@ class ExperienceMixin(PPOTrainer):
             self.so_far.add(batch, choice)
             last = self.config.actor_rollout_ref.rollout.n - 1  # the session of the row that joins
             batch = rescue.make_room(batch, choice.groups, last)
-            batch = ops.in_order(ops.inject(batch, choice.groups, siblings, last))
+            batch = queue.in_order(complete.inject(batch, choice.groups, siblings, last))
             past = self._admit_past_groups()
             self.replayed = [*choice.groups, *past]
             return stored_groups.join(batch, past, self._row)
@@ -261,10 +269,10 @@ class ExperienceMixin(PPOTrainer):
         waiting, self.waiting = self.waiting, []
         return self.replay.admit(waiting, self._scorer(stored_groups.prompts_of(waiting)))
 
-    def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
+    def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> complete.CandidateScorer:
         """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
         rollout = self.config.actor_rollout_ref.rollout
-        return CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
+        return complete.CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
@@ -283,7 +291,7 @@ class ExperienceMixin(PPOTrainer):
         """
         with self._time_of_replay():
             past = {key: row for group in self.replayed for key, row in group.rows.items()}
-            ops.mark(batch, codes(self.mixed))
+            correct.mark(batch, correct.codes(self.mixed))
             self._put_recorded_log_probs(batch, past)
             metrics.update(self._observe(batch, past))
         if self.is_last_update:  # verl would average what each update reports
@@ -298,16 +306,18 @@ class ExperienceMixin(PPOTrainer):
         """
         recorded = self.experience.exp_is_correct
         missing = self.experience.exp_missing_log_probs if recorded else None
-        ops.put_recorded(batch, past, missing)
+        correct.put_recorded(batch, past, missing)
         all_known = recorded and all(trajectory.has_log_probs for trajectory in past.values())
-        if corrects(self.config.algorithm.rollout_correction) or not all_known:
-            ops.exempt_replayed_rows(batch, past)
+        if correct.corrects(self.config.algorithm.rollout_correction) or not all_known:
+            correct.exempt_replayed_rows(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; rollout correction overwrites the phase with its weights: both in one again."""
         batch = super()._compute_advantage(batch, metrics)
-        if self.experience.experience and corrects(self.config.algorithm.rollout_correction):
-            batch = ops.add_correction(batch, codes(self.mixed))
+        if self.experience.experience and correct.corrects(
+            self.config.algorithm.rollout_correction
+        ):
+            batch = correct.add_correction(batch, correct.codes(self.mixed))
         return batch
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
@@ -332,14 +342,14 @@ class ExperienceMixin(PPOTrainer):
         step, whole_groups = self.global_steps, self.experience.exp_unit == "group"
         compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
         rules = self.judge.grader != "strict"
-        rows = ops.scored_rows(batch, compare, rules=rules, prompts=whole_groups)
-        fresh, current = ops.fresh_rows(batch, rows), ops.current_log_probs(batch, past)
-        self.so_far.groups += rollout_groups(
+        rows = observe.scored_rows(batch, compare, rules=rules, prompts=whole_groups)
+        fresh, current = observe.fresh_rows(batch, rows), correct.current_log_probs(batch, past)
+        self.so_far.groups += observe.rollout_groups(
             fresh, self.replayed, step, len(self.tokenizer), self.experience, self.judge
         )
-        self.so_far.log_ratios += log_ratios(past, current).values()
+        self.so_far.log_ratios += correct.log_ratios(past, current).values()
         self.loss_shares.fill(self.replayed, current, fresh)
-        measured = ops.staleness(batch, step)
+        measured = staleness(batch, step)
         if self.is_last_update:
             if self.group_filter is not None:
                 self.so_far.groups += self.group_filter.take()
@@ -348,7 +358,7 @@ class ExperienceMixin(PPOTrainer):
                 noted |= stored_groups.metrics(self.replayed, current, step)
             measured |= noted | self.replay.observe(step, self.so_far.groups, noted)
         ours = {f"experience/{name}": value for name, value in measured.items()}
-        return (ops.debug_metrics(rows) if compare else {}) | ours
+        return (debug_metrics(rows) if compare else {}) | ours
 
     @contextlib.contextmanager
     def _time_of_replay(self) -> Iterator[None]:

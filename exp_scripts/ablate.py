@@ -26,6 +26,7 @@ from typing import Any
 import folders  # noqa: F401
 from studies import COMMON, LOOPS, STUDIES
 
+from exgrpo.accidents import in_one_line
 from exgrpo.saved import durable
 
 
@@ -174,4 +175,5 @@ def plan(arguments: argparse.Namespace) -> dict[str, dict[str, tuple[str, ...]]]
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line("ablate.py", "the same command goes on"):
+        main()

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, distributions, nn
 
 from exgrpo import SelectiveReplay, TrajectoryBuffer, compute_entropy, compute_grpo_loss, compute_importance_weights
+from exgrpo.accidents import in_one_line
 
 K, ANSWERS = 8, {f"{first}{second}": sorted([first, second]) for first in range(5) for second in range(5)}
 
@@ -55,4 +56,5 @@ def train(epochs: int, replay: SelectiveReplay) -> tuple[list[float], int]:
 
 
 if __name__ == "__main__":
-    print(train(epochs=40, replay=SelectiveReplay(replay_probability=0.5)))
+    with in_one_line("own_loop.py"):
+        print(train(epochs=40, replay=SelectiveReplay(replay_probability=0.5)))

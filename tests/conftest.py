@@ -24,6 +24,7 @@ import signal
 import tempfile
 
 import pytest
+import survivors
 
 from exgrpo.on_verl import resolvers
 from verl_cpu.prepared.uncollected import uncollected
@@ -38,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "150")
 
 SLOW = [
-    *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_exact_resume.py"),
+    *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_cluster_settings.py", "test_exact_resume.py"),
     *("test_modes.py", "test_two_nodes.py"),
     *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
     *(
@@ -73,7 +74,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def temporary_folder():
+def no_survivors():
+    with survivors.none_left():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(no_survivors):
     """Where processes that tests start leave sockets, locks and caches; those of killed ones stay until the end."""
     made = tempfile.TemporaryDirectory(prefix="xg-", ignore_cleanup_errors=True)
     with made as folder, pytest.MonkeyPatch.context() as patch:

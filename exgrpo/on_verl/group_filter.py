@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.in_flight import InFlight
-from exgrpo.on_verl.rows import split_key
+from exgrpo.on_verl.queue import split_key
 
 
 class GroupFilter:

@@ -6,7 +6,7 @@ Imported in the actor's process because the configuration's ``_target_`` names
 
 A policy loss registered with verl never sees the batch; its only free per-token argument is
 ``rollout_is_weights``. The trainer passes phase and correction weight of each token there
-(:mod:`exgrpo.on_verl.phase`).
+(:mod:`exgrpo.on_verl.correct`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.phase import ON_POLICY, is_mixed, weights_of
+from exgrpo.on_verl.correct import ON_POLICY, is_mixed, weights_of
 from exgrpo.on_verl.released_scale import RELEASED_GPUS
 
 OURS = "exgrpo"

@@ -11,7 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import ray
+import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
@@ -85,3 +88,22 @@ def prompts(partition: str) -> set[str]:
     """uids of the prompts whose groups are being generated or wait to be sampled."""
     rows = (tq.kv_list(partition) or {}).get(partition, {})
     return {uid for uid, tag in rows.items() if tag.get("is_prompt")}
+
+
+def split_key(key: str) -> tuple[str, int, int]:
+    """The parts of a rollout's key ``{uid}_{session}_{output}``, as verl's agent loop writes it."""
+    uid, session, output = key.rsplit("_", 2)
+    return uid, int(session), int(output)
+
+
+def in_order(batch: Batch) -> Batch:
+    """The batch in the order of its prompts and sessions, regardless of the order in which
+    generation finished.
+    """
+    batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
+    return batch
+
+
+def of_response(passed: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
+    """What a row [P+T] of the actor's pass says of its response of T = `length` tokens, [T]."""
+    return passed[-length - 1 : -1].float().numpy()

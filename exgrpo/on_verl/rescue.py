@@ -14,8 +14,7 @@ from collections.abc import Collection, Sequence
 
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import split_key
+from exgrpo.on_verl.queue import Batch, split_key
 
 
 def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:

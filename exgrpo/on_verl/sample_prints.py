@@ -9,8 +9,7 @@ from typing import Any
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import split_key
+from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.prompts import render, token_count
 
 MAX_CHARACTERS = 4_000  # of a text; a longer one is shortened to its two ends

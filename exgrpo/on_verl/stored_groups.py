@@ -12,10 +12,9 @@ from exgrpo.experience.experience_helpers import mean_square
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.on_verl import queue
-from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.loss_shares import Current, log_ratios
-from exgrpo.on_verl.queue import Batch
-from exgrpo.on_verl.rows import replayed_tag, split_key, stored_row
+from exgrpo.on_verl.complete import replayed_tag, stored_row, with_rows
+from exgrpo.on_verl.correct import Current, log_ratios
+from exgrpo.on_verl.queue import Batch, in_order, split_key
 
 
 def prompts_of(groups: Iterable[StoredGroup]) -> dict[str, torch.Tensor]:
@@ -51,7 +50,7 @@ def join(
             keys.append(key)
             fields.append(stored_row(template, of_data, group.uid, rollout, session, prompt))
             tags.append(replayed_tag(batch.tags[0], rollout, len(prompt)))
-    return ops.in_order(ops.with_rows(batch, keys, fields, tags))
+    return in_order(with_rows(batch, keys, fields, tags))
 
 
 def metrics(groups: Iterable[ReplayedGroup], current: Current, step: int) -> dict[str, float]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from exgrpo.phases import phase
+
 
 class MixTaskRunner:
     """Ray actor of the training's driver process; this module imports neither verl nor torch, its
@@ -23,7 +25,7 @@ class MixTaskRunner:
 
     def run(self, config: DictConfig) -> None:
         """Train to the end; errors of the training propagate."""
-        with ThreadPoolExecutor(1) as executor:
+        with ThreadPoolExecutor(1) as executor, phase("loading verl and the engine"):
             started = executor.submit(_start_queue, config)
             importlib.import_module(self.trainers)
             from verl.trainer.main_ppo import TaskRunnerV1

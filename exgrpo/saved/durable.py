@@ -41,6 +41,10 @@ def replaced(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         rename(temporary, path)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk names none
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl import complete
 
 
 def rollout(uid, session, tokens, reward):
@@ -67,11 +67,11 @@ def record(uid, trajectory):
     return ReplayedGroup(f"question of {uid}", [trajectory], 0, [np.nan], uid=uid)
 
 
-def complete(batch, chosen, session):
+def completed(batch, chosen, session):
     """The batch in which the trajectories (by uid) have joined their groups, and the records of these."""
     groups = [record(uid, trajectory) for uid, trajectory in chosen.items()]
-    siblings = ops.first_siblings(batch, {group.uid: group.question for group in groups})
-    return ops.inject(batch, groups, siblings, session), groups
+    siblings = complete.first_siblings(batch, {group.uid: group.question for group in groups})
+    return complete.inject(batch, groups, siblings, session), groups
 
 
 def rows_of(groups):

@@ -15,9 +15,9 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.on_verl.correct import LossShares
 from exgrpo.on_verl.in_flight import InFlight
-from exgrpo.on_verl.loss_shares import LossShares
-from exgrpo.on_verl.step_metrics import StepMetrics
+from exgrpo.on_verl.metrics import StepMetrics
 from exgrpo.preflight.checks import resolve
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"

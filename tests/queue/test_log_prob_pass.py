@@ -2,13 +2,12 @@
 
 import pytest
 from composed import job
-from queue_rows import Model, complete, group, put, trajectory
+from queue_rows import Model, completed, group, put, trajectory
 from queue_trainer import K
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import queue
-from exgrpo.on_verl import queue_ops as ops
 
 PROMPT = [7, 8, 9]
 
@@ -22,10 +21,10 @@ def passed_batch(partition):
         rows = group("a", 1, 0) + group("b", 1, 0, 0)
         for row in rows:
             del row["old_log_probs"], row["entropy"]  # which the pass writes
-        batch = ops.in_order(put(partition, rows))
+        batch = queue.in_order(put(partition, rows))
         chosen = {"a": trajectory(21, 22, 23, 24), "b": trajectory(31, 32)}
-        batch, _ = complete(batch, chosen, K - 1)
-        batch = upsample_batch_to_divisible_size(ops.in_order(batch), 8, eos_token_id=0)
+        batch, _ = completed(batch, chosen, K - 1)
+        batch = upsample_batch_to_divisible_size(queue.in_order(batch), 8, eos_token_id=0)
         trainer = object.__new__(ExperienceMixPPOTrainer)
         trainer.local_trigger_step = 0
         trainer.config = job("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1")

@@ -5,17 +5,16 @@ import json
 import pytest
 import torch
 from composed import job
-from queue_rows import complete, group, put, rows_of, trajectory
+from queue_rows import completed, group, put, rows_of, trajectory
 from queue_trainer import STEP, K, make_trainer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
-from exgrpo.on_verl import queue
-from exgrpo.on_verl import queue_ops as ops
+from exgrpo.on_verl import correct, queue
+from exgrpo.on_verl.correct import REPLAYED, codes
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
-from exgrpo.on_verl.phase import REPLAYED, codes
 from exgrpo.preflight.modes import ESTIMATORS
 
 # -- prompts that are submitted ahead ----------------------------------------------------------------------------------
@@ -160,10 +159,10 @@ def make_batch(partition):
         trainer.config = job(f"actor_rollout_ref.rollout.n={K}", *overrides)
         trainer.experience, trainer.mixed = type("Replay", (), {"experience": True}), True
         batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
-        batch, trainer.replayed = complete(batch, {"a": trajectory(5, 6, 7)}, session=K - 1)
-        batch = ops.in_order(batch)
-        ops.mark(batch, codes(True))
-        ops.put_recorded(batch, rows_of(trainer.replayed), "current")
+        batch, trainer.replayed = completed(batch, {"a": trajectory(5, 6, 7)}, session=K - 1)
+        batch = queue.in_order(batch)
+        correct.mark(batch, codes(True))
+        correct.put_recorded(batch, rows_of(trainer.replayed), "current")
         return trainer, batch
 
     return make
@@ -199,7 +198,7 @@ def test_fresh_tokens_carry_their_weight_and_replayed_ones_their_mark(make_batch
     """Old and rollout log-probs of session s are -.25 (s + 1) and -.5: the weights are exp of their difference."""
     correction = "algorithm.rollout_correction"
     trainer, batch = make_batch(f"{correction}.rollout_is={level}", f"{correction}.rollout_rs=null")
-    ops.exempt_replayed_rows(batch, rows_of(trainer.replayed))
+    correct.exempt_replayed_rows(batch, rows_of(trainer.replayed))
     batch = trainer._compute_advantage(batch, {})
     codes = dict(zip(batch.keys, read(batch, "rollout_is_weights"), strict=True))
     assert codes.pop("a_3_0") == [REPLAYED] * 3
@@ -213,7 +212,7 @@ def test_rejected_tokens_are_fresh_ones(make_batch):
     correction = "algorithm.rollout_correction"
     keys = [f"{correction}.rollout_rs=token_k1", f"{correction}.rollout_rs_threshold='0.9_1.1'"]
     trainer, batch = make_batch(*keys)
-    ops.exempt_replayed_rows(batch, rows_of(trainer.replayed))
+    correct.exempt_replayed_rows(batch, rows_of(trainer.replayed))
     batch = trainer._compute_advantage(batch, {})
     masks = dict(zip(batch.keys, read(batch, "response_mask"), strict=True))
     kept = {key for key, row in masks.items() if any(row)}

@@ -10,7 +10,7 @@ from queue_rows import Model, trajectory
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl.candidate_scoring import SCRATCH, CandidateScorer
+from exgrpo.on_verl.complete import SCRATCH, CandidateScorer
 
 ROLLOUT = "actor_rollout_ref.rollout"
 

@@ -7,8 +7,8 @@ from queue_trainer import WHOLE_STEP, K, make_ready, make_trainer, pass_batch, s
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
 from exgrpo.on_verl import queue
+from exgrpo.on_verl.correct import FRESH, REPLAYED
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.phase import FRESH, REPLAYED
 
 
 @pytest.fixture

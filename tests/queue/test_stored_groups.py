@@ -16,13 +16,11 @@ from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.on_verl import queue, rescue, stored_groups
-from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.candidate_scoring import CandidateScorer
+from exgrpo.on_verl import complete, correct, observe, queue, rescue, stored_groups
+from exgrpo.on_verl.complete import CandidateScorer
+from exgrpo.on_verl.correct import FRESH, REPLAYED, LossShares, codes, log_ratios
 from exgrpo.on_verl.group_filter import GroupFilter
-from exgrpo.on_verl.loss_shares import LossShares, log_ratios
-from exgrpo.on_verl.phase import FRESH, REPLAYED, codes
-from exgrpo.on_verl.rows import rollout_groups
+from exgrpo.on_verl.observe import rollout_groups
 
 REWARDS = (1.0, 0.75, 0.0, 0.0)
 WHOLE = ExperienceConfig(rollout_n=K, exp_unit="group")
@@ -41,7 +39,7 @@ def row_of(question):
 
 
 def joined(partition, *admitted, fresh="ab"):
-    batch = ops.in_order(put(partition, [row for uid in fresh for row in group(uid, 1, 0, 0, 0)]))
+    batch = queue.in_order(put(partition, [row for uid in fresh for row in group(uid, 1, 0, 0, 0)]))
     groups = [ReplayedGroup.whole(each) for each in admitted]
     return groups, stored_groups.join(batch, groups, row_of)
 
@@ -86,8 +84,8 @@ def test_more_past_groups_than_fresh_ones_are_spread_among_them(partition):
 def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partition, std):
     stored, batch = joined(partition, past("x", *REWARDS))
     put_log_probs(batch, 0.25)
-    ops.mark(batch, codes(True))
-    ops.put_recorded(batch, rows_of(stored), "current")
+    correct.mark(batch, codes(True))
+    correct.put_recorded(batch, rows_of(stored), "current")
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = job(f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}")
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group")
@@ -113,11 +111,11 @@ def put_log_probs(batch, shift):
     rows = {"old_log_probs": now, "log_probs": ahead, "entropy": [torch.ones_like(row) for row in data]}
     fields = {name: torch.nested.as_nested_tensor(values, layout=torch.jagged) for name, values in rows.items()}
     queue.write(batch.keys, batch.partition_id, TensorDict(fields, len(batch)))
-    return ops.scored_rows(batch, False, prompts=True)
+    return observe.scored_rows(batch, False, prompts=True)
 
 
 def observed(stored, batch, step):
-    current = ops.current_log_probs(batch, rows_of(stored))
+    current = correct.current_log_probs(batch, rows_of(stored))
     config = job("+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=exgrpo")  # as the checks before a run set it
     LossShares.of_config(config, recorded_ratios=True, missing="current").fill(stored, current, [])
     return stored_groups.metrics(stored, current, step), {each.question: each.effect for each in stored}
@@ -134,9 +132,9 @@ def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far
     put_log_probs(padded, 0.5)
     assert len(padded) == 16 and observed(stored, padded, step=6) == (metrics, effects)
     assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
-    ratios = log_ratios(rows_of(stored), ops.current_log_probs(batch, rows_of(stored)))
+    ratios = log_ratios(rows_of(stored), correct.current_log_probs(batch, rows_of(stored)))
     assert np.concatenate([*ratios.values()]) == pytest.approx([0.5] * 13)
-    ops.put_recorded(batch, rows_of(stored), "current")
+    correct.put_recorded(batch, rows_of(stored), "current")
     old = read(batch, "old_log_probs")
     assert all(old[key] == rollout.log_probs.tolist() for key, rollout in rows_of(stored).items())
     assert old["a_1_0"] == [0.0] * 3  # a fresh row keeps its own
@@ -144,7 +142,7 @@ def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far
 
 def test_fresh_groups_are_kept_whole_and_past_ones_are_not_observed_again(partition):
     _, batch = joined(partition, past("x", *REWARDS))
-    fresh = ops.fresh_rows(batch, put_log_probs(batch, 0.0))
+    fresh = observe.fresh_rows(batch, put_log_probs(batch, 0.0))
     groups = rollout_groups(fresh, [], step=5, vocab_size=100, config=WHOLE)
     assert [found.question for found in groups] == ["question of a", "question of b"]
     for found in groups:
@@ -157,7 +155,7 @@ def test_fresh_groups_are_kept_whole_and_past_ones_are_not_observed_again(partit
 
 def test_a_failure_that_cannot_be_kept_keeps_its_group_from_being_stored(partition, caplog):
     rows = group("a", 1, -1, 0, 0)
-    fresh = ops.fresh_rows(batch := put(partition, rows), ops.scored_rows(batch, False, prompts=True))
+    fresh = observe.fresh_rows(batch := put(partition, rows), observe.scored_rows(batch, False, prompts=True))
     (found,) = rollout_groups(fresh, [], step=5, vocab_size=100, config=WHOLE)
     assert len(found.failures) == 2 and "question of a: a failure is not stored: reward=-1.0" in caplog.text
     replay = ExperienceReplay(ExperienceConfig(rollout_n=K, exp_unit="group"), [])
@@ -221,21 +219,21 @@ def test_the_filter_refills_with_fresh_questions(training_queue):
 
 
 def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of_its_last(partition):
-    batch = ops.in_order(put(partition, group("a", 0, 0, 0, 0.5) + group("b", 0, 1, 0, 0) + group("c", 0, 0, 0)))
+    batch = queue.in_order(put(partition, group("a", 0, 0, 0, 0.5) + group("b", 0, 1, 0, 0) + group("c", 0, 0, 0)))
     assert rescue.failed(batch, ["a", "b", "c", "gone"], threshold=0.5) == ["a", "c"]
     assert rescue.failed(batch, ["a"], threshold=0.4) == [] == rescue.failed(batch, [], threshold=0.5)
     rescued = [record("a", trajectory(5, 6, 7)), record("c", trajectory(5))]
-    siblings = ops.first_siblings(batch, {each.uid: each.question for each in rescued})
+    siblings = complete.first_siblings(batch, {each.uid: each.question for each in rescued})
     batch = rescue.make_room(batch, rescued, session=K - 1)
     assert [each.displaced for each in rescued] == [0.5, None]  # group c was one short
     assert "a_3_0" not in batch.keys and len(batch) == 10
     assert set(tq.kv_list(partition)[partition]) == set(batch.keys)
-    batch = ops.in_order(ops.inject(batch, rescued, siblings, session=K - 1))
+    batch = queue.in_order(complete.inject(batch, rescued, siblings, session=K - 1))
     assert [key.split("_")[0] for key in batch.keys] == [uid for uid in "abc" for _ in range(K)]
     row = tq.kv_batch_get(keys=["a_3_0"], partition_id=partition)[0]
     assert row["responses"].tolist() == [5, 6, 7] and row["rm_scores"].tolist() == [0, 0, 1]
     rows = put_log_probs(batch, 0.0)
-    groups = rollout_groups(ops.fresh_rows(batch, rows), rescued, 5, 100, ExperienceConfig(rollout_n=K))
+    groups = rollout_groups(observe.fresh_rows(batch, rows), rescued, 5, 100, ExperienceConfig(rollout_n=K))
     assert [(found.size, found.solved, found.replayed) for found in groups] == [(4, 0, 0), (4, 1, 0), (3, 0, 1)]
     assert [found.rewards for found in groups] == [(0, 0, 0, 0.5), (0, 1, 0, 0), (0, 0, 0)]
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 import transfer_queue as tq
-from queue_rows import complete, group, put, rows_of, trajectory
+from queue_rows import completed, group, put, rows_of, trajectory
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl import queue_ops as ops
-from exgrpo.on_verl.loss_shares import log_ratios
-from exgrpo.on_verl.phase import Codes
-from exgrpo.on_verl.rows import refuse_several_outputs, rollout_groups
+from exgrpo.on_verl import complete, correct, metrics, observe, queue
+from exgrpo.on_verl.complete import refuse_several_outputs
+from exgrpo.on_verl.correct import Codes, log_ratios
+from exgrpo.on_verl.observe import rollout_groups
 from exgrpo.on_verl.sample_prints import first_response
 
 CODES = Codes(fresh=1.0, replayed=2.0)
@@ -36,23 +36,23 @@ def test_the_first_graded_response_is_shown_with_its_prompt_and_reward(partition
 
 def test_order_is_that_of_prompts_and_sessions(partition):
     batch = put(partition, group("b", 0, 1) + group("a", 1, 0))
-    assert ops.in_order(batch).keys == ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]
+    assert queue.in_order(batch).keys == ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]
 
 
 def test_a_uid_without_rollouts_has_no_sibling(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0))
-    (name, sibling), *others = ops.first_siblings(batch, {"gone": "q0", "b": "q1"}).items()
-    assert (name, others, sibling.uid) == ("q1", [], "b") and ops.first_siblings(batch, {"gone": "q0"}) == {}
+    (name, sibling), *others = complete.first_siblings(batch, {"gone": "q0", "b": "q1"}).items()
+    assert (name, others, sibling.uid) == ("q1", [], "b") and complete.first_siblings(batch, {"gone": "q0"}) == {}
     assert sibling.row["responses"].tolist() == [11, 11] and sibling.tag is batch.tags[2]
-    assert ops.first_siblings(batch, {"a": "q2"})["q2"].tag is batch.tags[0]
+    assert complete.first_siblings(batch, {"a": "q2"})["q2"].tag is batch.tags[0]
 
 
 def test_an_injected_row_completes_its_group(partition):
-    batch = ops.in_order(put(partition, group("a", 1, 0, 0) + group("b", 0, 1)))
+    batch = queue.in_order(put(partition, group("a", 1, 0, 0) + group("b", 0, 1)))
     chosen = trajectory(21, 22, 23, 24)
-    batch, (completed,) = complete(batch, {"b": chosen}, session=2)
-    batch = ops.in_order(batch)
-    assert completed.rows == {"b_2_0": chosen}
+    batch, (record,) = completed(batch, {"b": chosen}, session=2)
+    batch = queue.in_order(batch)
+    assert record.rows == {"b_2_0": chosen}
     assert batch.keys == ["a_0_0", "a_1_0", "a_2_0", "b_0_0", "b_1_0", "b_2_0"]
     row = tq.kv_batch_get(keys=["b_2_0"], partition_id=partition)[0]
     assert row["responses"].tolist() == [21, 22, 23, 24]
@@ -68,7 +68,7 @@ def test_an_injected_row_completes_its_group(partition):
 def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
     batch = put(partition, group("a", 1, 0))
     used = Trajectory([5, 6, 7], [-2.0] * 3, 2, 1.0, [1, 0, 1], 0.75)
-    batch, replayed = complete(batch, {"a": used}, session=2)
+    batch, replayed = completed(batch, {"a": used}, session=2)
     row = tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]
     assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [1, 0, 1]
     assert row["rm_scores"].tolist() == [0, 0, 0.75]
@@ -107,7 +107,7 @@ def test_a_success_is_kept_with_the_mask_of_its_row(partition):
 
 
 def observed(batch, replayed, vocab_size, threshold=0.5):
-    fresh = ops.fresh_rows(batch, ops.scored_rows(batch, False))
+    fresh = observe.fresh_rows(batch, observe.scored_rows(batch, False))
     return rollout_groups(
         fresh, replayed, 5, vocab_size, ExperienceConfig(rollout_n=3, exp_success_threshold=threshold)
     )
@@ -115,7 +115,7 @@ def observed(batch, replayed, vocab_size, threshold=0.5):
 
 def test_groups_are_of_fresh_rows_alone(partition):
     batch = put(partition, group("a", 1, 0, 1) + group("b", 0, 1))
-    batch, replayed = complete(batch, {"b": trajectory(1, 2)}, session=2)
+    batch, replayed = completed(batch, {"b": trajectory(1, 2)}, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     assert len(batch) == 8  # with verl's padding rows
     groups = {found.question: found for found in observed(batch, replayed, 100)}
@@ -140,10 +140,10 @@ def test_a_success_that_cannot_be_kept_still_counts_for_difficulty(partition, ca
 def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(partition):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
-    batch, replayed = complete(batch, replayed, session=2)
-    ops.put_recorded(batch, rows_of(replayed), None)
+    batch, replayed = completed(batch, replayed, session=2)
+    correct.put_recorded(batch, rows_of(replayed), None)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-0.25] * 2]  # of the row it is a copy of
-    ops.put_recorded(batch, rows_of(replayed), "current")
+    correct.put_recorded(batch, rows_of(replayed), "current")
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
 
@@ -151,21 +151,21 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
 def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, expected):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": Trajectory.without_log_probs([5, 6], step=0)}
-    batch, replayed = complete(batch, replayed, session=2)
+    batch, replayed = completed(batch, replayed, session=2)
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
     put_current(batch, {"a_2_0": [-0.25, -0.25]})
     assert ratios(batch, replayed) == {}
-    ops.put_recorded(batch, rows_of(replayed), missing)
+    correct.put_recorded(batch, rows_of(replayed), missing)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
 def test_importance_ratios_are_of_replayed_tokens_alone(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0, 1))
     replayed = {"a": trajectory(5, 6, 7), "b": Trajectory([1], [-1.0], step=1)}
-    batch, replayed = complete(batch, replayed, session=2)
+    batch, replayed = completed(batch, replayed, session=2)
     put_current(batch, {"a_2_0": [-1.0, -2.0, -4.0], "b_2_0": [-3.0]})
     assert ratios(batch, replayed) == {"a_2_0": [1.0, 0.0, -2.0], "b_2_0": [-2.0]}
-    assert ratios(batch, []) == {} == ops.current_log_probs(batch, {"gone_2_0": trajectory(1)})
+    assert ratios(batch, []) == {} == correct.current_log_probs(batch, {"gone_2_0": trajectory(1)})
 
 
 def put_current(batch, log_probs):
@@ -181,7 +181,7 @@ def put_current(batch, log_probs):
 
 def ratios(batch, replayed):
     past = rows_of(replayed)
-    found = log_ratios(past, ops.current_log_probs(batch, past))
+    found = log_ratios(past, correct.current_log_probs(batch, past))
     return {name: row.tolist() for name, row in found.items()}
 
 
@@ -193,19 +193,19 @@ def old_log_probs(batch):
 def test_rollout_and_actor_are_compared_in_fresh_rows_alone(partition):
     """They differ by 0.25 and 0 in the fresh rows' log-probs; by much more in the replayed row and in padding."""
     batch = put(partition, group("a", 1, 0))
-    batch, _ = complete(batch, {"a": trajectory(5, 6, 7)}, session=2)
-    alone = ops.debug_metrics(ops.scored_rows(batch, True))
+    batch, _ = completed(batch, {"a": trajectory(5, 6, 7)}, session=2)
+    alone = metrics.debug_metrics(observe.scored_rows(batch, True))
     assert alone["training/rollout_probs_diff_max"] == pytest.approx(np.exp(-0.25) - np.exp(-0.5))
     padded = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    assert ops.debug_metrics(ops.scored_rows(padded, True)) == pytest.approx(alone, nan_ok=True)
+    assert metrics.debug_metrics(observe.scored_rows(padded, True)) == pytest.approx(alone, nan_ok=True)
 
 
 def test_every_row_carries_its_phase_padding_included(partition):
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
-    batch, replayed = complete(batch, replayed, session=2)
+    batch, replayed = completed(batch, replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    ops.mark(batch, CODES)
+    correct.mark(batch, CODES)
     data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
     assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import watched
 
-from exgrpo.on_verl.phase import FRESH, REPLAYED
+from exgrpo.on_verl.correct import FRESH, REPLAYED
 
 SCRIPT = Path(__file__).parent / "one_update.py"
 LENGTH, ROWS, COEFFICIENT = 64, 32, 0.001  # longest response, rows of a mini-batch, of the entropy bonus

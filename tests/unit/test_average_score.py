@@ -2,7 +2,7 @@
 
 import pytest
 
-from exgrpo.on_verl.average_score import with_averages
+from exgrpo.on_verl.metrics import with_averages
 
 pytest.importorskip("verl")
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer

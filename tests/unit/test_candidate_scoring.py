@@ -6,7 +6,7 @@ import pytest
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TrajectorySelector
-from exgrpo.on_verl.candidate_scoring import dealt
+from exgrpo.on_verl.complete import dealt
 
 UNKNOWN = math.nan
 

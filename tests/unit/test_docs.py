@@ -13,7 +13,10 @@ ROOT = Path(__file__).parents[2]
 FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ALL_PAGES = sorted((ROOT / "docs").rglob("*.md"))  # with the appendix and the texts for other packages
-WITH_PATHS = [page for page in FRONT + ALL_PAGES if page.name != "CHANGELOG.md"]  # it names files that are gone
+UPSTREAM = ROOT / "packages" / "verl-cpu" / "upstream.md"
+WITH_PATHS = [
+    page for page in [*FRONT, *ALL_PAGES, UPSTREAM] if page.name != "CHANGELOG.md"
+]  # it names files that are gone
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

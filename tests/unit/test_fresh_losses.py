@@ -7,8 +7,8 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 
+from exgrpo.on_verl.correct import FRESH, ON_POLICY, REPLAYED, corrected
 from exgrpo.on_verl.mix_actor import compute_policy_loss_exgrpo
-from exgrpo.on_verl.phase import FRESH, ON_POLICY, REPLAYED, corrected
 from exgrpo.preflight.modes import FRESH_LOSSES
 
 ROWS, LENGTH = 6, 5

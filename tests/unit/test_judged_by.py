@@ -11,7 +11,7 @@ import pytest
 from exgrpo import full_grader, math_verify_reward
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.judged_by import OURS, JudgedBy, of_settings, version_of
-from exgrpo.on_verl.rows import FreshRow, rollout_groups
+from exgrpo.on_verl.observe import FreshRow, rollout_groups
 
 SETTINGS = {"path": OURS, "name": "compute_score", "reward_kwargs": {"require_think": False, "grader": "full"}}
 

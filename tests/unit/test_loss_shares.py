@@ -12,8 +12,8 @@ from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.loss_shares import LossShares
-from exgrpo.on_verl.rows import FreshRow
+from exgrpo.on_verl.correct import LossShares
+from exgrpo.on_verl.observe import FreshRow
 from exgrpo.preflight.checks import resolve
 
 SETTINGS = LossSettings(loss_remove_clip=True, off_policy_reshape="p_div_p_0.1")

@@ -136,7 +136,7 @@ def call(point: EntryPoint, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("name", "arguments", "status", "message"),
     [
-        ("exgrpo-train", ["--help"], 1, "exgrpo: hydra is not installed, which training needs: bash exp_scripts/setup"),
+        ("exgrpo-train", ["a=b"], 2, "exgrpo: hydra is not installed: training needs bash exp_scripts/setup_gpu.sh"),
     ],
 )
 def test_a_command_without_the_stack_ends_in_one_line(built, name, arguments, status, message):
@@ -161,3 +161,29 @@ def test_the_site_is_built_with_what_the_extra_names(built):
     docs = pins("requirements/docs.txt")
     assert extra and extra.items() <= docs.items()
     assert not docs.keys() & pins("requirements/cpu.txt").keys()  # a package has its pin in one place
+
+
+def test_the_tools_have_a_wheel_that_holds_the_scripts_and_runs_them_without_a_checkout(tmp_path):
+    leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("packages/exgrpo-tools", "eval", "data"):
+        shutil.copytree(ROOT / name, tmp_path / "checkout" / name, ignore=leave)
+    folder = tmp_path / "checkout" / "packages" / "exgrpo-tools"
+    build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
+    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (folder / "dist").glob("exgrpo_tools-*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
+    shutil.rmtree(tmp_path / "checkout")
+    assert commands(tmp_path / "wheel").keys() == {"exgrpo-data", "exgrpo-eval", "exgrpo-inspect"}
+    for name, arguments, shown in (
+        ("exgrpo-eval", ("compare", "--help"), "--shared_only"),
+        ("exgrpo-eval", ("generate", "--help"), "--grade_only"),
+        ("exgrpo-data", ("train", "--help"), "--question_key"),
+        ("exgrpo-inspect", ("--help",), "--quarantine"),
+    ):
+        point = commands(tmp_path / "wheel")[name]
+        code = f"import sys; sys.path.insert(0, {str(tmp_path / 'wheel')!r})\n{call(point, *arguments)}"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0 and shown in done.stdout, done.stderr
+    names = {path.name for path in (tmp_path / "wheel" / "exgrpo_tools" / "scripts").iterdir()}
+    assert names == {"eval", "data"}

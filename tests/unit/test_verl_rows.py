@@ -17,8 +17,8 @@ from verl.workers.utils.padding import response_from_nested
 
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import checkpoints, optimizer_states
-from exgrpo.on_verl.candidate_scoring import of_response
-from exgrpo.on_verl.rows import replayed_row, replayed_tag, sequence_fields, split_key, stored_row
+from exgrpo.on_verl.complete import replayed_row, replayed_tag, sequence_fields, stored_row
+from exgrpo.on_verl.queue import of_response, split_key
 
 TENSORS = ("prompts", "responses", "response_mask", "input_ids", "position_ids", "rm_scores", "rollout_log_probs")
 UID, PROMPT, RESPONSE, LOG_PROBS = "0000007q00003", [5, 6, 7], [8, 9], [-0.5, -0.25]
@@ -125,9 +125,9 @@ def test_a_uid_ends_at_the_keys_first_underscore():
 def test_the_pool_is_asked_where_verl_computes_log_probs():
     lines = source(PPOTrainer._compute_old_log_prob)
     for asked in ('"calculate_entropy": True', '"compute_loss": False', '"temperature"', '"entropy", "log_probs"'):
-        assert asked in lines, f"candidate_scoring.py asks the actor for the same: {asked}"
+        assert asked in lines, f"complete.py asks the actor for the same: {asked}"
     assert 'select("old_log_probs", "entropy")' in lines, (
-        "queue_ops.scored_rows reads them, current_log_probs log_probs"
+        "observe.scored_rows reads them, correct.current_log_probs log_probs"
     )
     order = re.findall(r"batch = self\.(_\w+)\(batch", source(PPOTrainer._step_once))
     assert [name for name in order if name in ("_balance_batch", "_compute_old_log_prob", "_compute_advantage")] == [
@@ -160,7 +160,7 @@ def test_the_data_parallel_size_is_found_as_verl_finds_it():
     assert list(inspect.signature(ActorRolloutRefWorker.compute_log_prob).parameters)[:2] == ["self", "data"]
     lines = source(PPOTrainer._balance_batch)
     for line in ('role, worker_group = "actor", self.actor_rollout_wg', "max(dp_rank_mapping) + 1"):
-        assert line in lines, f"candidate_scoring.data_parallel_size does the same: {line}"
+        assert line in lines, f"complete.data_parallel_size does the same: {line}"
 
 
 def test_any_mode_but_sync_is_an_asynchronous_one_and_the_buffer_is_built_first():

@@ -1,29 +1,175 @@
-"""What each replayed trajectory weighs in its step, before the first update: ratios, advantage,
-share of the loss.
+"""Correct: the loss learns which tokens are replayed, how likely they were for their author, and
+what share of it is theirs.
+
+verl's loss never sees the batch; the one channel that reaches it for each token is
+``rollout_is_weights``. A fresh token has its weight of rollout correction there, 1 without
+correction. Before mixing begins the number is negative, -0.0 included. A token of a replayed
+trajectory, which has a ratio of its own, is infinite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from omegaconf import DictConfig
+from tensordict import TensorDict
 
 from exgrpo.experience.experience_helpers import effective_sample_size
 from exgrpo.experience.replay_log import Effect, ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import on_policy_ratio, token_losses_and_sums
-from exgrpo.on_verl.rows import FreshRow
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.queue import Batch, of_response
 from exgrpo.replay.tensors import group_advantages
 
-Current = Mapping[
-    str, npt.NDArray[np.float32]
-]  # key of a replayed row -> log-probs under the current policy, [T]
+if TYPE_CHECKING:
+    from exgrpo.on_verl.observe import FreshRow
+
+PHASE = "rollout_is_weights"  # verl's field
+ON_POLICY = -1.0  # before mixing begins: every token is fresh, with the clipped objective
+FRESH = 1.0  # a fresh token of a mixed step
+REPLAYED = math.inf  # a token of a replayed trajectory
+# key of a replayed row -> log-probs under the current policy, [T]
+Current = Mapping[str, npt.NDArray[np.float32]]
 _UNKNOWN = (float("nan"),) * 4
+
+
+# -- phase of each token ---------------------------------------------------------------------------
+
+
+class Codes(NamedTuple):
+    """Of the fresh and the replayed tokens of a step."""
+
+    fresh: float
+    replayed: float
+
+
+def codes(mixed: bool) -> Codes:
+    """Those of a step that is mixed, or of one before mixing begins."""
+    return Codes(FRESH if mixed else ON_POLICY, REPLAYED)
+
+
+def corrects(correction: DictConfig) -> bool:
+    """Whether verl computes weights of rollout correction, or rejects tokens by them."""
+    return correction.rollout_is is not None or correction.rollout_rs is not None
+
+
+def corrected(phase: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The codes [T] with the weights [T] of rollout correction at fresh tokens."""
+    return torch.where(phase.isinf(), phase, torch.copysign(weights, phase))
+
+
+def is_mixed(phase: torch.Tensor, mask: torch.Tensor) -> bool:
+    """Whether mixing had begun, from codes and response mask [B, T]."""
+    return bool((~phase.signbit() & mask.bool()).any())
+
+
+def weights_of(phase: torch.Tensor) -> torch.Tensor:
+    """The weights of rollout correction; 1 at replayed tokens."""
+    return torch.where(phase.isinf(), 1.0, phase.abs())
+
+
+# -- fields of the batch ---------------------------------------------------------------------------
+
+
+def current_log_probs(
+    batch: Batch, past: Mapping[str, Trajectory]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Key of a replayed row -> its log-probs under the current policy, [T], as the actor's pass
+    wrote them.
+
+    In the order of the batch; those that are not in it are absent.
+    """
+    keys = [batch.keys[i] for i in _replayed_positions(batch, past)]
+    if not keys:
+        return {}
+    passed = queue.read(keys, batch.partition_id, ["log_probs"])["log_probs"].unbind()
+    return {key: of_response(row, len(past[key])) for key, row in zip(keys, passed, strict=True)}
+
+
+def mark(batch: Batch, codes: Codes) -> None:
+    """Write the phase code of every token for the loss, padding included: a field that some rows
+    lack is never read.
+    """
+    phases = [
+        torch.full(
+            (tag["response_len"],), codes.replayed if tag.get("is_replayed") else codes.fresh
+        )
+        for tag in batch.tags
+    ]
+    _put(batch, range(len(batch)), {PHASE: phases})
+
+
+def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | None) -> None:
+    """Make the ``old_log_probs`` of replayed rows those of the policy that generated them: pi_past
+    of equation 4.
+
+    Args:
+        past: key of a replayed row -> its trajectory.
+        missing: what a trajectory without recorded log-probs gets: with ``current`` this step's,
+            with ``one`` zeros.
+            None: all rows keep this step's.
+    """
+    rows = {
+        i: torch.from_numpy(np.nan_to_num(past[batch.keys[i]].log_probs))
+        for i in _replayed_positions(batch, past)
+        if past[batch.keys[i]].has_log_probs or missing == "one"
+    }
+    if rows and missing is not None:
+        _put(batch, rows, {"old_log_probs": list(rows.values())})
+
+
+def exempt_replayed_rows(batch: Batch, past: Mapping[str, Trajectory]) -> None:
+    """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as
+    they are.
+    """
+    rows = _replayed_positions(batch, past)
+    if rows:
+        old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])[
+            "old_log_probs"
+        ]
+        _put(batch, rows, {"rollout_log_probs": old.unbind()})
+
+
+def add_correction(batch: Batch, phase: Codes) -> Batch:
+    """Rollout correction has put its weights into the channel of the phase: both in one code."""
+    weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
+    codes = [
+        corrected(
+            torch.full_like(weight, phase.replayed if tag.get("is_replayed") else phase.fresh),
+            weight,
+        )
+        for weight, tag in zip(weights, batch.tags, strict=True)
+    ]
+    return _put(batch, range(len(batch)), {PHASE: codes})
+
+
+def _put(
+    batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[torch.Tensor]]
+) -> Batch:
+    keys = [batch.keys[i] for i in positions]
+    nested = {
+        name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
+        for name, rows in fields.items()
+    }
+    return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
+
+
+def _replayed_positions(batch: Batch, past: Mapping[str, Trajectory]) -> list[int]:
+    """Positions in the batch of the rows in `past`; verl's padding is not among them."""
+    return [
+        i for i, key in enumerate(batch.keys) if key in past and not batch.tags[i].get("is_padding")
+    ]
+
+
+# -- shares of the loss ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,92 @@
+"""Metrics of replay in verl's log: of a training step, and of a validation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+import numpy.typing as npt
+from tensordict import TensorDict
+from verl.protocol import DataProto
+from verl.utils.debug.metrics import calculate_debug_metrics
+
+from exgrpo.experience.experience_helpers import ratio_metrics
+from exgrpo.experience.trajectory import RolloutGroup
+from exgrpo.experience.trajectory_selector import Choice
+from exgrpo.on_verl.observe import fresh_positions
+from exgrpo.on_verl.queue import Batch
+
+_MEAN = re.compile(r"val-core/(?P<source>.+)/(?:acc|reward)/mean@\d+")
+
+
+@dataclass
+class StepMetrics:
+    """Filled by each update, read after the last one.
+
+    Attributes:
+        groups: the fresh rollouts, by question.
+        choices: what was replayed, one entry an update.
+        log_ratios: [tokens] of each replayed row, before its update; natural log.
+        generated_tokens: response tokens of the fresh rollouts.
+        seconds: that replay took.
+    """
+
+    groups: list[RolloutGroup] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    log_ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    generated_tokens: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, batch: Batch, choice: Choice) -> None:
+        """A batch as it was generated, and what is replayed with it."""
+        self.choices.append(choice)
+        self.generated_tokens += sum(tag["response_len"] for tag in batch.tags)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Of choices and importance ratios, over all updates."""
+        ratios = np.concatenate([np.empty(0, np.float32), *self.log_ratios])
+        return Choice.together(self.choices).metrics(step) | ratio_metrics(ratios)
+
+
+def staleness(batch: Batch, step: int) -> dict[str, float]:
+    """By how many updates the weights that finished a fresh rollout are older than this step's:
+    mean and maximum.
+    """
+    ages = [step - 1 - batch.tags[i]["max_global_steps"] for i in fresh_positions(batch)] or [0]
+    return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
+
+
+def debug_metrics(rows: TensorDict) -> dict[str, float]:
+    """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote
+    the replayed ones.
+    """
+    padded = rows.select(
+        "responses", "response_mask", "rollout_log_probs", "old_log_probs"
+    ).to_padded_tensor()
+    metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded))
+    return metrics
+
+
+def with_averages(metrics: Mapping[str, float]) -> dict[str, float]:
+    """verl's validation metrics and the averages of its mean scores, each data source counted once.
+
+    Args:
+        metrics: of verl's validation; the mean scores are ``val-core/SOURCE/acc/mean@N``, with
+            ``reward`` where the reward function gives no ``acc``.
+
+    Returns:
+        A new dictionary with ``val-core/avg_score``, the mean over data sources, and
+        ``val-core/avg_score_stable``, that without the sources whose name contains "minerva"; each
+        only if it has a source.
+    """
+    matches = [(_MEAN.fullmatch(key), score) for key, score in metrics.items()]
+    found = [(match["source"], score) for match, score in matches if match]
+    means = {
+        "avg_score": [score for _, score in found],
+        "avg_score_stable": [score for source, score in found if "minerva" not in source],
+    }
+    averages = {f"val-core/{name}": fmean(scores) for name, scores in means.items() if scores}
+    return {**metrics, **averages}

@@ -1,0 +1,196 @@
+"""Observe: a step's fresh rows, read after the log-prob pass, become the groups that the pool takes
+in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tensordict import TensorDict
+
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.judged_by import JudgedBy
+from exgrpo.on_verl import queue
+from exgrpo.on_verl.queue import Batch, split_key
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FreshRow:
+    """A rollout of this step after the log-prob pass.
+
+    Attributes:
+        uid, question: ids of its prompt and its question.
+        reward: the sum of its token rewards.
+        tokens, log_probs, entropies, loss_mask: [T], as sampled; natural log; nats; true at the
+            policy's own tokens.
+        rule: that accepted its answer; empty if the reward function does not say.
+        prompt: int32 [P], tokens; None if it was not read.
+    """
+
+    uid: str
+    question: str
+    reward: float
+    tokens: npt.NDArray[Any]
+    log_probs: npt.NDArray[Any]
+    entropies: npt.NDArray[Any]
+    loss_mask: npt.NDArray[Any]
+    rule: str = ""
+    prompt: npt.NDArray[np.int32] | None = None
+
+    def trajectory(
+        self, step: int, vocab_size: int, judge: JudgedBy | None = None, bounded: bool = True
+    ) -> Trajectory:
+        """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the
+        reward is not in 0..1.
+
+        Args:
+            bounded: False: any finite reward will do.
+        """
+        if bounded and not 0 <= self.reward <= 1:
+            raise ValueError(f"reward={self.reward}: must be a number between 0 and 1")
+        entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
+        judged = None if judge is None else str(judge.by(self.rule))
+        trajectory = Trajectory(
+            self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, judged
+        )
+        trajectory.check_vocabulary(vocab_size)
+        return trajectory
+
+
+def fresh_positions(batch: Batch) -> list[int]:
+    """Positions of the rows that this step generated: neither replayed nor padding."""
+    return [
+        i
+        for i, tag in enumerate(batch.tags)
+        if not tag.get("is_replayed") and not tag.get("is_padding")
+    ]
+
+
+def scored_rows(
+    batch: Batch, rollout_log_probs: bool, rules: bool = False, prompts: bool = False
+) -> TensorDict:
+    """The fields of a step's fresh rows that replay needs after the log-prob pass, in one read.
+
+    Args:
+        rules: also what the reward function says of each row besides its score.
+        prompts: also the tokens of each row's prompt.
+    """
+    fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
+    more = {"rollout_log_probs": rollout_log_probs, "extra_fields": rules, "prompts": prompts}
+    fields += [name for name, is_read in more.items() if is_read]
+    return queue.read([batch.keys[i] for i in fresh_positions(batch)], batch.partition_id, fields)
+
+
+def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
+    """What `scored_rows` has read, in the form from which the pool's groups are made."""
+    fields = ("question_id", "rm_scores", "responses", "old_log_probs", "entropy", "response_mask")
+    columns = [
+        list(rows[name]) if name == "question_id" else rows[name].unbind() for name in fields
+    ]
+    keys = [batch.keys[i] for i in fresh_positions(batch)]
+    extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(keys)
+    prompts = rows["prompts"].unbind() if "prompts" in rows else [None] * len(keys)
+    return [
+        FreshRow(
+            uid=split_key(key)[0],
+            question=question,
+            reward=float(scores.sum()),
+            tokens=tokens.numpy(),
+            log_probs=log_probs.float().numpy(),
+            entropies=entropies.float().numpy(),
+            loss_mask=mask.numpy(),
+            rule=_rule(extra),
+            prompt=None if prompt is None else prompt.numpy().astype(np.int32),
+        )
+        for key, extra, prompt, question, scores, tokens, log_probs, entropies, mask in zip(
+            keys, extras, prompts, *columns, strict=True
+        )
+    ]
+
+
+def _rule(extra: Any) -> str:
+    """The rule that the reward function names in its result; empty if it names none."""
+    info = extra.get("reward_extra_info") if isinstance(extra, Mapping) else None
+    return str((info or {}).get("rule") or "")
+
+
+def rollout_groups(
+    rows: Sequence[FreshRow],
+    joined: Iterable[ReplayedGroup],
+    step: int,
+    vocab_size: int,
+    config: ExperienceConfig,
+    judge: JudgedBy | None = None,
+) -> list[RolloutGroup]:
+    """One group per question, from the step's fresh rows in their order.
+
+    A success that is not a valid trajectory is refused, with a warning: it counts for difficulty
+        but is not stored.
+    A failure in whose place a replayed row is counts as a fresh row.
+
+    Args:
+        joined: of the groups that have a replayed row besides the fresh ones.
+        step: the global step that generated the rows.
+        vocab_size: tokens are 0..vocab_size-1.
+        config: what a success is; for replay of whole groups failures are kept too.
+        judge: of the rewards.
+    """
+    threshold, whole = config.exp_success_threshold, config.exp_unit == "group"
+    past_of = {group.uid: group for group in joined}
+    rows_of: dict[str, list[FreshRow]] = {}
+    for row in rows:
+        rows_of.setdefault(row.uid, []).append(row)
+    groups = []
+    for uid, siblings in rows_of.items():
+        past = past_of.get(uid)
+        displaced = [past.displaced] if past is not None and past.displaced is not None else []
+        solved = [row for row in siblings if row.reward > threshold]
+        failed = [row for row in siblings if whole and not row.reward > threshold]
+        successes = _trajectories(
+            solved, "success", step, vocab_size, judge, config.bounded_rewards
+        )
+        failures = _trajectories(failed, "failure", step, vocab_size, judge, config.bounded_rewards)
+        rewards = [row.reward for row in siblings] + displaced
+        groups.append(
+            RolloutGroup(
+                siblings[0].question,
+                len(rewards),
+                successes,
+                int(past is not None and not displaced),
+                len(solved) - len(successes),
+                failures,
+                tuple(rewards),
+                1.0 if past is None else past.rollouts[0].reward,
+                siblings[0].prompt,
+            )
+        )
+    return groups
+
+
+def _trajectories(
+    rows: Sequence[FreshRow],
+    kind: str,
+    step: int,
+    vocab_size: int,
+    judge: JudgedBy | None,
+    bounded: bool,
+) -> tuple[Trajectory, ...]:
+    """Those of the rows that are valid trajectories; a warning for each of the others."""
+    valid = []
+    for row in rows:
+        try:
+            valid.append(row.trajectory(step, vocab_size, judge, bounded))
+        except ValueError as error:
+            logger.warning(
+                "step %d, question %s: a %s is not stored: %s", step, row.question, kind, error
+            )
+    return tuple(valid)
