@@ -1,19 +1,22 @@
 """Pools whose files have the right checksums and hold what no pool can: each ends as DamagedPool, in one line."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from omegaconf import OmegaConf
 from saved_pools import CONFIG, IDENTITY, lived
 
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.on_verl import checkpoints
 from exgrpo.saved import durable
-from exgrpo.saved.pool_files import DamagedPool, checksum_of, read_groups
+from exgrpo.saved.pool_files import DamagedPool, checksum_of
 from exgrpo.saved.pool_folder import PoolFolder
 
 TABLES = ["live", "questions", "history", "replayed", "groups"]
@@ -28,7 +31,7 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("real") / "experience"
     pool = lived()
     replay = ExperienceReplay(CONFIG, [f"q{i}" for i in range(40)], pool)
-    scored = replay.choose({q: pool.candidates(q) for q in list(pool)[:3]}, lambda pairs: [])
+    scored = replay.choose({q: pool.candidates(q) for q in list(pool)[:3]}, lambda pairs: [TokenScores(np.ones(len(t)), np.full(len(t), -1.0)) for _, t in pairs])
     pool.replays.add([group.logged(1) for group in scored.groups])
     pool.end_step(1, {"fresh_score": 0.5})
     masked = Trajectory([1, 2], [-1.0, -1.0], 1, 0.5, [True, False], 0.0, "note", "grader")
@@ -61,11 +64,13 @@ def forge(saved, target, change=lambda manifest: None, file=None, table=lambda t
 
 
 def load(folder):
-    """As a run that resumes, and as `inspect`."""
-    pool = PoolFolder().load(folder, CONFIG, 0, IDENTITY)
-    checkpoints.restored(folder, ExperienceReplay(CONFIG, [f"q{i}" for i in range(40)], pool))
-    read_groups(folder)
-    return pool
+    """As a run that resumes."""
+    named = folder.parent / "global_step_0"
+    named.mkdir()
+    folder.rename(named / checkpoints.POOL)
+    trainer = OmegaConf.create({"resume_mode": "resume_path", "resume_from_path": str(named)})
+    groups = replace(CONFIG, exp_unit="group")
+    checkpoints.open_experience(trainer, groups, IDENTITY, [f"q{i}" for i in range(40)])
 
 
 def ends(folder):
@@ -82,19 +87,19 @@ def ends(folder):
 
 
 def test_the_real_one_is_taken(saved, tmp_path):
-    assert ends(forge(saved, tmp_path)) == "accepted"
+    assert ends(forge(saved, tmp_path / "pool")) == "accepted"
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_manifest_with_another_value_or_none(saved, tmp_path, key):
     outcomes = {}
     for number, wrong in enumerate(WRONG):
-        folder = tmp_path / str(number)
+        folder = tmp_path / str(number) / "pool"
         outcomes[str(wrong)[:9]] = ends(forge(saved, folder, lambda manifest, wrong=wrong: manifest.update({key: wrong})))
-    outcomes["gone"] = ends(forge(saved, tmp_path / "gone", lambda manifest: manifest.pop(key)))
+    outcomes["gone"] = ends(forge(saved, tmp_path / "gone" / "pool", lambda manifest: manifest.pop(key)))
     for inner in saved[1][key] if isinstance(saved[1][key], dict) else []:
         for number, wrong in enumerate(WRONG):
-            folder = tmp_path / f"{inner}{number}"
+            folder = tmp_path / f"{inner}{number}" / "pool"
             change = lambda manifest, inner=inner, wrong=wrong: manifest[key].update({inner: wrong})  # noqa: E731
             outcomes[f"{inner} {wrong}"[:40]] = ends(forge(saved, folder, change))
     harmless = {"odds {}", "deferred []", "deferred {}", "deferred x", "deferred [{}]"} | {f"{name} {{}}" for name in ()}
@@ -160,7 +165,7 @@ def test_a_table_with_another_column(saved, tmp_path, file):
     for name in columns_of(saved, file).names:
         for change, make in CHANGES.items():
             if make(pq.ParquetFile(next(saved[0].rglob(f"{file}*.parquet"))).read(), name) is not None:
-                folder = tmp_path / f"{name}-{change}"
+                folder = tmp_path / f"{name}-{change}" / "pool"
                 outcomes[name, change] = ends(forge(saved, folder, file=file, table=lambda table, m=make, n=name: m(table, n)))
     wrong = {key: said for key, said in outcomes.items() if said != "damaged" and (file, *key) not in MAY}
     print(file, len(outcomes), wrong)
@@ -169,7 +174,7 @@ def test_a_table_with_another_column(saved, tmp_path, file):
 
 def test_a_file_that_is_no_table(saved, tmp_path):
     for name in TABLES:
-        folder = forge(saved, tmp_path / name)
+        folder = forge(saved, tmp_path / name / "pool")
         path = folder / f"{name}.parquet"
         path.unlink()
         path.write_bytes(b"PAR1 and no more")
