@@ -89,8 +89,8 @@ def _read(path: Path) -> dict[str, Any]:
         checksum = seal.pop("checksum")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise DamagedCheckpoint(f"{path} cannot be read ({error})") from error
-    if checksum != checksum_of(seal):
-        raise DamagedCheckpoint(f"{path}: its checksum is another")
+    if checksum != checksum_of(seal) or "files" not in seal:
+        raise DamagedCheckpoint(f"{path}: its checksum is another, or it is no seal")
     return seal
 
 

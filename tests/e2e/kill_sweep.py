@@ -96,10 +96,17 @@ def compare(ours, theirs, steps):
             same = one.read_bytes() == other.read_bytes()
         wrong += [] if same else [str(name)]
     for step in range(1, steps + 1):
-        asked = [next((run.drawn(step) for run in reversed(runs) if step in run.metrics()), None) for runs in (ours, theirs)]
+        asked = [
+            next((run.drawn(step) for run in reversed(runs) if step in logged(run)), None) for runs in (ours, theirs)
+        ]
         wrong += [] if asked[0] == asked[1] is not None else [f"rollouts of step {step}"]
     print(f"compared: {len(names[1])} files of step {steps}, rollouts of {steps} steps")
     return wrong
+
+
+def logged(run):
+    """The steps that a run has finished; one that was killed at its start has no file of them."""
+    return run.metrics() if run.metrics_file.exists() else {}
 
 
 def manifest(path):
@@ -115,7 +122,11 @@ def equal(one, other):
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(equal, one, other))
     one, other = (each.to_local() if hasattr(each, "to_local") else each for each in (one, other))
-    return torch.equal(one, other) if torch.is_tensor(one) else bool((one == other) if not hasattr(one, "all") else (one == other).all())
+    return (
+        torch.equal(one, other)
+        if torch.is_tensor(one)
+        else bool((one == other) if not hasattr(one, "all") else (one == other).all())
+    )
 
 
 def main():
@@ -152,6 +163,9 @@ def main():
                 moment = "at a random moment"
             state, sealed = left(root)
             in_save += hit and not sealed
+            if not hit:
+                print(parts[-1].watch.said(), flush=True)
+                parts[-1].kill()
             print(f"{number + 1}: {'killed' if hit else 'ended before'} {moment}: {state}", flush=True)
         parts.append(Run(killed, arguments(killed, data, options.steps, forks), "last"))
         parts[-1].wait()

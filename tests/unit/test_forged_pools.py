@@ -31,7 +31,10 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("real") / "experience"
     pool = lived()
     replay = ExperienceReplay(CONFIG, [f"q{i}" for i in range(40)], pool)
-    scored = replay.choose({q: pool.candidates(q) for q in list(pool)[:3]}, lambda pairs: [TokenScores(np.ones(len(t)), np.full(len(t), -1.0)) for _, t in pairs])
+    scored = replay.choose(
+        {q: pool.candidates(q) for q in list(pool)[:3]},
+        lambda pairs: [TokenScores(np.ones(len(t)), np.full(len(t), -1.0)) for _, t in pairs],
+    )
     pool.replays.add([group.logged(1) for group in scored.groups])
     pool.end_step(1, {"fresh_score": 0.5})
     masked = Trajectory([1, 2], [-1.0, -1.0], 1, 0.5, [True, False], 0.0, "note", "grader")
@@ -95,14 +98,18 @@ def test_a_manifest_with_another_value_or_none(saved, tmp_path, key):
     outcomes = {}
     for number, wrong in enumerate(WRONG):
         folder = tmp_path / str(number) / "pool"
-        outcomes[str(wrong)[:9]] = ends(forge(saved, folder, lambda manifest, wrong=wrong: manifest.update({key: wrong})))
+        outcomes[str(wrong)[:9]] = ends(
+            forge(saved, folder, lambda manifest, wrong=wrong: manifest.update({key: wrong}))
+        )
     outcomes["gone"] = ends(forge(saved, tmp_path / "gone" / "pool", lambda manifest: manifest.pop(key)))
     for inner in saved[1][key] if isinstance(saved[1][key], dict) else []:
         for number, wrong in enumerate(WRONG):
             folder = tmp_path / f"{inner}{number}" / "pool"
             change = lambda manifest, inner=inner, wrong=wrong: manifest[key].update({inner: wrong})  # noqa: E731
             outcomes[f"{inner} {wrong}"[:40]] = ends(forge(saved, folder, change))
-    harmless = {"odds {}", "deferred []", "deferred {}", "deferred x", "deferred [{}]"} | {f"{name} {{}}" for name in ()}
+    harmless = {"odds {}", "deferred []", "deferred {}", "deferred x", "deferred [{}]"} | {
+        f"{name} {{}}" for name in ()
+    }
     allowed = {"damaged"} | ({"another"} if key in ("identity", "step", "rollout_n") else set())
     wrong = {name: said for name, said in outcomes.items() if said not in allowed and name not in harmless}
     assert not wrong
@@ -129,12 +136,24 @@ CHANGES = {
 }
 # what a real pool may hold, or what nobody reads: of (file, column, change)
 MAY = {
-    ("segment", "log_probs", "nulls"), ("segment", "loss_mask", "nulls"), ("segment", "note", "nulls"),
-    ("segment", "grader", "nulls"), ("segment", "note", "text"), ("segment", "grader", "text"),
-    ("groups", "log_probs", "nulls"), ("groups", "loss_mask", "nulls"), ("groups", "note", "nulls"),
-    ("groups", "grader", "nulls"), ("groups", "note", "text"), ("groups", "grader", "text"),
-    ("groups", "question", "text"), ("groups", "prompt", "nulls"), ("replayed", "grader", "nulls"),
-    ("replayed", "grader", "text"), ("replayed", "question", "text"), ("questions", "question", "text"),
+    ("segment", "log_probs", "nulls"),
+    ("segment", "loss_mask", "nulls"),
+    ("segment", "note", "nulls"),
+    ("segment", "grader", "nulls"),
+    ("segment", "note", "text"),
+    ("segment", "grader", "text"),
+    ("groups", "log_probs", "nulls"),
+    ("groups", "loss_mask", "nulls"),
+    ("groups", "note", "nulls"),
+    ("groups", "grader", "nulls"),
+    ("groups", "note", "text"),
+    ("groups", "grader", "text"),
+    ("groups", "question", "text"),
+    ("groups", "prompt", "nulls"),
+    ("replayed", "grader", "nulls"),
+    ("replayed", "grader", "text"),
+    ("replayed", "question", "text"),
+    ("questions", "question", "text"),
 }
 
 
@@ -166,7 +185,9 @@ def test_a_table_with_another_column(saved, tmp_path, file):
         for change, make in CHANGES.items():
             if make(pq.ParquetFile(next(saved[0].rglob(f"{file}*.parquet"))).read(), name) is not None:
                 folder = tmp_path / f"{name}-{change}" / "pool"
-                outcomes[name, change] = ends(forge(saved, folder, file=file, table=lambda table, m=make, n=name: m(table, n)))
+                outcomes[name, change] = ends(
+                    forge(saved, folder, file=file, table=lambda table, m=make, n=name: m(table, n))
+                )
     wrong = {key: said for key, said in outcomes.items() if said != "damaged" and (file, *key) not in MAY}
     print(file, len(outcomes), wrong)
     assert not wrong
