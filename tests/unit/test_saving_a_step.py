@@ -2,6 +2,7 @@
 
 import pytest
 from omegaconf import OmegaConf
+from saved_pools import archive
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from exgrpo.experience.config import ExperienceConfig
@@ -26,7 +27,7 @@ def marked(root, step):
     """What verl leaves of a step."""
     folder = checkpoints.step_folder(root, step)
     (folder / "actor").mkdir(parents=True)
-    (folder / "data.pt").write_text("x")
+    archive(folder / "data.pt")
     (root / checkpoints.MARKER).write_text(str(step))
 
 

@@ -58,7 +58,7 @@ def test_damage_is_passed_over_in_one_line(tmp_path, caplog, name, damage):
 def test_a_named_checkpoint_is_refused(tmp_path):
     folder = sealed(tmp_path, 2)
     (folder / "actor" / "model_world_size_1_rank_0.pt").unlink()
-    with pytest.raises(seals.DamagedCheckpoint, match="model_world_size_1_rank_0.pt is missing"):
+    with pytest.raises(seals.DamagedCheckpoint, match=r"rank_0\.pt is missing"):
         settled(tmp_path, resume_mode="resume_path", resume_from_path=str(folder))
 
 
