@@ -229,3 +229,24 @@ def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_a
         assert with_folder(tmp_path, "experience") == kept, step
         assert with_folder(tmp_path, "transfer_queue") == [s for s in kept if s > 1], step
     assert gone == verl.deleted and len(gone) == (7 - keep if keep in (2, 3) else 0)
+
+
+def test_the_odds_of_questions_in_flight_are_saved_and_others_forgotten():
+    replay = ExperienceReplay(ExperienceConfig(rollout_n=8, experience_start_sratio=0), ["q", "r", "s", "t"])
+    replay.pool.observe(RolloutGroup("q", 8, (Trajectory([1], [-1.0], 1),)))
+    assert replay.draw(1, 2, lambda: ("r", False), in_flight=()).replayed == ["q"]
+    again = ExperienceReplay(replay.config, ["q", "r", "s", "t"], replay.pool)
+    again.restore(replay.state())
+    assert again.state()["odds"] == replay.state()["odds"] and list(again.state()["odds"]) == ["q"]
+    again.draw(2, 1, lambda: ("s", False), in_flight=("r", "q"))
+    assert list(again.state()["odds"]) == ["q"]
+    again.draw(3, 1, lambda: ("t", False), in_flight=("r",))  # the group of q never came back
+    assert "q" not in again.state()["odds"] or again.state()["odds"]["q"].drawn == 1
+
+
+def test_a_stuck_question_waits_once_however_many_epochs_fetch_it():
+    replay = ExperienceReplay(CONFIG, ["stuck", "a", "b"])
+    epochs = iter(["stuck", "a", "b"] * 20)
+    for step in range(20):
+        replay.draw(step, 1, lambda: (next(epochs), False), in_flight=("stuck",))
+    assert replay.state()["deferred"] == ["stuck"]
