@@ -43,7 +43,7 @@ def write(folder: Path, step: int, run: str | None) -> None:
     with ThreadPoolExecutor(_THREADS) as pool:
         sums = list(pool.map(_size_and_crc, paths))
     names = [path.relative_to(folder).as_posix() for path in paths]
-    seal = {"step": step, "run": run, "host": socket.gethostname()}
+    seal: dict[str, Any] = {"step": step, "run": run, "host": socket.gethostname()}
     seal["files"] = dict(zip(names, sums, strict=True))
     text = json.dumps(seal | {"checksum": checksum_of(seal)}, indent=1, sort_keys=True)
     durable.replace_file(folder / SEAL, text + "\n")
