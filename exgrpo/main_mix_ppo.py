@@ -44,7 +44,7 @@ def run(config: DictConfig) -> None:
     with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
         try:
             verify(config)
-        except (ValueError, FileNotFoundError) as error:
+        except (ValueError, FileNotFoundError, BlockingIOError) as error:
             sys.exit(f"exgrpo: {error}")
         resolve(config)
         verify_for_verl(config)

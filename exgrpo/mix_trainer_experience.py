@@ -52,6 +52,7 @@ from exgrpo.on_verl import (
     optimizer_states,
     queue,
     rescue,
+    seals,
     stored_groups,
 )
 from exgrpo.on_verl.complete import CandidateScorer
@@ -404,12 +405,17 @@ class ExperienceMixin(PPOTrainer):
     # -- save ------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """Pool and state first: verl writes its marker last, so a marked checkpoint has both."""
+        """Pool and state first: verl writes its marker last, so a marked checkpoint has both. Then
+        its seal.
+        """
         root = Path(self.config.trainer.default_local_dir)
         folder = checkpoints.step_folder(root, self.global_steps)
         optimizer_states.expect_new(folder)
+        checkpoints.expect_new(folder)
         gone = self._save_pool(folder) if self.experience.experience else []
         super()._save_checkpoint()
+        run = self.resumed_state["run"] if self.experience.experience else None
+        seals.write(folder, self.global_steps, run)
         if gone:
             nodes.on_all_nodes(checkpoints.delete_weights, str(root), gone)
         if keep := self.config.trainer.max_optim_to_keep:
@@ -419,8 +425,7 @@ class ExperienceMixin(PPOTrainer):
         """Pool, groups, generator, phase and prompts in flight; the steps that verl then
         deletes.
         """
-        checkpoints.expect_new(folder)
-        state = self.replay.state()
+        state = self.replay.state() | {"run": self.resumed_state["run"]}
         if self.asynchronous:
             self.in_flight.keep_only(queue.prompts(PARTITION))
             state |= {"prompts": self.in_flight.state()}

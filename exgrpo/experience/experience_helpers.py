@@ -60,10 +60,12 @@ class FreshQuestions:
         while len(taken) < count:
             question = waiting.pop(0) if waiting else self._next(next_question, needed)
             if question in drawn or question in taken:
-                self.deferred.append(question)
+                # of a prompt that is stuck in flight each epoch fetches another copy
+                if question not in self.deferred:
+                    self.deferred.append(question)
             else:
                 taken.append(question)
-        self.deferred += waiting
+        self.deferred += [question for question in waiting if question not in self.deferred]
         return taken
 
     def _next(self, next_question: NextQuestion, needed: int) -> str:

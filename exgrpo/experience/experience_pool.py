@@ -318,6 +318,8 @@ class ExperiencePool:
         pool = cls(config)
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
         pool._store.restore(records, next_serial, StoreCounters(**counters))
+        if set(pool._buckets) != pool._store.questions():
+            raise ValueError("questions in buckets: must be those that have trajectories")
         pool._history = [dict(row) for row in history]
         pool.replays = replays or ReplayLog()
         for question in tuple(pool._store.questions()):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exgrpo.experience import checked
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
@@ -248,8 +249,10 @@ class ExperienceReplay:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; what else it holds is of keys that 0.2.0 had, and is ignored."""
+        if not isinstance(state["mixing"], bool):
+            raise ValueError(f"mixing={state['mixing']!r}: must be True or False")
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
-        self._fresh.deferred = list(state["deferred"])
-        self._fresh.skip(int(state["skipped"]))
-        self._odds = {name: Odds(*each) for name, each in state.get("odds", {}).items()}
+        self._fresh.deferred = [each for each in state["deferred"] if each in self._questions]
+        self._fresh.skip(checked.integer("skipped", state["skipped"], 0))
+        self._odds = {question: Odds(*each) for question, each in state.get("odds", {}).items()}

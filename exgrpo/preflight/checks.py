@@ -4,7 +4,6 @@ remedy.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import os
@@ -18,15 +17,14 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL, GRADERS
-from exgrpo.on_verl import optimizer_states, released_scale
-from exgrpo.on_verl.checkpoints import POOL, step_folder, step_to_resume
+from exgrpo.on_verl import checkpoints, optimizer_states, released_scale
+from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.preflight import modes, ranks
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
-from exgrpo.saved import durable
-from exgrpo.saved.pool_files import MANIFEST, DamagedPool, compare, read_manifest
+from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
@@ -56,8 +54,10 @@ def verify(config: DictConfig) -> None:
     _packages(config)
     _files(config)
     released_scale.check(config)
+    loaded = config.actor_rollout_ref.actor.checkpoint.load_contents
+    has_states = optimizer_states.check_if_loaded(loaded)
+    checkpoints.settle(config.trainer, experience.experience, has_states)
     ranks.verify(config, _resumed_folder(config))
-    optimizer_states.verify(config.trainer, config.actor_rollout_ref.actor.checkpoint.load_contents)
     if experience.experience:
         modes.verify_replay(config)
         _rotation(config.trainer)
@@ -236,16 +236,15 @@ def _data_and_checkpoint(config: DictConfig) -> None:
     experience = _experience_to_read(config)
     if experience is None:
         return
-    with contextlib.suppress(DamagedPool):  # the trainer then uses an older one
-        manifest = read_manifest(experience)
-        compare(experience, manifest, {"rollout_n": config.actor_rollout_ref.rollout.n})
-        recorded = str(manifest["identity"].get("data_fingerprint"))
-        if recorded != fingerprint(questions):
-            raise ValueError(
-                f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "
-                f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
-                "trainer.default_local_dir, or trainer.resume_mode=disable"
-            )
+    manifest = read_manifest(experience)
+    compare(experience, manifest, {"rollout_n": config.actor_rollout_ref.rollout.n})
+    recorded = str(manifest["identity"].get("data_fingerprint"))
+    if recorded != fingerprint(questions):
+        raise ValueError(
+            f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "
+            f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
+            "trainer.default_local_dir, or trainer.resume_mode=disable"
+        )
 
 
 def _folder_of_another_method(config: DictConfig) -> None:
@@ -270,7 +269,7 @@ def _resumed_folder(config: DictConfig) -> Path | None:
         folder = Path(str(trainer.resume_from_path))
     elif (
         trainer.resume_mode == "auto"
-        and (step := step_to_resume(Path(trainer.default_local_dir))) is not None
+        and (step := marked_step(Path(trainer.default_local_dir))) is not None
     ):
         folder = step_folder(Path(trainer.default_local_dir), step)
     return folder if folder is not None and folder.is_dir() else None
@@ -288,9 +287,4 @@ def _experience_to_read(config: DictConfig) -> Path | None:
                 "exgrpo-inspect --import makes one"
             )
         return Path(trainer.experience_import)
-    if not durable.newest(folder / POOL).is_dir():
-        raise FileNotFoundError(
-            f"{folder}: a checkpoint without experience; set trainer.experience=False, "
-            "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"
-        )
     return folder / POOL

@@ -92,7 +92,8 @@ class PoolFolder:
         """The pool whose tables were read into `saved`; reads its segments. DamagedPool as
         `load`.
         """
-        pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
+        with pool_files.parsing(saved.folder):
+            pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
         self._on_disk = saved.on_disk
         return pool
 
@@ -122,7 +123,8 @@ class PoolFolder:
                 (serial, question, packing.at_step(packed, 0))
                 for serial, question, packed in saved.records()
             )
-            pool = _restored(saved, config, records, [], None)
+            with pool_files.parsing(saved.folder):
+                pool = _restored(saved, config, records, [], None)
             return pool, [replace(group, step=0) for group in pool_files.read_groups(place)]
 
         return durable.steadily(place, read)
