@@ -110,7 +110,7 @@ def test_what_users_register_passes_with_one_line_that_it_is_untested(files, cap
 
 
 def test_every_estimator_of_verls_is_known_to_work_or_not_to():
-    names = registered.estimators() - {"users_estimator"}
+    names = registered.estimators() - {"users_estimator"}  # which another test may have registered
     assert names == {*modes.ESTIMATORS, *modes.UNFIT_ESTIMATORS}
 
 
