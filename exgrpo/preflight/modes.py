@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -131,8 +131,8 @@ def verify_replay(config: DictConfig) -> None:
     """ValueError, in one line, for what is not supported together with replay."""
     require(config, REQUIRED_BY_REPLAY)
     loss = "actor_rollout_ref.actor.policy_loss.loss_mode"
-    _fits(config, "algorithm.adv_estimator", ESTIMATORS, UNFIT_ESTIMATORS, registered.estimators)
-    _fits(config, loss, FRESH_LOSSES, UNFIT_LOSSES, registered.policy_losses)
+    _fits(config, "algorithm.adv_estimator", ESTIMATORS, UNFIT_ESTIMATORS)
+    _fits(config, loss, FRESH_LOSSES, UNFIT_LOSSES)
     _correction(config)
     _filter(config.algorithm.filter_groups)
     _kl_in_reward(config)
@@ -150,11 +150,7 @@ def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
 
 
 def _fits(
-    config: DictConfig,
-    key: str,
-    tested: Sequence[str],
-    unfit: Mapping[str, str],
-    registered_names: Callable[[], Container[str]],
+    config: DictConfig, key: str, tested: Sequence[str], unfit: Mapping[str, str]
 ) -> None:
     """A name of verl's that is known to work, or one that somebody has registered with verl."""
     value = OmegaConf.select(config, key)
@@ -163,7 +159,8 @@ def _fits(
     allowed = f"must be one of {', '.join(tested)}, with replay"
     if value in unfit:
         raise ValueError(f"{key}={value}: {allowed}; {value} {unfit[value]}")
-    if value not in registered_names():
+    losses = tested is FRESH_LOSSES
+    if value not in (registered.policy_losses() if losses else registered.estimators()):
         raise ValueError(
             f"{key}={value}: {allowed}; or a name that a module of VERL_USE_EXTERNAL_MODULES "
             "registers with verl"

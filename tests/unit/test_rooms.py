@@ -9,7 +9,9 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 # Room or module at the package's root -> what it may import. Only rooms above it in this table: so there is no circle.
 # Not here: exgrpo/__init__.py, the front door, which loads any of them at the first use of a name.
 ARROWS = {
+    "config": "",
     "open_table": "",
+    "verl_contract": "",
     "gold_answers": "",
     "prompts": "",
     "math_verify_worker": "",
@@ -24,9 +26,10 @@ ARROWS = {
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": "judged_by prompts experience saved loss_metrics loss_settings mix_core_alg replay",
-    "preflight": "open_table full_grader prompts experience saved loss_settings math_verify_reward on_verl",
+    "preflight": "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl",
     "mix_trainer_experience": "judged_by experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "on_verl preflight",
+    "verl_plugin": "on_verl preflight",
     "commands": "main_mix_ppo",
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
