@@ -47,11 +47,13 @@ class AfterVerlsTrainers(PathFinder):
 
 
 class Preflight(Callback):
-    """Hydra's callback of the configuration ``exgrpo_ppo``: exgrpo's checks before verl's command
-    runs.
+    """Hydra's callback of our configuration: our checks before verl's own command runs; ours has
+    them itself.
     """
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        if config.hydra.job.name != "main_ppo":
+            return
         from exgrpo.preflight.checks import resolve, verify
 
         try:
