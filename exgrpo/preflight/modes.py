@@ -149,9 +149,7 @@ def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
             )
 
 
-def _fits(
-    config: DictConfig, key: str, tested: Sequence[str], unfit: Mapping[str, str]
-) -> None:
+def _fits(config: DictConfig, key: str, tested: Sequence[str], unfit: Mapping[str, str]) -> None:
     """A name of verl's that is known to work, or one that somebody has registered with verl."""
     value = OmegaConf.select(config, key)
     if value in tested:

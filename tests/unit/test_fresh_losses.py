@@ -66,7 +66,9 @@ def result(loss, batch, actor, **more):
 
 def test_every_policy_loss_of_verls_is_in_the_table_or_known_to_be_refused():
     known = {*FRESH_LOSSES, *UNFIT_LOSSES}
-    assert {name for name, loss in POLICY_LOSS_REGISTRY.items() if loss.__module__.startswith(("verl.", "exgrpo."))} == known
+    assert {
+        name for name, loss in POLICY_LOSS_REGISTRY.items() if loss.__module__.startswith(("verl.", "exgrpo."))
+    } == known
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
