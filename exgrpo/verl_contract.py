@@ -25,7 +25,6 @@ TESTED = ("0.9.1",)
 STRICT = "EXGRPO_STRICT_VERL"  # environment variable; 1: a version that is not tested is refused
 Names: TypeAlias = dict[str, dict[str, Any]]  # module:name -> its entry
 Found: TypeAlias = tuple[str, ast.stmt]  # a module, and a definition in it
-SELF = ("self", "cls")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -36,14 +35,20 @@ def read_names(table: Path = Path(__file__).with_name("verl_names.toml")) -> Nam
 
 def verify(tree: Path | None = None) -> None:
     """ValueError, in one line, if a name is missing; a warning where the version is not tested."""
-    source = Source(tree)
-    gone, tested = missing(source, read_names()), ", ".join(TESTED)
+    (version, gone), tested = look(tree), ", ".join(TESTED)
     if gone:
-        raise ValueError(f"verl {source.version}: {gone[0]}; exgrpo is tested with {tested}")
-    if source.version not in TESTED:
+        raise ValueError(f"verl {version}: {gone[0]}; exgrpo is tested with {tested}")
+    if version not in TESTED:
         if os.environ.get(STRICT) == "1":
-            raise ValueError(f"verl {source.version}: must be {tested} with {STRICT}=1")
-        _logger.warning("exgrpo: verl %s is untested (%s is tested)", source.version, tested)
+            raise ValueError(f"verl {version}: must be {tested} with {STRICT}=1")
+        _logger.warning("exgrpo: verl %s is untested (%s is tested)", version, tested)
+
+
+@functools.cache
+def look(tree: Path | None = None) -> tuple[str, list[str]]:
+    """verl's version and what is :func:`missing`; FileNotFoundError without verl or its queue."""
+    source = Source(tree)
+    return source.version, missing(source, read_names())
 
 
 def missing(source: Source, names: Names) -> list[str]:
@@ -92,7 +97,9 @@ class Source:
         if self._tree is not None and (self._tree / library).is_dir():
             return self._tree / library
         spec = find_spec(library)
-        return Path(spec.submodule_search_locations[0] if spec else library)  # type: ignore[index]
+        if spec is None or not spec.submodule_search_locations:
+            raise FileNotFoundError(f"{library}: not installed")
+        return Path(spec.submodule_search_locations[0])
 
     def _file(self, module: str) -> Path:
         library, *rest = module.split(".")
@@ -160,7 +167,9 @@ def _problems(source: Source, name: str, entry: dict[str, Any]) -> Iterator[str]
 def _fits(function: Any, wanted: list[str], exact: bool) -> bool:
     """Whether its parameters, without self, are these; or take these, any other having defaults."""
     given = function.args
-    placed = [each.arg for each in (*given.posonlyargs, *given.args) if each.arg not in SELF]
+    placed = [
+        each.arg for each in (*given.posonlyargs, *given.args) if each.arg not in ("self", "cls")
+    ]
     needed = placed[: max(0, len(placed) - len(given.defaults))]
     named = zip(given.kwonlyargs, given.kw_defaults, strict=True)
     needed += [each.arg for each, value in named if value is None]
@@ -171,9 +180,11 @@ def _fits(function: Any, wanted: list[str], exact: bool) -> bool:
 
 def main() -> None:
     """Print what is missing, with status 1, or that nothing is."""
-    source, names = Source(Path(sys.argv[1]) if sys.argv[1:] else None), read_names()
-    gone = missing(source, names)
-    print(*gone, f"verl {source.version}: {len(names)} names, {len(gone)} missing", sep="\n")
+    try:
+        version, gone = look(Path(sys.argv[1]) if sys.argv[1:] else None)
+    except FileNotFoundError as error:
+        sys.exit(f"exgrpo: {error}")
+    print(*gone, f"verl {version}: {len(read_names())} names, {len(gone)} missing", sep="\n")
     sys.exit(bool(gone))
 
 
