@@ -1,10 +1,14 @@
 """What exgrpo uses of verl, and whether an installed verl has it: ``python -m exgrpo.verl_contract
 [FOLDER]``, where FOLDER holds another source tree of verl.
 
-``verl_names.toml`` has the names: what each is ``for`` and, where that matters, ``takes``,
-parameters that are passed, any other having a default; ``calls``, methods with the parameters that
-are passed; ``overrides``, methods that verl calls, with all their parameters (*: any); ``attributes``,
-what its methods assign to ``self``. verl's source is read, not run: less than a second, without torch.
+``verl_names.toml`` has the names: what each is ``for`` and, where that matters,
+
+- ``takes``: parameters that are passed; any other has a default;
+- ``calls``: methods, with the parameters that are passed;
+- ``overrides``: methods that verl calls, with all their parameters (*: any);
+- ``attributes``: what its methods assign to ``self``.
+
+verl's source is read, not run: less than a second, without torch.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 _logger = logging.getLogger(__name__)
+TABLE = Path(__file__).with_name("verl_names.toml")
 TESTED = ("0.9.1",)
 STRICT = "EXGRPO_STRICT_VERL"  # environment variable; 1: a version that is not tested is refused
 Names: TypeAlias = dict[str, dict[str, Any]]  # module:name -> its entry
@@ -28,7 +33,7 @@ Found: TypeAlias = tuple[str, ast.stmt]  # a module, and a definition in it
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def read_names(table: Path = Path(__file__).with_name("verl_names.toml")) -> Names:
+def read_names(table: Path = TABLE) -> Names:
     """The table."""
     return tomllib.loads(table.read_text(encoding="utf-8"))
 
@@ -143,7 +148,7 @@ def _problems(source: Source, name: str, entry: dict[str, Any]) -> Iterator[str]
         for each in _flat(cls.body)
         if isinstance(each, FUNCTIONS)
     }
-    used = []
+    used: list[tuple[str, Any, str, bool]] = []
     if "takes" in entry:
         used.append((name, members.get("__init__", found[1]), entry["takes"], False))
     for kind in ("calls", "overrides"):

@@ -26,7 +26,9 @@ ARROWS = {
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": "judged_by prompts experience saved loss_metrics loss_settings mix_core_alg replay",
-    "preflight": "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl",
+    "preflight": (
+        "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
+    ),
     "mix_trainer_experience": "judged_by experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "on_verl preflight",
     "verl_plugin": "on_verl preflight",

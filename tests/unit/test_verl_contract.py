@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_code import PACKAGE, ROOT, defined, dotted, imports, shown, top, tree
+from source_code import PACKAGE, ROOT, defined, dotted, imports, top, tree
 
 from exgrpo import verl_contract
 from exgrpo.verl_contract import Source, missing, read_names
@@ -40,7 +40,7 @@ def test_the_installed_verl_has_every_name_with_its_parameters(package):
     assert missing(Source(), NAMES[package]) == []
 
 
-# -- the check itself, on a small verl -----------------------------------------------------------------------------------
+# -- the check itself, on a small verl --------------------------------------------------------------------------------
 
 TRAINER = """
 from .base import *
