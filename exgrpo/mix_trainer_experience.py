@@ -106,6 +106,11 @@ class ExperienceMixin(PPOTrainer):
         return self.config.actor_rollout_ref.rollout
 
     def _build_replay_buffer(self) -> ReplayBuffer:
+        if "experience" not in self.config.trainer:  # verl's own configuration
+            raise ValueError(
+                "trainer.experience: missing; verl's own command needs --config-path "
+                "pkg://exgrpo.config --config-name exgrpo_trainer with exgrpo's trainers"
+            )
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
         settings = self.config.trainer.v1.get(self.verl_mode) or {}

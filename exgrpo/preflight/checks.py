@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from exgrpo import full_grader
+from exgrpo import full_grader, verl_contract
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
@@ -44,6 +44,7 @@ def verify(config: DictConfig) -> None:
     """Raise ValueError or FileNotFoundError at the first error; takes well under a second per
     file.
     """
+    verl_contract.verify()
     rollout_n = config.actor_rollout_ref.rollout.n
     experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
     TrainerKeys.from_mapping(config.trainer)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from exgrpo.on_verl import registered
+
+_logger = logging.getLogger(__name__)
 OURS = "exgrpo"  # the synchronous trainer and the policy loss
 SINGLE_TURN = "single_turn_agent"  # verl's default agent loop
 # verl's name of a mode (or exgrpo, the same as sync) -> the name of our trainer for it
@@ -22,23 +26,21 @@ ESTIMATORS = (
     *("grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized"),
     *("reinforce_plus_plus_baseline", "opo", "gpg"),
 )
+# and those that cannot be used: what a replayed row lacks
+UNFIT_ESTIMATORS = {
+    "gae": "needs a critic",
+    "gdpo": "needs the parts of each reward",
+    "optimal_token_baseline": "needs the probabilities of all tokens",
+    "reinforce_plus_plus": "has no groups",
+    "remax": "needs a baseline of each prompt",
+    "tir_optimal_token_baseline": "needs the probabilities of all tokens",
+}
 # policy losses of fresh tokens: ours, or one that is registered with verl
 FRESH_LOSSES = (
-    *(
-        OURS,
-        "vanilla",
-        "dppo_tv",
-        "dppo_kl",
-        "gspo",
-        "sapo",
-        "gpg",
-        "clip_cov",
-        "kl_cov",
-        "geo_mean",
-        "dro",
-    ),
-    "cispo",
+    *(OURS, "vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg"),
+    *("clip_cov", "kl_cov", "geo_mean", "dro", "cispo"),
 )
+UNFIT_LOSSES = {"bypass_mode": "has no log-probs of the actor, which the pool needs"}
 
 # key, the required value, why; checked with replay only
 REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
@@ -145,8 +147,9 @@ def use_group_filter(config: DictConfig) -> None:
 def verify_replay(config: DictConfig) -> None:
     """ValueError, in one line, for what is not supported together with replay."""
     require(config, REQUIRED_BY_REPLAY)
-    _one_of(config, "algorithm.adv_estimator", ESTIMATORS)
-    _one_of(config, "actor_rollout_ref.actor.policy_loss.loss_mode", FRESH_LOSSES)
+    loss = "actor_rollout_ref.actor.policy_loss.loss_mode"
+    _fits(config, "algorithm.adv_estimator", ESTIMATORS, UNFIT_ESTIMATORS)
+    _fits(config, loss, FRESH_LOSSES, UNFIT_LOSSES)
     _correction(config)
     _filter(config)
     _kl_in_reward(config)
@@ -163,10 +166,21 @@ def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
             )
 
 
-def _one_of(config: DictConfig, key: str, values: Sequence[str]) -> None:
+def _fits(config: DictConfig, key: str, tested: Sequence[str], unfit: Mapping[str, str]) -> None:
+    """A name of verl's that is known to work, or one that somebody has registered with verl."""
     value = OmegaConf.select(config, key)
-    if value not in values:
-        raise ValueError(f"{key}={value}: must be one of {', '.join(values)}, with replay")
+    if value in tested:
+        return
+    allowed = f"must be one of {', '.join(tested)}, with replay"
+    if value in unfit:
+        raise ValueError(f"{key}={value}: {allowed}; {value} {unfit[value]}")
+    losses = tested is FRESH_LOSSES
+    if value not in (registered.policy_losses() if losses else registered.estimators()):
+        raise ValueError(
+            f"{key}={value}: {allowed}; or a name that a module of VERL_USE_EXTERNAL_MODULES "
+            "registers with verl"
+        )
+    _logger.warning("exgrpo: %s=%s: registered with verl, untested with replay", key, value)
 
 
 def _filter(config: DictConfig) -> None:

@@ -1,6 +1,8 @@
 """verl's modes with replay, by verl's own functions on a real queue: draws ahead, advantages, rollout correction."""
 
+import importlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -251,6 +253,15 @@ def test_filtered_groups_retire_and_file_their_questions(training_queue):
     assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def users_functions():
+    """Registers an advantage estimator, as verl does where VERL_USE_EXTERNAL_MODULES names a module of a user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "unit")
+        importlib.import_module("users_functions")
+        yield
+
+
 # -- verl's advantages over a group that holds a replayed row ----------------------------------------------------------
 
 
@@ -277,7 +288,7 @@ def read(batch, field):
 
 
 @pytest.mark.parametrize("std", [False, True])
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", [*ESTIMATORS, "users_estimator"])
 def test_a_replayed_row_counts_in_its_own_group_alone(make_batch, name, std):
     trainer, batch = make_batch(f"algorithm.adv_estimator={name}", f"algorithm.norm_adv_by_std_in_grpo={std}")
     trainer._compute_advantage(batch, {})

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from composed import configuration
 
+from exgrpo.on_verl import registered
 from exgrpo.preflight import modes
 from exgrpo.preflight.checks import resolve, verify
 
@@ -23,6 +24,9 @@ SEPARATE = [
 LENT = ["trainer.v1.separate_async.hybrid_rollout.enable_switch=True"]
 REFUSED = {
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
+    "algorithm.adv_estimator=gdpo": "with replay; gdpo needs the parts of each reward",
+    "algorithm.adv_estimator=grop": "adv_estimator=grop: must be one of grpo, ",
+    f"{LOSS}=gsop": "gpg, clip_cov, kl_cov, geo_mean, dro, cispo, with replay; or a name that a module of VERL_USE_EXT",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
     "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",
     "distillation.enabled=True": "distillation.enabled=True: must be False",
@@ -68,7 +72,7 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "trainer.v1.separate_async.num_warmup_batches=0.25: must be at least trainer.experience_ratio=0.5 with",
         ),
         (
-            ["algorithm.filter_groups.enable=True", "trainer.exp_rescue=True"],
+            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc", "trainer.exp_rescue=True"],
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True",
         ),
         (
@@ -102,6 +106,21 @@ def test_every_key_that_is_refused_with_replay_is_tested_and_passes_without(file
         assert any(wrong.startswith(f"{key}=") for wrong in REFUSED), key
     for wrong in set(REFUSED) - {f"{LOSS}=bypass_mode"}:
         verify(configuration(files, wrong, "trainer.experience=False"))
+
+
+def test_what_users_register_passes_with_one_line_that_it_is_untested(files, caplog):
+    import users_functions
+
+    assert users_functions
+    for wanted in ("algorithm.adv_estimator=users_estimator", f"{LOSS}=users_loss"):
+        caplog.clear()
+        verify(configuration(files, wanted))
+        assert caplog.messages[-1] == f"exgrpo: {wanted}: registered with verl, untested with replay"
+
+
+def test_every_estimator_of_verls_is_known_to_work_or_not_to():
+    names = registered.estimators() - {"users_estimator"}  # which another test may have registered
+    assert names == {*modes.ESTIMATORS, *modes.UNFIT_ESTIMATORS}
 
 
 def test_what_is_supported_passes_and_stands_in_the_page(files):

@@ -11,9 +11,11 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 # Not here: exgrpo/__init__.py, the front door, which loads any of them at the first use of a name.
 ARROWS = {
     "accidents": "",
+    "config": "",
     "phases": "",
     "open_table": "",
     "sizing": "",
+    "verl_contract": "",
     "gold_answers": "",
     "prompts": "",
     "math_verify_worker": "",
@@ -28,9 +30,12 @@ ARROWS = {
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": "phases judged_by prompts experience saved loss_metrics loss_settings mix_core_alg replay",
-    "preflight": "open_table full_grader prompts experience saved loss_settings math_verify_reward on_verl",
+    "preflight": (
+        "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
+    ),
     "mix_trainer_experience": "judged_by experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "accidents phases on_verl preflight",
+    "verl_plugin": "on_verl preflight",
     "commands": "accidents phases main_mix_ppo",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
