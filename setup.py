@@ -45,6 +45,7 @@ setup(
         "exgrpo": [
             "config/*.yaml",
             "config/stack/*.yaml",
+            "preflight/*.yaml",
             "py.typed",
         ]
     },
