@@ -134,7 +134,9 @@ def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
             _thought(config, prompt)
         counts.append(token_count(tokenizer, prompt))
         sampled = len(counts) + len(failures) >= SAMPLE
-        if not filtered or (sampled and min(counts) <= limit):
+        if min(counts) <= limit and (sampled or not filtered):
+            break
+        if sampled and not filtered:
             break
     if failures and not counts:
         raise ValueError(
