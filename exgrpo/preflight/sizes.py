@@ -18,7 +18,9 @@ def verify(config: DictConfig) -> None:
     for name, dynamic in passes:
         group, _, key = name.partition(".")
         if dynamic:
-            _tokens(config, f"actor_rollout_ref.{name}", config.actor_rollout_ref[group][key], ranks)
+            _tokens(
+                config, f"actor_rollout_ref.{name}", config.actor_rollout_ref[group][key], ranks
+            )
 
 
 def _samples(data: DictConfig) -> None:

@@ -58,4 +58,6 @@ def _hint(key: str, keys: Sequence[str]) -> str:
     namesakes = [each for each in keys if each.rpartition(".")[2] == name]
     if nearest := close or difflib.get_close_matches(key, namesakes, n=1, cutoff=0.0):
         return f"did you mean {nearest[0]}?"
-    return "--cfg job prints all keys; one that verl reads without listing it is added as +key=value"
+    return (
+        "--cfg job prints all keys; one that verl reads without listing it is added as +key=value"
+    )
