@@ -22,16 +22,16 @@ def verify(config: DictConfig) -> None:
     what is allowed.
     """
     judged = config.reward.reward_manager.source == "register"  # each of verl's own reads these two
-    wrong: list[str] = []
+    wrong: dict[str, str] = {}  # one file may be given for both
     for key in ("train_files", "val_files"):
         value = config.data[key]
         paths = value if isinstance(value, list | ListConfig) else [value]
         for path in (str(path) for path in paths if is_local(str(path))):
             error = next(_errors(Path(path).expanduser(), config.data.prompt_key, judged), None)
             if error is not None:
-                wrong.append(f"data.{key}={path}: {error}")
+                wrong.setdefault(path, f"data.{key}={path}: {error}")
     if wrong:
-        raise ValueError("\n".join(dict.fromkeys(wrong)))
+        raise ValueError("\n".join(wrong.values()))
 
 
 def _errors(path: Path, prompt_key: str, judged: bool) -> Iterator[str]:

@@ -31,7 +31,11 @@ def files(tmp_path):
 
 
 def write_questions(folder, questions):
-    rows = [{"prompt": [{"role": "user", "content": question}], "data_source": "t"} for question in questions]
+    gold = {"ground_truth": "1"}
+    rows = [
+        {"prompt": [{"role": "user", "content": question}], "data_source": "t", "reward_model": gold}
+        for question in questions
+    ]
     pd.DataFrame(rows).to_parquet(folder / "data.parquet")
 
 
@@ -168,7 +172,9 @@ def test_a_template_that_fails_on_every_question(files):
 
 
 def test_a_file_without_prompts(files):
-    pd.DataFrame({"question": ["1+1"]}).to_parquet(files / "bare.parquet")
+    pd.DataFrame({"question": ["1+1"], "data_source": "t", "reward_model": [{"ground_truth": "2"}]}).to_parquet(
+        files / "bare.parquet"
+    )
     assert "no column 'prompt'" in refusal(files, f"data.val_files={files}/bare.parquet")
 
 
