@@ -89,7 +89,7 @@ def verify_for_verl(config: DictConfig) -> None:
         omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
         resolve_reward_manager_cls(config)
     except Exception as error:  # assertions and errors of any kind
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"verl refuses the configuration: {why}") from error
 
 

@@ -40,7 +40,8 @@ def verify_rules(experience: ExperienceConfig, losses: LossSettings) -> None:
     names = ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")
     by_reference = [name for name in names if is_reference(getattr(losses, name))]
     calls = [*of_replay, *(_of_loss(name, losses) for name in by_reference)]
-    if wrong := [line for call in calls if (line := _wrong(call))]:
+    wrong = dict.fromkeys(line for call in calls if (line := _wrong(call)))
+    if wrong:
         raise ValueError("\n".join(wrong))
 
 

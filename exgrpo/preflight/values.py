@@ -100,7 +100,7 @@ def _rules() -> dict[str, list[tuple[str, dict[str, Any]]]]:
         generic = None if computed or default == "???" else _GENERIC.get(type(default))
         if rule := known.get(key, generic and generic | {"optional": default != {}}):
             group, _, name = key.rpartition(".")
-            groups.setdefault(group, []).append((name, rule | {"computed": computed}))
+            groups.setdefault(group, []).append((name, {"computed": computed} | rule))
     return groups
 
 

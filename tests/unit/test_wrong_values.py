@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import ray
 from composed import configuration, job
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.loss_settings import LossSettings
@@ -21,7 +21,12 @@ from exgrpo.preflight.checks import verify
 from exgrpo.preflight.unknown_keys import explain
 
 EXP_SCRIPTS = Path(__file__).parents[2] / "exp_scripts"
-ENOUGH = ["+ray_kwargs.ray_init.address=local", "ray_kwargs.ray_init.num_cpus=64", "+ray_kwargs.ray_init.num_gpus=8"]
+ENOUGH = [
+    "+ray_kwargs.ray_init.address=local",
+    "ray_kwargs.ray_init.num_cpus=64",
+    "+ray_kwargs.ray_init.num_gpus=8",
+    "actor_rollout_ref.actor.use_dynamic_bsz=True",
+]
 LOSS = "actor_rollout_ref.actor.policy_loss"
 
 
@@ -116,7 +121,7 @@ def test_all_wrong_values_of_a_command_are_said_at_once(files):
     ],
 )
 def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
-    (line,) = refusal(configuration(files, *ENOUGH, "actor_rollout_ref.actor.use_dynamic_bsz=True", wrong))
+    (line,) = refusal(configuration(files, *ENOUGH, wrong))
     assert wrong.partition("=")[0].rpartition(".")[2] in line or "nope" in line
 
 
