@@ -102,7 +102,7 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
         RolloutGroup("b", k, (), rewards=(0.0,) * k),
         RolloutGroup("c", k, (success,) * k, rewards=(1.0,) * k),
     ]
-    counts = np.arange(1, k + 1, dtype=np.float64)
+    counts: np.ndarray[Any, Any] = np.arange(1, k + 1, dtype=np.float64)
 
     def log_weights(given: Any) -> bool:
         weights = np.asarray(given, dtype=np.float64)
