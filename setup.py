@@ -51,6 +51,7 @@ setup(
         "exgrpo": [
             "config/*.yaml",
             "config/stack/*.yaml",
+            "preflight/*.yaml",
             "py.typed",
             "verl_names.toml",
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,19 +43,25 @@ class OnThisNode:
     Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a
     run are on the runner's disk: on another node, if each has its own disk, a killed run would not
     find them and begin anew.
+
+    Args:
+        check: called once Ray is up, before the actor is asked for; raises what ends the command.
     """
 
-    def __init__(self, actor_class: Any, **options: Any) -> None:
-        self._class, self._options = actor_class, options
+    def __init__(
+        self, actor_class: Any, check: Callable[[], None] = lambda: None, **options: Any
+    ) -> None:
+        self._class, self._check, self._options = actor_class, check, options
 
     def options(self, **options: Any) -> OnThisNode:
-        return OnThisNode(self._class, **self._options | options)
+        return OnThisNode(self._class, self._check, **self._options | options)
 
     def remote(self) -> Any:
         """Once Ray is up: the actor's handle."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        self._check()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         return self._class.options(**self._options, scheduling_strategy=here).remote()
 
