@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 _UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
@@ -21,9 +21,8 @@ def verify(config: DictConfig, environment: Mapping[str, str]) -> None:
     """
     if not starts_ray(config, environment):
         return
-    cpus, gpus = (
-        OmegaConf.select(config, f"ray_kwargs.ray_init.num_{kind}") for kind in ("cpus", "gpus")
-    )
+    ray_init = config.ray_kwargs.ray_init
+    cpus, gpus = ray_init.get("num_cpus"), ray_init.get("num_gpus")
     verify_cpus(config, (os.cpu_count() or 1) if cpus is None else cpus)
     if config.trainer.device == "cuda" and gpus is None:
         import torch  # verl is about to import it
@@ -33,7 +32,8 @@ def verify(config: DictConfig, environment: Mapping[str, str]) -> None:
 
 def starts_ray(config: DictConfig, environment: Mapping[str, str]) -> bool:
     """Whether the command starts a Ray of its own, by the rules of ``ray.init``."""
-    address = OmegaConf.select(config, "ray_kwargs.ray_init.address")
+    ray_init = config.ray_kwargs.ray_init
+    address = ray_init.get("address")
     if address is not None:
         return bool(address == "local")
     started = Path(environment.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
@@ -77,5 +77,6 @@ def _gpus(node: DictConfig) -> int:
 
 
 def _gpus_of_servers(config: DictConfig) -> int:
-    separate = config.trainer.v1.trainer_mode.endswith("separate_async")
+    mode = config.trainer.v1.trainer_mode
+    separate = str(mode).endswith("separate_async")
     return _gpus(config.actor_rollout_ref.rollout) if separate else 0

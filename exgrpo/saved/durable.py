@@ -42,7 +42,7 @@ def replaced(path: Path) -> Iterator[Path]:
         yield temporary
         rename(temporary, path)
     except OSError as error:
-        if error.filename is not None:
+        if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk names none
     finally:

@@ -83,7 +83,7 @@ class PoolFolder:
             saved = pool_files.read_saved(place)
             facts = {"rollout_n": config.rollout_n, "step": step}
             pool_files.compare(saved.folder, saved.manifest, facts)
-            pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+            pool_files.compare(saved.folder, saved.manifest["identity"] or {}, identity)
             return self.restored(saved, config)
 
         return durable.steadily(place, read)
@@ -118,7 +118,7 @@ class PoolFolder:
         def read() -> tuple[ExperiencePool, list[StoredGroup]]:
             saved = pool_files.read_saved(place)
             pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
-            pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+            pool_files.compare(saved.folder, saved.manifest["identity"] or {}, identity)
             records = (
                 (serial, question, packing.at_step(packed, 0))
                 for serial, question, packed in saved.records()

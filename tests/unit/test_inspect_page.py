@@ -239,4 +239,4 @@ def test_bytes_that_never_become_a_character_have_a_piece_all_the_same():
 
 
 def test_a_response_cannot_move_the_cursor():
-    assert printable("a\tb\n\x1b[31m\u202e") == "a\tb\n\\x1b[31m\\u202e"
+    assert printable("a\tb\n\x1b[31m\u202e") == "a\tb\\n\\x1b[31m\\u202e"
