@@ -51,13 +51,15 @@ setup(
         "exgrpo": [
             "config/*.yaml",
             "config/stack/*.yaml",
+            "preflight/*.yaml",
             "py.typed",
+            "verl_names.toml",
         ]
     },
     install_requires=["numpy"],
     extras_require={
         # without verl's extra fsdp, whose flash-attn no resolver can install: exp_scripts/setup_gpu.sh
-        "verl": ["verl[vllm]==0.9.1", "math-verify==0.9.0"],
+        "verl": ["verl[vllm]>=0.9.1,<0.11", "math-verify==0.9.0"],
         "torch": ["torch"],
         "save": ["pyarrow"],
         "trl": ["trl==1.10.0", "torch"],
@@ -67,6 +69,9 @@ setup(
     entry_points={
         "console_scripts": [
             "exgrpo-train = exgrpo.commands:train",
+        ],
+        "verl.plugins": [
+            "exgrpo = exgrpo.verl_plugin",
         ],
     },
 )

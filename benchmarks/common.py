@@ -149,6 +149,10 @@ def _shown(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, int | float) else str(value)
 
 
+class OutOfTime(RuntimeError):
+    """A training was ended at its time limit."""
+
+
 def training(
     arguments: Sequence[str],
     folder: Path,
@@ -163,7 +167,8 @@ def training(
     needs (:func:`environment_of`).
 
     Raises:
-        RuntimeError: it failed, or ran out of time; with the end of its log.
+        OutOfTime: at the time limit.
+        RuntimeError: it failed. Both with the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "train.log"
@@ -186,8 +191,9 @@ def training(
     look(time.monotonic() - started)
     if code != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        reason = f"{limit_s:.0f} s were not enough" if code is None else f"exit code {code}"
-        raise RuntimeError(f"{tail}\n{log}: {reason}")
+        if code is None:
+            raise OutOfTime(f"{tail}\n{log}: {limit_s:.0f} s were not enough")
+        raise RuntimeError(f"{tail}\n{log}: exit code {code}")
 
 
 def die_with_parent() -> None:
@@ -200,7 +206,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(timeout=60)
+            process.wait(timeout=15)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -27,6 +27,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl.complete import SCRATCH
 from exgrpo.on_verl.task_runner import MixTaskRunner
@@ -58,6 +59,7 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         self.modes = {on: dataclasses.replace(self.experience, experience=on) for on in (True, False)}
         self.cpu_seconds: dict[int, float] = {}  # process -> what it has used
         self.drawn: Any = None  # a TensorDict, for both steps of a pair
+        self.past: list[StoredGroup] = []  # of exp_unit=group: the past groups of that draw
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
@@ -98,12 +100,14 @@ class PairedTrainer(ExperienceMixPPOTrainer):
             started = time.perf_counter()
             mode, self.experience = self.experience, self.modes[True]
             self.drawn = super()._next_train_batch(num_prompts)
+            self.past, self.waiting = self.waiting, []
             self.experience = mode
             self.noted["draw_s"] = time.perf_counter() - started
         if self.experience.experience:
-            batch = self.drawn
+            batch, self.waiting = self.drawn, self.past
         else:
-            rows = [dict(self.train_dataset[self.row_of_question[name]]) for name in self.drawn["question_id"]]
+            names = [*self.drawn["question_id"], *(group.question for group in self.past)]
+            rows = [dict(self.train_dataset[self.row_of_question[name]]) for name in names]
             for position, row in enumerate(rows):
                 row["uid"] = f"{self.global_steps:07d}o{position:05d}"
             batch = tu.get_tensordict(collate_fn(rows))

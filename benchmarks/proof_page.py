@@ -8,8 +8,9 @@ TITLES = {
     "facts": "Machine and versions",
     "resume": "Killed and resumed",
     "step": "A step with replay and without: the quickstart's model, 1.1 M parameters",
-    "smollm2": "A step with replay and without: SmolLM2-135M",
+    "groups": "A step with whole past groups and TOPR's loss, and without: the same model",
     "evaluation": "Evaluation",
+    "smollm2": "A step with replay and without: SmolLM2-135M",
 }
 
 
@@ -35,17 +36,20 @@ def page(stages: dict[str, dict[str, Any]]) -> str:
 
 
 def _stage(facts: dict[str, Any]) -> list[str]:
-    if "failed" in facts:
-        return [f"**Failed** after {facts['seconds']} s:", "", "```", facts["failed"], "```"]
     if "left out" in facts:
         return [f"Left out: {facts['left out']}"]
+    ended = []
+    if "failed" in facts:
+        ended = [f"**Failed** after {facts['seconds']} s:", "", "```", facts["failed"], "```", ""]
+    if "unfinished" in facts:
+        ended = [f"**Not finished** after {facts['seconds']} s: {facts['unfinished']}. Up to there:", ""]
     rows = [("seconds in all", facts["seconds"])]
     for name, value in facts.items():
         if name in ("figures", "training"):
             rows += value.items()
-        elif name != "seconds":
+        elif name not in ("seconds", "failed", "unfinished"):
             rows.append((name, value))
-    return ["| | |", "| --- | --- |", *(f"| {name} | {_shown(value)} |" for name, value in rows)]
+    return [*ended, "| | |", "| --- | --- |", *(f"| {name} | {_shown(value)} |" for name, value in rows)]
 
 
 def _shown(value: Any) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,31 +15,53 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import runs
-from common import die_with_parent, environment_of
+from common import OutOfTime, die_with_parent, environment_of
 
 
 def environment(stack: str) -> dict[str, str]:
-    """The environment of all processes that are started here."""
+    """The environment of all processes that are started here; vLLM says in it which of its parts it takes."""
     # on a GPU vLLM's sampler assumes FlashInfer and fails at the first request without it
     sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-    return {**os.environ, **environment_of(stack), **sampler, "PYTHON": sys.executable}
+    said = {"VLLM_LOGGING_LEVEL": "INFO"}
+    return {**os.environ, **environment_of(stack), **sampler, **said, "PYTHON": sys.executable}
 
 
-def finished(stack: str, command: list[str], folder: Path, limit_s: float) -> None:
-    """Run a command, appending its output to ``folder/output.log``; RuntimeError with its end if it fails."""
+def finished(stack: str, command: list[str], folder: Path, ends: float) -> None:
+    """Run a command, appending its output to ``folder/output.log``.
+
+    Raises:
+        OutOfTime: the clock shows ``ends``.
+        RuntimeError: it failed; with the end of its output.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "output.log", "a") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment(stack), preexec_fn=die_with_parent
         )
         try:
-            code = process.wait(timeout=limit_s)
+            code = process.wait(timeout=max(1.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.terminate()  # it ends its own children
             process.wait()
-            raise RuntimeError(f"{limit_s:.0f} s were not enough; {folder}/output.log") from None
+            raise OutOfTime(f"time was up; {folder}/output.log") from None
     if code:
         raise RuntimeError("\n".join((folder / "output.log").read_text(errors="replace").splitlines()[-12:]))
+
+
+def engine(log: Path) -> dict[str, str]:
+    """Which of its parts vLLM took, from what it logged; without a log, nothing."""
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    if "vllm" not in text.lower():
+        return {}
+    attention = re.search(r"Using (\w+) attention backend", text)
+    instead = re.search(r"(Model Runner V2 [^;\n]*); using the V1", text)
+    runner = "V2" if "Using V2 Model Runner" in text else f"V1 ({instead[1]})" if instead else "V1"
+    sampler = "FlashInfer's" if "Using FlashInfer for top-p & top-k sampling" in text else "vLLM's own"
+    return {
+        "vLLM's model runner": runner,
+        "vLLM's attention": attention[1] if attention else "not in its log, as on a CPU",
+        "vLLM's sampler": sampler,
+    }
 
 
 class Training:
@@ -71,11 +94,13 @@ class Training:
         self.kill()
 
     def until(self, step: int, ends: float) -> None:
-        """Return when the step is logged; RuntimeError if the run ends before that or time runs out."""
-        while max([0, *self.metrics()]) < step:
-            if self.process.poll() is not None or time.monotonic() > ends:
+        """Return when the step is logged; RuntimeError if the run ends before that, OutOfTime when time runs out."""
+        while (last := max([0, *self.metrics()])) < step:
+            if self.process.poll() is not None:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
                 raise RuntimeError(f"{tail}\nended before step {step}; {self.log}")
+            if time.monotonic() > ends:
+                raise OutOfTime(f"time was up at step {last} of {step}; {self.log}")
             time.sleep(0.1)
 
     def end(self, ends: float) -> int | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import modes
@@ -23,6 +24,7 @@ from common import (
     ROOT,
     STACKS,
     Figures,
+    OutOfTime,
     at_least,
     engine_package,
     environment_of,
@@ -53,7 +55,7 @@ def main() -> None:
     cli.add_argument("--candidates", type=at_least(1), default=8, help="experience_max_per_question")
     cli.add_argument("--response_length", type=at_least(8), default=48, help="data.max_response_length")
     cli.add_argument("--ranks", type=at_least(1), default=1, help="FSDP ranks, each with its own vLLM")
-    cli.add_argument("--limit_s", type=at_least(1), default=1500, help="time limit of the training in seconds")
+    cli.add_argument("--limit_s", type=at_least(1), default=1500, help="time limit; the pairs taken until then count")
     cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-step")
     cli.add_argument("overrides", nargs="*", help="Hydra overrides, key=value")
     options = cli.parse_intermixed_args()
@@ -71,11 +73,19 @@ def main() -> None:
     try:
         training(["-m", "paired_trainer", *arguments], output, options.limit_s, environment)
     except RuntimeError as error:
-        raise SystemExit(str(error)) from error
-    steps = [divided(step) for step in runs.steps(file)[options.warmup :]]
+        if not (isinstance(error, OutOfTime) and finished_pairs(file, options.warmup)):
+            raise SystemExit(str(error)) from error
+        print(f"{str(error).splitlines()[-1]}; the figures are of the pairs that are finished", file=sys.stderr)
+    steps = [divided(step) for step in finished_pairs(file, options.warmup)]
     report(
         f"a step of {Path(options.model).name}, {options.mode}, {options.pairs} pairs", compare(steps), facts, options
     )
+
+
+def finished_pairs(file: Path, warmup: int) -> list[Step]:
+    """The metrics of both steps of each pair that is finished, in order."""
+    steps = runs.steps(file)[warmup:] if file.is_file() else []
+    return steps[: len(steps) // 2 * 2]
 
 
 def command(options: argparse.Namespace, output: Path) -> list[str]:
@@ -122,7 +132,7 @@ def compare(steps: list[Step]) -> Figures:
     for step, (first, _) in zip(replayed, pairs, strict=True):
         step["bookkeeping"] += first["draw_s"]
         step["whole step"] += first["draw_s"]
-    figures: Figures = {}
+    figures: Figures = {"pairs": len(pairs)}
     order = ["whole step", "generation", "old log-probs", "advantage", "update", "weight sync", "rest"]
     for phase in [*order, "candidate scoring", "bookkeeping"]:
         figures[f"{phase}, s: replayed"] = spread(column(replayed, phase))

@@ -24,9 +24,9 @@ if not __package__:  # started by its path: only this folder is on the import pa
 from eval.estimate import training_runs
 from eval.estimate.estimates import Estimate, estimate
 from eval.estimate.paired_runs import align, load
-from eval.report import picture
-from eval.report.compare_text import markdown, methods_markdown
-from eval.report.terminal import show
+from eval.reports import picture
+from eval.reports.compare_text import markdown, methods_markdown
+from eval.reports.terminal import show
 from exgrpo.accidents import in_one_line
 
 Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n

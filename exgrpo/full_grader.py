@@ -1,6 +1,4 @@
-"""The full grader's process, and the one place that knows its package:
-packages/math-verify-rules.
-"""
+"""The full grader's process, and the one place that knows packages/math-verify-rules."""
 
 from __future__ import annotations
 

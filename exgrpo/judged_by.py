@@ -1,5 +1,4 @@
-"""Who judged a trajectory: the grader, its version and the rule that decided, as one line that is
-kept with it.
+"""Who judged a trajectory: grader, version and the rule that decided, in a line kept with it.
 
 strict; rules 5e1c09aa, math-verify 0.9.0
 full; rules 5e1c09aa, math-verify 0.9.0, require_think=False; intervals
@@ -32,8 +31,7 @@ class JudgedBy:
     Attributes:
         grader: strict, full, or a reward function of another author as ``path:name``.
         version: of its code, and settings that change its verdicts.
-        rule: that accepted the answer; empty if there is only one, or if the reward function does
-            not say.
+        rule: that accepted the answer; empty if there is only one, or it is not known.
     """
 
     grader: str
@@ -66,9 +64,7 @@ class JudgedBy:
 
 
 def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
-    """The author of a run's rewards, from verl's node ``reward.custom_reward_function``; the rule
-    is left open.
-    """
+    """The author of a run's rewards, by ``reward.custom_reward_function``; the rule is open."""
     path, name = reward.get("path"), str(reward.get("name"))
     if not path:
         return JudgedBy("verl's own", f"verl {_installed('verl')}")

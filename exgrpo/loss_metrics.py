@@ -1,11 +1,9 @@
-"""The metrics of an update, from sums and counts that can be added over micro-batches, ranks and
-mini-batches.
+"""The metrics of an update, from sums and counts to be added over its parts.
 
 A mean of means is wrong if the parts differ in size: a micro-batch without a replayed row would
-    count as a ratio of 0.
-So the actor reports sums under ``actor/sum/``, verl's reductions scale them all equally, and the
-trainer divides once. The formulas are plain arithmetic, the same for torch scalars in the loss and
-for floats in the trainer.
+count as a ratio of 0. So the actor reports sums under ``actor/sum/``, verl's reductions scale them
+all equally, and the trainer divides once. The formulas are plain arithmetic, the same for torch
+scalars in the loss and for floats in the trainer.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ ENTROPY, ENTROPY_TOKENS = "entropy", "entropy_tokens"
 
 
 def means_of(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics by the names in docs/metrics.md; 0 for an empty selection. All sums may be scaled by
-    a common factor.
+    """Metrics by the names in docs/metrics.md; 0 for no tokens. Any common factor cancels.
 
-    ``replayed_ess``, the effective sample size of the importance weights, is (sum w)^2 / (n sum
-    w^2).
+    ``replayed_ess``, the weights' effective sample size, is (sum w)^2 / (n sum w^2).
     """
     fresh, replayed, weights = sums["fresh_tokens"], sums["replayed_tokens"], sums["replayed_ratio"]
     return {

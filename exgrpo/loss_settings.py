@@ -1,6 +1,4 @@
-"""The settings of the mixed loss, checked; without torch, so that a wrong one is reported before
-anything is loaded.
-"""
+"""The settings of the mixed loss, checked without torch: before anything is loaded."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ class LossSettings:
     off_policy_loss: str = _key(
         SHAPED,
         "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, "
-        "topr, asymre, m2po; or "
-        "your own rule",
+        "topr, asymre, m2po; or your own rule",
     )
     off_policy_baseline_shift: float = _key(
         -0.1, "of asymre: what is added to the group's mean reward"
@@ -87,16 +84,13 @@ class LossSettings:
             if not math.isfinite(getattr(self, key)):
                 raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a finite number")
         if not self.off_policy_m2_bound > 0:
-            raise ValueError(
-                f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}: must be a positive "
-                "number"
-            )
+            given = f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}"
+            raise ValueError(f"{given}: must be a positive number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
             if bound != -1 and not bound > 0:
-                raise ValueError(
-                    f"policy_loss.{key}={bound}: must be a positive number, or -1 for off"
-                )
+                allowed = "must be a positive number, or -1 for off"
+                raise ValueError(f"policy_loss.{key}={bound}: {allowed}")
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
             if not bound >= 0:
@@ -148,9 +142,7 @@ def beta_of(name: str) -> float | None:
 
 
 def check_reshape(name: str, key: str) -> None:
-    """ValueError unless `name` is the name of a reshape, or a reference to a function with its
-    signature.
-    """
+    """ValueError unless `name` is a reshape, or a reference to a function with its signature."""
     beta = beta_of(name)
     if is_reference(name):
         load_reference(f"policy_loss.{key}", name, RESHAPE_PARAMETERS)
@@ -163,13 +155,10 @@ def check_reshape(name: str, key: str) -> None:
 
 
 def check_replay_loss(name: str) -> None:
-    """ValueError unless `name` is a loss of replayed rows, or a reference to a function with its
-    signature.
-    """
+    """ValueError unless `name` is a loss of replayed rows, or refers to one with its signature."""
     key = "policy_loss.off_policy_loss"
     if is_reference(name):
         load_reference(key, name, REPLAY_LOSS_PARAMETERS)
     elif name not in REPLAY_LOSS_NAMES:
-        raise ValueError(
-            f"{key}={name}: must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}"
-        )
+        allowed = f"must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}"
+        raise ValueError(f"{key}={name}: {allowed}")

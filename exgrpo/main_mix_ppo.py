@@ -8,18 +8,23 @@ program on a CPU.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import hydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo.accidents import in_one_line
 from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.phases import phase
+from exgrpo.preflight import machine
 from exgrpo.preflight.checks import resolve, verify
+from exgrpo.preflight.unknown_keys import explain
 
 resolvers.register()  # before Hydra composes
 NODE_TOO_SLOW = (
@@ -35,7 +40,21 @@ def main() -> None:
         sys.exit(
             "exgrpo: stack=cpu needs the package verl-cpu: pip install --no-deps packages/verl-cpu"
         )
-    run()
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra's errors then come here
+    try:
+        run()
+    except HydraException as error:
+        overrides = [each for each in sys.argv[1:] if "=" in each and not each.startswith("-")]
+        sys.exit(_lines("\n".join(explain(error, overrides, _compose))))
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    with hydra.initialize_config_dir(CONFIG, version_base=None):
+        return hydra.compose("exgrpo_trainer", overrides)
+
+
+def _lines(message: str) -> str:
+    return "\n".join(f"exgrpo: {line}" for line in message.splitlines())
 
 
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
@@ -43,23 +62,39 @@ def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
     with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
         try:
-            verify(config)
-        except (ValueError, FileNotFoundError) as error:
-            sys.exit(f"exgrpo: {error}")
-        resolve(config)
-        verify_for_verl(config)
+            check(config)
+        except (ValueError, OSError, OmegaConfBaseException) as error:
+            sys.exit(_lines(str(error)))
         train(config)
 
 
-def verify_for_verl(config: DictConfig) -> None:
-    """verl's own check."""
-    with phase("loading verl"):
-        from verl.trainer.ppo.utils import need_critic, need_reference_policy
-        from verl.utils.config import validate_config
+def check(config: DictConfig) -> None:
+    """Everything that is checked before Ray starts; completes the configuration in place.
 
-    validate_config(
-        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
+    Raises:
+        ValueError, OSError, OmegaConfBaseException: a line for each error.
+    """
+    verify(config)
+    machine.verify(config, os.environ)
+    resolve(config)
+    verify_for_verl(config)
+
+
+def verify_for_verl(config: DictConfig) -> None:
+    """verl's own checks, those of its rollout and its reward included; ValueError in one line."""
+    with phase("loading verl"):
+        from verl.trainer.ppo.reward import resolve_reward_manager_cls
+        from verl.trainer.ppo.utils import need_critic, need_reference_policy
+        from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    try:
+        ref, critic = need_reference_policy(config), need_critic(config)
+        validate_config(config, use_reference_policy=ref, use_critic=critic)
+        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+        resolve_reward_manager_cls(config)
+    except Exception as error:  # assertions and errors of any kind
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"verl refuses the configuration: {why}") from error
 
 
 def train(config: DictConfig) -> None:
@@ -67,9 +102,17 @@ def train(config: DictConfig) -> None:
     import ray
     from verl.trainer.main_ppo import run_ppo
 
+    def verify_ray() -> None:
+        try:
+            machine.verify_cpus(config, ray.cluster_resources().get("CPU", 0))
+        except ValueError as error:
+            sys.exit(_lines(str(error)))
+
+    # no CPU: on a cluster the node of the command may have none to give
+    runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray)
     for last in (False, False, True):
         try:
-            return run_ppo(config, task_runner_class=OnThisNode(ray.remote(MixTaskRunner)))
+            return run_ppo(config, task_runner_class=runner)
         except Exception as error:
             if last or NODE_TOO_SLOW not in str(error):
                 raise

@@ -1,5 +1,4 @@
-"""Verifiable reward by Math-Verify, as a verl custom reward function: 1 for a correct answer, 0 for
-everything else.
+"""Reward by Math-Verify, as a verl custom reward function: 1 for a correct answer, else 0.
 
     reward.custom_reward_function.path=pkg://exgrpo.math_verify_reward
     reward.custom_reward_function.name=compute_score
@@ -56,8 +55,7 @@ def compute_score(
     Args:
         data_source, extra_info: passed by verl; unused.
         ground_truth: LaTeX of the correct answer, with or without its dollars.
-        solution_str: the response, with or without the prompt's own ``<think>\\n`` before it; the
-            verdict is the same.
+        solution_str: the response; the prompt's own ``<think>\\n`` before it makes no difference.
         require_think: if True, the text after the first </think>, up to a second one if there is,
             is judged, and a response without </think> is wrong (version 3 of the released rewards,
             the one its script uses); if False, the whole response is judged (version 4).
@@ -92,16 +90,12 @@ def compute_score(
 
 
 def is_right(reply: dict[str, Any], grader: str) -> bool:
-    """The verdict of a reply by one of the GRADERS; for the full one an answer is correct if a rule
-    is named.
-    """
+    """The verdict of a reply by one of the GRADERS; the full one names a rule if it is right."""
     return bool(reply["correct"]) if grader == STRICT else reply["rule"] is not None
 
 
 def judged_part(response: str, require_think: bool) -> str:
-    """The part of a response that is judged, at most its last MAX_CHARACTERS; empty if there is
-    none.
-    """
+    """The part of a response that is judged, at most its last MAX_CHARACTERS; may be empty."""
     if require_think:
         _thought, closed, solution = response.partition(THINK_END)
         if not closed:
@@ -121,9 +115,7 @@ def _verdict(
 
 
 class Verifier:
-    """A process that judges answers, started when needed, with a lock; may be used by any number of
-    threads.
-    """
+    """A process that judges answers, started when needed; safe for any number of threads."""
 
     def __init__(
         self, name: str = "Math-Verify", worker: Sequence[str] = ("-m", "exgrpo.math_verify_worker")
@@ -171,9 +163,7 @@ class Verifier:
         return verdict
 
     def _make_ready(self) -> None:
-        """Start a process if there is none, if it died, or if it is due for renewal; OSError if it
-        does not start.
-        """
+        """Start a process if there is none, or it died or is due for renewal; may raise OSError."""
         if self._process is not None:
             died = self._process.poll() is not None
             if not died and self._answers < ANSWERS_PER_PROCESS:
@@ -181,7 +171,7 @@ class Verifier:
             self.close()
         command = [sys.executable, *self._worker]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
         )
         self._owner, self._answers = os.getpid(), 0
         assert self._process.stdin is not None
@@ -200,9 +190,7 @@ class Verifier:
         return not rest
 
     def _line(self, deadline: float) -> bytes | None:
-        """The next line of the process; None if it does not arrive in time, or the process
-        ended.
-        """
+        """The process's next line; None if it does not arrive in time, or the process ended."""
         assert self._process is not None and self._process.stdout is not None
         descriptor, received = self._process.stdout.fileno(), b""
         while not received.endswith(b"\n"):
@@ -215,9 +203,7 @@ class Verifier:
         return received
 
     def forget(self) -> None:
-        """Call in a forked child: the process is the parent's, and a thread that was not forked may
-        hold the lock.
-        """
+        """For a forked child: the process is the parent's, and the lock may be held for ever."""
         self._process, self._lock = None, threading.Lock()
 
     def close(self) -> None:
@@ -235,9 +221,7 @@ class Verifier:
 
 
 def _wait(descriptor: int, event: int, deadline: float) -> bool:
-    """Whether ``descriptor`` is ready for ``event`` before ``deadline``, in seconds of the
-    monotonic clock.
-    """
+    """Whether ``descriptor`` is ready for ``event`` before ``deadline`` (monotonic seconds)."""
     poll = select.poll()  # not select(), which cannot handle descriptors above 1,023
     poll.register(descriptor, event)
     return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1_000))

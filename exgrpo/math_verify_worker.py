@@ -1,5 +1,4 @@
-"""The process in which :mod:`exgrpo.math_verify_reward` judges answers: a line of JSON in, a line
-of JSON out.
+"""The process in which :mod:`exgrpo.math_verify_reward` judges: a line of JSON in, a line out.
 
 It ends when its caller ends and so closes the pipe. Math-Verify's own time limits are off: the
 caller limits wall-clock time, the kernel CPU time, and an alarm ends the process if the caller died
@@ -28,8 +27,7 @@ Judge = Callable[
 
 
 def serve(load: Callable[[], Judge]) -> None:
-    """Answer requests ``{"gold": [...], "answer": ..., "limit_s": ..., "cpu_s": ...}`` until there
-    are no more.
+    """Answer requests ``{"gold": [...], "answer": ..., "limit_s": ..., "cpu_s": ...}`` to the end.
 
     A reply has ``correct``, ``extracted`` (the answer as it was read) and ``vote`` (equal for
     answers known to be equal). The process ends when an answer takes more than ``cpu_s`` of CPU

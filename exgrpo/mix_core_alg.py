@@ -1,5 +1,4 @@
-"""The mixed-policy objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D) as plain
-functions of tensors.
+"""The objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D): functions of tensors.
 
 Needs only torch. B is the number of rows, T of padded response tokens; log-probs are natural
 logarithms. Every formula uses the log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is
@@ -114,15 +113,12 @@ def mixed_token_losses(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each token, not aggregated: -f(w*) A of replayed tokens, -CLIP(w, A) of fresh
-    ones (equation 4).
+    """The loss of each token: -f(w*) A of replayed, -CLIP(w, A) of fresh ones (equation 4).
 
-    With another ``off_policy_loss`` than ``shaped`` that of exgrpo.replay_losses stands for -f(w*)
-    A.
+    With an ``off_policy_loss`` but ``shaped``, that of exgrpo.replay_losses stands for -f(w*) A.
 
     Args:
-        log_prob: float[B, T] under the policy being trained; the only argument that receives
-            gradients.
+        log_prob: float[B, T] under the policy being trained; the only one with gradients.
         old_log_prob: float[B, T] under the policy that generated the tokens: pi_old for fresh rows,
             pi_past for replayed rows.
         advantages: float[B, T] over the mixed group.
@@ -130,8 +126,7 @@ def mixed_token_losses(
         response_mask: bool or 0/1 [B, T]; masked positions may hold any value, including NaN.
 
     Returns:
-        float[B, T], zero where masked, and scalar metrics (detached, always the same keys, 0 for an
-        empty selection).
+        float[B, T], zero where masked, and scalar metrics (detached, the same keys, 0 for none).
 
     Raises:
         ValueError: in one line, if shapes or dtypes do not match.
@@ -151,21 +146,17 @@ def token_losses_and_sums(
     response_mask: Tensor,
     settings: LossSettings,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """As :func:`mixed_token_losses`, with sums and counts instead of metrics, to be added over
-    micro-batches.
-    """
+    """As :func:`mixed_token_losses`, with sums and counts, to be added over micro-batches."""
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
     mask = response_mask.bool()
     replayed = replayed & mask
     _refuse_nan(log_prob.detach(), old_log_prob, advantages, mask)
-    log_ratio = torch.where(
-        mask, (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0
-    )
+    bounded = (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    log_ratio = torch.where(mask, bounded, 0.0)
     minus_advantages = torch.where(mask, advantages.detach(), 0.0).neg_()
-    silent = (
-        log_prob.detach() > math.log(settings.all_max_clip) if settings.all_max_clip != -1 else None
-    )
-    if silent is not None:
+    silent = None
+    if settings.all_max_clip != -1:
+        silent = log_prob.detach() > math.log(settings.all_max_clip)
         minus_advantages.masked_fill_(silent, 0.0)
     if settings.reads_log_prob:
         log_prob = torch.where(mask, log_prob, 0.0)
@@ -177,9 +168,8 @@ def token_losses_and_sums(
     if any_replayed and settings.off_policy_loss != SHAPED:
         of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
         of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings)
-        of_rows = (
-            of_rows if silent is None else of_rows.masked_fill(silent, 0.0)
-        )  # asymre's is not 0 where A is
+        if silent is not None:  # asymre's is not 0 where A is
+            of_rows = of_rows.masked_fill(silent, 0.0)
         losses = torch.where(replayed, of_rows, losses)
     with torch.no_grad():
         sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
@@ -193,9 +183,7 @@ def _checked(
     is_replayed: Tensor,
     response_mask: Tensor,
 ) -> Tensor:
-    """``is_replayed`` as bool[B, T]; ValueError unless all arguments are as
-    :func:`mixed_token_losses` requires.
-    """
+    """``is_replayed`` as bool[B, T]; ValueError unless all are as in `mixed_token_losses`."""
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -212,9 +200,7 @@ def _checked(
 
 
 def _refuse_nan(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor) -> None:
-    """RuntimeError that names which has NaN at an unmasked token; one look at the device if none
-    has.
-    """
+    """RuntimeError that names which has NaN at an unmasked token; a single look at the device."""
     if not ((log_prob + old_log_prob + advantages).isnan() & mask).any():
         return
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
@@ -264,9 +250,7 @@ def _sums(
     mask: Tensor,
     replayed: Tensor,
 ) -> dict[str, Tensor]:
-    """Sums over fresh and over replayed tokens, their counts, and the largest replayed ratio; 0
-    without such tokens.
-    """
+    """Sums over fresh and replayed tokens, their counts, the largest replayed ratio; 0 for none."""
     fresh = mask & ~replayed
     zero = losses.new_zeros(())
     weights = torch.exp(log_ratio[replayed])

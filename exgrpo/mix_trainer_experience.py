@@ -1,5 +1,4 @@
-"""ExGRPO on verl's V1 trainers, with a pool of past successes. This file decides *when* things
-happen.
+"""ExGRPO on verl's V1 trainers, with a pool of past successes. Here is *when* things happen.
 
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which
 mode they extend. The file has the order of a step:
@@ -20,12 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
@@ -51,8 +52,11 @@ from exgrpo.on_verl import (
     optimizer_states,
     queue,
     rescue,
+    seals,
     stored_groups,
 )
+from exgrpo.on_verl.complete import CandidateScorer
+from exgrpo.on_verl.correct import LossShares
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
@@ -63,13 +67,13 @@ from exgrpo.saved import durable
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's partition of the queue for training
+Past = Mapping[str, Trajectory]  # key of a replayed row -> its trajectory
 
 
 class ExperienceMixin(PPOTrainer):
     """The trainer owns the replay object and decides when to call it; other parts get values.
 
-    With ``trainer.experience=False`` every method falls back to verl's own: plain GRPO by the same
-    program.
+    With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.
 
     Attributes:
         verl_mode: verl's name of the mode that the trainer extends.
@@ -96,7 +100,17 @@ class ExperienceMixin(PPOTrainer):
     def asynchronous(self) -> bool:
         return self.verl_mode != "sync"
 
+    @property
+    def rollout(self) -> DictConfig:
+        """verl's settings of the rollouts."""
+        return self.config.actor_rollout_ref.rollout
+
     def _build_replay_buffer(self) -> ReplayBuffer:
+        if "experience" not in self.config.trainer:  # verl's own configuration
+            raise ValueError(
+                "trainer.experience: missing; verl's own command needs --config-path "
+                "pkg://exgrpo.config --config-name exgrpo_trainer with exgrpo's trainers"
+            )
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
         settings = self.config.trainer.v1.get(self.verl_mode) or {}
@@ -111,55 +125,57 @@ class ExperienceMixin(PPOTrainer):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
-        rollout_n = self.config.actor_rollout_ref.rollout.n
-        self.experience = ExperienceConfig.from_mapping(self.config.trainer, rollout_n)
+        keys, rollout_n = self.config.trainer, self.rollout.n
+        self.experience = ExperienceConfig.from_mapping(keys, rollout_n)
         self.waiting: list[StoredGroup] = []
         if self.experience.experience:
             self._begin_replay(rollout_n)
 
     def _begin_replay(self, rollout_n: int) -> None:
         """Everything that replay needs, from a checkpoint if there is one."""
-        if self.processor is not None:  # preflight checks this only if the model is a local folder
-            path = "actor_rollout_ref.model.path"
-            raise ValueError(f"{path}: has a processor; a replayed trajectory is text only")
-        questions = self.train_dataset.question_ids()
-        self.row_of_question = {question: row for row, question in enumerate(questions)}
+        # preflight checks this only if the model is a local folder
+        if self.processor is not None:
+            text_only = "has a processor; a replayed trajectory is text only"
+            raise ValueError(f"actor_rollout_ref.model.path: {text_only}")
+        ids = self.train_dataset.question_ids()
+        self.row_of_question = {question: row for row, question in enumerate(ids)}
         self.mix_collate = ExperienceMixCollateFn(self._row, rollout_n, collate_fn)
         self.in_flight = InFlight()
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []
         self.so_far = StepMetrics()
-        self.group_filter = None
-        if self.config.algorithm.filter_groups.enable:
-            threshold = self.experience.exp_success_threshold
-            self.group_filter = GroupFilter(self.replay_buffer, self.in_flight, threshold)
-        self.judge = judged_by.of_settings(self.config.reward.custom_reward_function)
-        is_correct, missing = self.experience.exp_is_correct, self.experience.exp_missing_log_probs
-        self.loss_shares = correct.LossShares.of_config(self.config, is_correct, missing)
+        if isinstance(self.replay_buffer, GroupFilter):
+            self.replay_buffer.follow(self.in_flight, self.experience.exp_success_threshold)
+        config, keys = self.config, self.experience
+        self.judge = judged_by.of_settings(config.reward.custom_reward_function)
+        recorded = keys.exp_is_correct, keys.exp_missing_log_probs
+        self.loss_shares = LossShares.of_config(config, *recorded)
         self._open_experience()
 
     def _open_experience(self) -> None:
         """Replay of the checkpoint to resume from; a wrong one fails before workers start."""
         trainer, data = self.config.trainer, self.config.data
-        files = self.train_dataset.data_files  # verl's local copies, as exgrpo.preflight reads them
+        # verl's local copies, as exgrpo.preflight reads them
+        ids = read_question_ids(self.train_dataset.data_files, data.prompt_key)
         self.identity = {
-            "data_fingerprint": fingerprint(read_question_ids(files, data.prompt_key)),
+            "data_fingerprint": fingerprint(ids),
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
             "questions": len(self.row_of_question),  # after verl's length filter
         }
         root = Path(trainer.default_local_dir)
         root.mkdir(parents=True, exist_ok=True)
-        self.writer = contextlib.ExitStack()  # locks the folder as long as this process lives
-        # a killed run may be ending
+        # locks the folder as long as this process lives; a killed run may be ending
+        self.writer = contextlib.ExitStack()
         self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
         self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
-        loaded = self.config.actor_rollout_ref.actor.checkpoint.load_contents
-        check = optimizer_states.check_if_loaded(loaded)
-        known = self.row_of_question.keys()
-        opened = checkpoints.open_experience(trainer, self.experience, self.identity, known, check)
+        actor, known = self.config.actor_rollout_ref.actor, self.row_of_question
+        check = optimizer_states.check_if_loaded(actor.checkpoint.load_contents)
+        opened = checkpoints.open_experience(
+            trainer, self.experience, self.identity, known.keys(), check
+        )
         self.resumed_step, self.replay, self.pool_folder, self.resumed_state = opened
         limits = data.max_prompt_length, data.max_response_length
-        checkpoints.keep_usable(self.replay, self.row_of_question, *limits)
+        checkpoints.keep_usable(self.replay, known, *limits)
 
     # -- ask -------------------------------------------------------------------------------------
 
@@ -168,12 +184,14 @@ class ExperienceMixin(PPOTrainer):
         size = num_prompts or self.config.data.train_batch_size
         if not self.experience.experience:
             return super()._next_train_batch(size)
-        return self._ask(size)
+        return self._ask(size, ahead=num_prompts is not None)
 
-    def _ask(self, size: int) -> TensorDict:
+    def _ask(self, size: int, ahead: bool) -> TensorDict:
         """rho * size replayed questions and the rest fresh; none twice, none thrown away.
 
         With ``trainer.exp_unit=group`` (1 - rho) * size fresh ones; past groups need no generation.
+        They are drawn for the step that is beginning, which trains on them, so that none is in
+        flight; prompts ahead of it, warm-up and refills, are all fresh.
 
         In the synchronous mode a second call in a step replaces groups that failed
         (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the
@@ -183,15 +201,17 @@ class ExperienceMixin(PPOTrainer):
         step, elsewhere = self.global_steps, None
         if self.asynchronous:
             self.in_flight.keep_only(queue.prompts(PARTITION))
-            elsewhere = self.in_flight.questions
-        drawn = self.replay.draw(step, size, self._next_question, elsewhere)
+            elsewhere = self.in_flight.questions + [group.question for group in self.waiting]
+        drawn = self.replay.draw(step, size, self._next_question, elsewhere, ahead)
         self.waiting += drawn.stored
         fresh = [self._row(question) for question in drawn.fresh]
         first = self.in_flight.first_position(step, size - len(drawn.stored))
-        columns = self.mix_collate(fresh, drawn.replayed, step, self.replay.rng, first)
+        rng, mixed = self.replay.rng, drawn.mixed
+        columns = self.mix_collate(fresh, drawn.replayed, step, rng, first)
         marks = columns.pop("is_replayed")
         rows = zip(columns["uid"], columns["question_id"], marks, strict=True)
-        self.in_flight.add((uid, Prompt(q, bool(mark), drawn.mixed)) for uid, q, mark in rows)
+        prompts = ((uid, Prompt(name, bool(mark), mixed)) for uid, name, mark in rows)
+        self.in_flight.add(prompts)
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
@@ -201,7 +221,8 @@ class ExperienceMixin(PPOTrainer):
 
     def _next_question(self) -> tuple[str, bool]:
         """The next question of verl's loader, whose position is saved; whether an epoch begins."""
-        if self.train_dataloader_it is None:  # as verl does; a run may resume at an epoch's end
+        # as verl does; a run may resume at an epoch's end
+        if self.train_dataloader_it is None:
             self.train_dataloader_it = iter(self.train_dataloader)
         epoch = self.train_dataloader_it
         question = next(iter(self._fetch_one_gen_batch()["question_id"]))
@@ -210,8 +231,14 @@ class ExperienceMixin(PPOTrainer):
     # -- complete --------------------------------------------------------------------------------
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Batch:
-        """verl's update; for past groups of the draw no finished prompts are waited for."""
-        return super()._step_once(metrics, timing_raw, sample_batch_size - len(self.waiting))
+        """verl's update; for its share of past groups no finished prompts are waited for."""
+        prompts = sample_batch_size - self.past_groups_now
+        return super()._step_once(metrics, timing_raw, prompts)
+
+    @property
+    def past_groups_now(self) -> int:
+        """How many of the waiting past groups enter the next update: they are dealt out evenly."""
+        return math.ceil(len(self.waiting) / (self.parameter_sync_step - self.local_trigger_step))
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """verl's, of the batch with what is replayed; the actor still has the rollouts' weights."""
@@ -229,49 +256,56 @@ class ExperienceMixin(PPOTrainer):
         """Add one past success to the fresh rollouts of each replayed question; and past groups."""
         with self._time_of_replay():
             complete.refuse_several_outputs(batch.keys)
-            batch = queue.in_order(batch)
-            siblings = complete.first_siblings(batch, self._questions_to_complete(batch))
+            batch, pool = queue.in_order(batch), self.replay.pool
+            questions = self._questions_to_complete(batch)
+            siblings = complete.first_siblings(batch, questions)
             # a question may have left the pool since it was drawn: its group stays one row short
-            left = [question for question in siblings if question in self.replay.pool]
-            prompts = {question: siblings[question].row["prompts"] for question in left}
-            choice = self.replay.choose(self.replay.candidates(left), self._scorer(prompts))
+            left = [each for each in siblings if each in pool]
+            scorer = self._scorer({each: siblings[each].row["prompts"] for each in left})
+            choice = self.replay.choose(self.replay.candidates(left), scorer)
             for group in choice.groups:
                 group.uid = siblings[group.question].uid
             self.so_far.add(batch, choice)
-            last = self.config.actor_rollout_ref.rollout.n - 1  # the session of the row that joins
+            # the session of the row that joins
+            last = self.rollout.n - 1
             batch = rescue.make_room(batch, choice.groups, last)
-            batch = queue.in_order(complete.inject(batch, choice.groups, siblings, last))
+            batch = complete.inject(batch, choice.groups, siblings, last)
             past = self._admit_past_groups()
             self.replayed = [*choice.groups, *past]
-            return stored_groups.join(batch, past, self._row)
+            return stored_groups.join(queue.in_order(batch), past, self._row)
 
     def _questions_to_complete(self, batch: Batch) -> dict[str, str]:
         """uid -> question of the groups of the batch that a past success is to join."""
-        arrived = self.in_flight.take({split_key(key)[0] for key in batch.keys})
+        uids = {split_key(key)[0] for key in batch.keys}
+        arrived = self.in_flight.take(uids)
         if not self.asynchronous:
             self.in_flight.keep_only(())  # groups that failed
-        self.mixed = any(prompt.mixed for prompt in arrived.values())
-        replayed = {uid: each.question for uid, each in arrived.items() if each.is_replayed}
+        # past groups may join prompts that were drawn before mixing began
+        self.mixed = bool(self.past_groups_now) or any(each.mixed for each in arrived.values())
+        chosen = {uid: each for uid, each in arrived.items() if each.is_replayed}
+        replayed = {uid: each.question for uid, each in chosen.items()}
         return replayed | self._questions_to_rescue(batch, arrived)
 
     def _questions_to_rescue(self, batch: Batch, arrived: Mapping[str, Prompt]) -> dict[str, str]:
         """uid -> fresh question whose rollouts all failed and that a past success may rescue."""
         if not self.experience.exp_rescue:
             return {}
-        fresh = {uid for uid, prompt in arrived.items() if not prompt.is_replayed}
-        failed = rescue.failed(batch, fresh, self.experience.exp_success_threshold)
+        threshold = self.experience.exp_success_threshold
+        fresh = {uid for uid, each in arrived.items() if each.mixed and not each.is_replayed}
+        failed = rescue.failed(batch, fresh, threshold)
         uid_of = {arrived[uid].question: uid for uid in failed}
-        return {uid_of[question]: question for question in self.replay.rescuable(uid_of)}
+        return {uid_of[each]: each for each in self.replay.rescuable(uid_of)}
 
     def _admit_past_groups(self) -> list[ReplayedGroup]:
-        """The past groups of the draw, but for those that the policy has drifted away from."""
-        waiting, self.waiting = self.waiting, []
-        return self.replay.admit(waiting, self._scorer(stored_groups.prompts_of(waiting)))
+        """The update's past groups, but for those that the policy has left behind."""
+        count = self.past_groups_now
+        entering, self.waiting = self.waiting[:count], self.waiting[count:]
+        scorer = self._scorer(stored_groups.prompts_of(entering))
+        return self.replay.admit(entering, scorer)
 
-    def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> complete.CandidateScorer:
+    def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
-        rollout = self.config.actor_rollout_ref.rollout
-        return complete.CandidateScorer.of(prompts, self.actor_rollout_wg, rollout)
+        return CandidateScorer.of(prompts, self.actor_rollout_wg, self.rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
@@ -289,35 +323,37 @@ class ExperienceMixin(PPOTrainer):
         The pool reads log-probs, masks and rewards that verl overwrites later in the step.
         """
         with self._time_of_replay():
-            past = {key: row for group in self.replayed for key, row in group.rows.items()}
+            past: dict[str, Trajectory] = {}
+            for group in self.replayed:
+                past |= group.rows
             correct.mark(batch, correct.codes(self.mixed))
             self._put_recorded_log_probs(batch, past)
             metrics.update(self._observe(batch, past))
         if self.is_last_update:  # verl would average what each update reports
-            metrics["experience/generated_tokens"] = self.so_far.generated_tokens
-            metrics["experience/seconds"], self.so_far = self.so_far.seconds, StepMetrics()
+            step, self.so_far = self.so_far, StepMetrics()
+            metrics["experience/generated_tokens"] = step.generated_tokens
+            metrics["experience/seconds"] = step.seconds
 
-    def _put_recorded_log_probs(self, batch: Batch, past: Mapping[str, Trajectory]) -> None:
-        """The denominators of importance ratios; rollout correction is for fresh rows alone.
-
-        Args:
-            past: key of a replayed row -> its trajectory.
-        """
-        recorded = self.experience.exp_is_correct
-        missing = self.experience.exp_missing_log_probs if recorded else None
+    def _put_recorded_log_probs(self, batch: Batch, past: Past) -> None:
+        """The denominators of importance ratios; rollout correction is for fresh rows alone."""
+        keys = self.experience
+        recorded = keys.exp_is_correct
+        missing = keys.exp_missing_log_probs if recorded else None
         correct.put_recorded(batch, past, missing)
-        all_known = recorded and all(trajectory.has_log_probs for trajectory in past.values())
-        if correct.corrects(self.config.algorithm.rollout_correction) or not all_known:
+        all_known = recorded and all(each.has_log_probs for each in past.values())
+        if self._corrects_rollouts or not all_known:
             correct.exempt_replayed_rows(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; rollout correction overwrites the phase with its weights: both in one again."""
         batch = super()._compute_advantage(batch, metrics)
-        if self.experience.experience and correct.corrects(
-            self.config.algorithm.rollout_correction
-        ):
+        if self.experience.experience and self._corrects_rollouts:
             batch = correct.add_correction(batch, correct.codes(self.mixed))
         return batch
+
+    @property
+    def _corrects_rollouts(self) -> bool:
+        return correct.corrects(self.config.algorithm.rollout_correction)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports become means and shares of the whole step."""
@@ -332,30 +368,31 @@ class ExperienceMixin(PPOTrainer):
         """Whether the step has no further update; only separate_async has several."""
         return bool(self.local_trigger_step + 1 == self.parameter_sync_step)
 
-    def _observe(self, batch: Batch, past: Mapping[str, Trajectory]) -> dict[str, float]:
-        """Let the pool take in the fresh rows, once those of all updates are here; its metrics.
-
-        Args:
-            past: key of a replayed row -> its trajectory.
-        """
-        step, whole_groups = self.global_steps, self.experience.exp_unit == "group"
-        compare = bool(past) and self.config.actor_rollout_ref.rollout.calculate_log_probs
+    def _observe(self, batch: Batch, past: Past) -> dict[str, float]:
+        """Let the pool take in the fresh rows, once those of all updates are here; its metrics."""
+        step, so_far, keys = self.global_steps, self.so_far, self.experience
+        whole_groups = keys.exp_unit == "group"
+        compare = bool(past) and self.rollout.calculate_log_probs
         rules = self.judge.grader != "strict"
-        rows = observe.scored_rows(batch, compare, rules=rules, prompts=whole_groups)
-        fresh, current = observe.fresh_rows(batch, rows), correct.current_log_probs(batch, past)
-        self.so_far.groups += observe.rollout_groups(
-            fresh, self.replayed, step, len(self.tokenizer), self.experience, self.judge
+        rows = observe.scored_rows(batch, compare, rules, whole_groups)
+        fresh = observe.fresh_rows(batch, rows)
+        current = correct.current_log_probs(batch, past)
+        so_far.groups += observe.rollout_groups(
+            fresh, self.replayed, step, len(self.tokenizer), keys, self.judge
         )
-        self.so_far.log_ratios += correct.log_ratios(past, current).values()
+        so_far.replayed += self.replayed
+        so_far.current |= current
+        so_far.log_ratios += correct.log_ratios(past, current).values()
         self.loss_shares.fill(self.replayed, current, fresh)
         measured = staleness(batch, step)
         if self.is_last_update:
-            if self.group_filter is not None:
-                self.so_far.groups += self.group_filter.take()
-            noted = self.so_far.metrics(step)
+            if isinstance(self.replay_buffer, GroupFilter):
+                so_far.groups += self.replay_buffer.take()
+            noted = so_far.metrics(step)
             if whole_groups:
-                noted |= stored_groups.metrics(self.replayed, current, step)
-            measured |= noted | self.replay.observe(step, self.so_far.groups, noted)
+                noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
+            measured |= noted
+            measured |= self.replay.observe(step, so_far.groups, noted)
         ours = {f"experience/{name}": value for name, value in measured.items()}
         return (debug_metrics(rows) if compare else {}) | ours
 
@@ -373,12 +410,17 @@ class ExperienceMixin(PPOTrainer):
     # -- save ------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """Pool and state first: verl writes its marker last, so a marked checkpoint has both."""
+        """Pool and state first: verl writes its marker last, so a marked checkpoint has both. Then
+        its seal.
+        """
         root = Path(self.config.trainer.default_local_dir)
         folder = checkpoints.step_folder(root, self.global_steps)
         optimizer_states.expect_new(folder)
+        checkpoints.expect_new(folder)
         gone = self._save_pool(folder) if self.experience.experience else []
         super()._save_checkpoint()
+        run = self.resumed_state["run"] if self.experience.experience else None
+        seals.write(folder, self.global_steps, run)
         if gone:
             nodes.on_all_nodes(checkpoints.delete_weights, str(root), gone)
         if keep := self.config.trainer.max_optim_to_keep:
@@ -388,8 +430,7 @@ class ExperienceMixin(PPOTrainer):
         """Pool, groups, generator, phase and prompts in flight; the steps that verl then
         deletes.
         """
-        checkpoints.expect_new(folder)
-        state = self.replay.state()
+        state = self.replay.state() | {"run": self.resumed_state["run"]}
         if self.asynchronous:
             self.in_flight.keep_only(queue.prompts(PARTITION))
             state |= {"prompts": self.in_flight.state()}
@@ -447,9 +488,7 @@ class ExperienceMixPPOTrainer(ExperienceMixin, PPOTrainerSync):
 
 @register_trainer("exgrpo_colocate_async")
 class ExperienceMixPPOTrainerColocateAsync(ExperienceMixin, PPOTrainerColocateAsync):
-    """Prompts are submitted ahead; the update interrupts rollouts, which go on under new
-    weights.
-    """
+    """Prompts are submitted ahead; an update interrupts rollouts, which go on under new weights."""
 
     verl_mode = "colocate_async"
 

@@ -83,8 +83,23 @@ def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any
     """Import the function that a reference names.
 
     Raises:
-        ValueError: it cannot be imported, is not a function, or does not take these arguments; in
-            one line.
+        ValueError: as :func:`load_function`, or it does not take these arguments; in one line.
+    """
+    rule = load_function(key, reference)
+    try:
+        inspect.signature(rule).bind(*parameters)
+    except TypeError:
+        raise ValueError(
+            f"{key}={reference}: must take the arguments ({', '.join(parameters)})"
+        ) from None
+    return rule
+
+
+def load_function(key: str, reference: str) -> Any:
+    """The function that a reference names, whatever its arguments.
+
+    Raises:
+        ValueError: it cannot be imported or is not a function; in one line.
     """
     where, _, name = reference.removeprefix(_PACKAGE).rpartition(":")
     try:
@@ -97,12 +112,6 @@ def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any
     rule = getattr(module, name, None)
     if not callable(rule):
         raise ValueError(f"{key}={reference}: {where} has no function {name!r}")
-    try:
-        inspect.signature(rule).bind(*parameters)
-    except TypeError:
-        raise ValueError(
-            f"{key}={reference}: must take the arguments ({', '.join(parameters)})"
-        ) from None
     return rule
 
 

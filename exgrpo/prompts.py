@@ -1,6 +1,4 @@
-"""Prompts as the model sees them: its tokenizer, a rendered prompt, and whether that prompt opens a
-thought.
-"""
+"""Prompts as the model sees them: tokenizer, rendered prompt, whether it opens a thought."""
 
 from __future__ import annotations
 
@@ -67,14 +65,10 @@ def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
 
 
 def token_count(tokenizer: Any, prompt: str) -> int:
-    """Number of tokens of a rendered prompt, counted as by verl's length filter and rollouts:
-    nothing is added.
-    """
+    """Number of tokens of a rendered prompt, counted as by verl's filter: nothing is added."""
     return len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether the prompt ends in ``<think>``, ignoring white space, so that the response begins
-    inside a thought.
-    """
+    """Whether the prompt ends in ``<think>`` and white space: the response begins in a thought."""
     return prompt.rstrip().endswith(THINK)

@@ -1,11 +1,9 @@
 """Losses of replayed rows that know the advantage's sign, by name: ``policy_loss.off_policy_loss``.
-Needs torch alone.
 
 One signature: (log_ratio, log_prob, advantages, replayed, settings) -> token losses, float[B, T].
-    `log_ratio` is
-log w = log pi - log mu of each token, bounded, mu the policy that wrote the row; `replayed` is
-bool[B, T], true at the tokens that count; sums over a row are over those. What other entries hold
-is not used. [.] is a stopped gradient.
+`log_ratio` is log w = log pi - log mu of each token, bounded, mu the policy that wrote the row;
+`replayed` is bool[B, T], true at the tokens that count; sums over a row are over those. What other
+entries hold is not used. [.] is a stopped gradient. Needs torch alone.
 """
 
 from __future__ import annotations
@@ -45,8 +43,7 @@ def topr(
     """Tapered off-policy REINFORCE (arXiv 2503.14286): -[rho] A log pi.
 
     rho is 1 where A > 0, so that a success teaches however unlikely it has become, and else the
-    ratio of the whole row, min(1, prod_t w_t), so that a failure that the policy has left behind
-    teaches no more.
+    ratio of the whole row, min(1, prod_t w_t): a failure that is left behind teaches no more.
     """
     with torch.no_grad():
         row_log_ratio = torch.where(replayed, log_ratio, 0.0).sum(-1, keepdim=True)
@@ -76,18 +73,16 @@ def m2po(
     replayed: Tensor,
     settings: LossSettings,
 ) -> Tensor:
-    """Second-moment trust region (arXiv 2510.01161): -w A of the tokens that are left, 0 of the
-    others.
+    """Second-moment trust region (arXiv 2510.01161): -w A of the tokens left, 0 of the others.
 
     The tokens with the largest (log w)^2 are left out, as few as bring the mean of (log w)^2 over
-    the rest down to
-    off_policy_m2_bound. Over the tokens of one call: in a trainer those of a micro-batch.
+    the rest down to off_policy_m2_bound. Over the tokens of one call: in a trainer those of a
+    micro-batch.
     """
     kept = replayed
     if bool(replayed.any()):
-        kept = replayed & (
-            log_ratio.detach().square() <= _largest_kept(log_ratio[replayed], settings)
-        )
+        largest = _largest_kept(log_ratio[replayed], settings)
+        kept = replayed & (log_ratio.detach().square() <= largest)
     return torch.where(kept, -torch.exp(log_ratio) * advantages, 0.0)
 
 

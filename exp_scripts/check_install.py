@@ -1,7 +1,9 @@
 """Import what a GPU run imports, in this Python, and print the versions: ``python exp_scripts/check_install.py``.
 
 Needs no GPU. Without NVIDIA's driver library, libcuda.so.1, vLLM's compiled kernels cannot be loaded; that is said, and
-everything else is imported. One line for each module that fails; exit status 1 then.
+everything else is imported. Where there is a GPU, one kernel of torch and one of Triton run on it. One line for each
+thing that fails; exit status 1 then. ``--machine``: what can be known before anything is installed: the driver's
+version, and what Triton compiles its kernels with.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import shutil
+import subprocess
 import sys
+import sysconfig
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 VERL = "0.9.1"
+DRIVER, CUDA = 580, 13  # the first driver for the CUDA that torch is built for
 LOCK = Path(__file__).parents[1] / "requirements.txt"
 
 SHOWN = [
@@ -39,7 +45,6 @@ MODULES = [
     "vllm.v1.worker.gpu_worker",
     "vllm.v1.worker.gpu_model_runner",
     "vllm.v1.attention.backends.flash_attn",
-    "vllm.v1.attention.backends.flashinfer",
     "verl.workers.rollout.vllm_rollout.vllm_async_server",
     # the actor
     "verl.workers.engine.fsdp",
@@ -58,8 +63,12 @@ MODULES = [
     "exgrpo.math_verify_reward",
     "math_verify_rules",
     "tensorboard",
-    "wandb",
 ]
+# package -> what needs it, and what goes without it; a wheelhouse of wheelhouse.sh --minimal has none of them
+OPTIONAL = {
+    "flashinfer-python": ("vllm.v1.attention.backends.flashinfer", "run with VLLM_USE_FLASHINFER_SAMPLER=0"),
+    "wandb": ("wandb", "trainer.logger must not name it"),
+}
 # compiled against NVIDIA's driver; vllm.vllm_flash_attn holds vLLM's own flash attention
 KERNELS = ["vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch", "vllm.cumem_allocator", "vllm.vllm_flash_attn"]
 
@@ -81,6 +90,52 @@ def has_driver() -> bool:
     return True
 
 
+def drivers() -> list[str]:
+    """The driver's version, once for each of the machine's GPUs."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
+def driver_problem() -> str | None:
+    """Why this machine's driver cannot run the stack; None where it can, and where there is none."""
+    found = next(iter(drivers()), str(DRIVER))
+    if not found.split(".")[0].isdigit() or int(found.split(".")[0]) >= DRIVER or _cuda_of_driver() >= CUDA:
+        return None
+    return f"NVIDIA driver {found}: must be {DRIVER} or newer, for CUDA {CUDA}"
+
+
+def _cuda_of_driver() -> int:
+    """The newest CUDA of the driver library, which NVIDIA's package cuda-compat replaces by a newer one; 0 without."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value // 1000
+
+
+def compiler_problems() -> list[str]:
+    """What is missing for Triton's first kernel, a small C module of this Python."""
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "clang")), None)
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    wrong = [] if compiler else ["no C compiler (gcc, clang or CC): Triton compiles its first kernel with it"]
+    if not header.is_file():
+        wrong.append(f"{header}: no such file; Triton's first kernel needs it (python3.12-dev or python3.12-devel)")
+    return wrong
+
+
+def machine_problems() -> list[str]:
+    """What no package can mend; without a driver, only said, as a run may be meant for another machine."""
+    wrong = compiler_problems()
+    if has_driver() or not wrong:
+        return wrong + ([problem] if (problem := driver_problem()) else [])
+    print(f"no NVIDIA driver here; on the machine with GPUs: {'; '.join(wrong)}")
+    return []
+
+
 def failure(module: str) -> str | None:
     """Import a module; what went wrong, in one line, or None."""
     try:
@@ -92,23 +147,41 @@ def failure(module: str) -> str | None:
 
 def other_than_pinned() -> list[str]:
     """Packages whose version is another than the lock's, as in a container or an environment used before."""
+    found = {name: (pin, installed(name)) for name, pin in _pins().items()}
+    wrong = {name: both for name, both in found.items() if both[1].split("+")[0] != both[0].split("+")[0]}
+    return [f"{name} {there} ({pin})" for name, (pin, there) in wrong.items()]
+
+
+def _pins() -> dict[str, str]:
     lines = [line for line in LOCK.read_text().splitlines() if not line.startswith("#")]
-    pins = dict(line.split("==") for line in lines)
-    found = {name: installed(name) for name in pins}
-    wrong = [name for name in pins if found[name].split("+")[0] != pins[name].split("+")[0]]
-    return [f"{name} {found[name]} ({pins[name]})" for name in wrong]
+    return dict(line.split("==") for line in lines)
 
 
 def problems(driver: bool) -> list[str]:
-    """Every module that does not import, and another verl."""
-    found = [text for module in MODULES + (KERNELS if driver else []) if (text := failure(module)) is not None]
+    """Every module that does not import, another verl, and the first kernel that fails."""
+    wanted = MODULES + [module for name, (module, _) in OPTIONAL.items() if installed(name) != "not installed"]
+    found = [text for module in wanted + (KERNELS if driver else []) if (text := failure(module)) is not None]
     if installed("verl") != VERL:
         found.append(f"verl {installed('verl')}: exgrpo is for {VERL}")
+    if not found and driver and drivers() and (text := kernel_failure()):
+        found.append(text)
     return found
+
+
+def kernel_failure() -> str | None:
+    """Run the first kernels; what went wrong, in one line, or None."""
+    try:
+        importlib.import_module("first_kernel").run()
+    except Exception as error:
+        return f"the first kernel on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return None
 
 
 def main() -> None:
     """Versions, then what is wrong."""
+    if sys.argv[1:] == ["--machine"]:
+        _end_with(machine_problems())
+        return
     warnings.simplefilter("ignore")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     print(f"python {sys.version.split()[0]}, " + ", ".join(f"{name} {installed(name)}" for name in SHOWN))
@@ -116,17 +189,27 @@ def main() -> None:
         print("other than pinned: " + ", ".join(different))
     elif different:
         print(f"other than pinned: {len(different)} packages")
+    for name, (_, instead) in OPTIONAL.items():
+        if installed(name) == "not installed":
+            print(f"without {name}: {instead}")
     driver = has_driver()
     if not driver:
         print(f"no NVIDIA driver here (libcuda.so.1): not loaded: {', '.join(KERNELS)}")
-    wrong = problems(driver)
+    wrong = machine_problems() + problems(driver)
+    if driver:
+        gpus = importlib.import_module("torch").cuda.device_count()
+        print(
+            f"torch sees {gpus} GPUs" + (", and a kernel of torch and one of Triton ran" if gpus and not wrong else "")
+        )
+    _end_with(wrong)
+    print("all modules import")
+
+
+def _end_with(wrong: list[str]) -> None:
     for text in wrong:
         print(f"exgrpo: {text}", file=sys.stderr)
-    if driver:
-        print(f"torch sees {importlib.import_module('torch').cuda.device_count()} GPUs")
     if wrong:
         sys.exit(1)
-    print(f"all {len(MODULES) + (len(KERNELS) if driver else 0)} modules import")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ mkdir -p "$folder"
 [ -z "$(ls -A "$folder")" ] || { echo "release: $folder is not empty" >&2; exit 2; }
 
 tools=$(mktemp -d)
-trap 'rm -rf "$tools"' EXIT
+trap 'rm -rf "$tools" build packages/*/build' EXIT
+rm -rf build packages/*/build # of an earlier call: setuptools would take its files along
 "$python" -m uv venv --quiet "$tools/venv"
 "$python" -m uv pip install --quiet --python "$tools/venv/bin/python" build twine
 build() { "$tools/venv/bin/python" -m build --outdir "$folder" "$@" >"$tools/log" 2>&1 || { cat "$tools/log" >&2; exit 1; }; }

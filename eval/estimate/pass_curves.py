@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -46,7 +47,7 @@ def _curve(name: str, scores: Scores, own_ks: list[int], seed: int) -> Curve:
     )
     values_QM = by_count[scores.correct()]
     means_BM = bootstrap(values_QM, generator(seed, name), clusters=scores.clusters)
-    estimates = intervals(values_QM.mean(axis=0), means_BM)
+    estimates = intervals(replace(scores, metrics=tuple(f"pass@{k}" for k in own_ks), values_QM=values_QM), means_BM)
     return Curve(
         k=own_ks,
         value=[estimate.value for estimate in estimates],

@@ -30,8 +30,8 @@ from eval.estimate import paired_runs
 from eval.estimate.estimates import Scores, powers_of_two
 from eval.estimate.paired_tests import quantiles
 from eval.generate import question_files
-from eval.report.report_text import number, plain
-from eval.report.terminal import show
+from eval.reports.report_text import number, plain
+from eval.reports.terminal import show
 
 MOST_SAMPLES = 64  # per question in the table
 ACCURACY, BETWEEN, CORRELATION = 0.5, 0.5, 0.8  # defaults without a flag or a pilot

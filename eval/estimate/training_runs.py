@@ -24,18 +24,22 @@ from eval.estimate.estimates import (
     LEVEL,
     OVERALL,
     RESAMPLES,
+    ROUNDING,
     Estimate,
     Floats,
     Scores,
+    alike,
     cluster_sums,
     generator,
-    intervals,
+    mean_of,
     numbered,
+    percentiles,
 )
 from eval.estimate.paired_tests import POWER
 
 # .975 quantiles of Student's t for 1 to 10 degrees of freedom; beyond, the expansion is right to three digits
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+LEAST = (0.0, 0.0, -1.0)  # of the first method, the second, and their difference
 Method = Sequence[Mapping[str, Scores]]  # the scores of its runs
 
 
@@ -43,9 +47,10 @@ Method = Sequence[Mapping[str, Scores]]  # the scores of its runs
 class Comparison:
     """Mean@n of two methods; `deviations` are the standard deviations of their runs' means.
 
-    `difference` is the second's minus the first's with its bootstrap interval, `student` the same with Student's.
+    `difference` is the second's minus the first's with its bootstrap interval, `student` the same with Student's; where
+    nothing varies, both have the interval of clusters that are alike (estimates.alike).
     `resolvable`: the smallest true difference that so many runs and questions find with 80 % power, with the variances
-    estimated here.
+    estimated here; None if nothing varies.
     """
 
     first: Estimate
@@ -53,7 +58,7 @@ class Comparison:
     difference: Estimate
     student: Estimate
     deviations: tuple[float, float]
-    resolvable: float
+    resolvable: float | None
 
 
 @dataclass(frozen=True)
@@ -82,18 +87,26 @@ def compare(first: Method, second: Method, seed: int = 0) -> dict[str, Compariso
         _run_weights(len(second), generator(seed, "runs of b")),
     ]
     comparisons, all_draws, all_parts, all_means = {}, [], [], []
+    all_estimates, points = [], set[int]()
     for name in first[0]:
         values = [_by_cluster([run[name] for run in runs]) for runs in (first, second)]
         means = [np.array([run[name].column("mean").mean() for run in runs]) for runs in (first, second)]
         draws = _draws(values, run_weights, generator(seed, name))
         parts = _parts(values)
-        comparisons[name] = _comparison(means, draws, parts)
+        drawn = _estimates(means, draws)
+        points |= {place for place, each in enumerate(drawn) if _is_point(each)}
+        estimates = [_with_width(each, values[0].shape[1], least) for each, least in zip(drawn, LEAST, strict=True)]
+        comparisons[name] = _comparison(means, estimates, parts)
+        all_estimates.append(estimates)
         all_draws.append(draws)
         all_parts.append(parts)
         all_means.append(means)
     means = [np.mean([by_method[method] for by_method in all_means], axis=0) for method in (0, 1)]
     draws = [np.mean([by_method[method] for by_method in all_draws], axis=0) for method in (0, 1)]
-    return comparisons | {OVERALL: _comparison(means, draws, _mean_parts(means, all_parts))}
+    overall = _estimates(means, draws)
+    for place in points:  # in one group, since the benchmarks share the runs
+        overall[place] = mean_of([[estimates[place] for estimates in all_estimates]])
+    return comparisons | {OVERALL: _comparison(means, overall, _mean_parts(means, all_parts))}
 
 
 def _by_cluster(runs: Sequence[Scores]) -> Floats:
@@ -147,14 +160,30 @@ def _mean_parts(means: Sequence[Floats], parts: Sequence[_Parts]) -> _Parts:
     return _Parts(questions, (first, second), both, questions**2 / squares if squares else 1)
 
 
-def _comparison(means: Sequence[Floats], draws: Sequence[Floats], parts: _Parts) -> Comparison:
+def _estimates(means: Sequence[Floats], draws: Sequence[Floats]) -> list[Estimate]:
+    """Of the first method, of the second, and of their difference, with the percentiles of the draws."""
     first, second = (float(run_means.mean()) for run_means in means)
     centres = np.array([first, second, second - first])
     draws_BM = np.stack([draws[0], draws[1], draws[1] - draws[0]], axis=1) + centres
-    of_first, of_second, difference = intervals(centres, draws_BM)
-    error, quantile = _error(parts, [len(run_means) for run_means in means])
-    student = Estimate(difference.value, difference.value - quantile * error, difference.value + quantile * error)
+    return percentiles(centres, draws_BM)
+
+
+def _is_point(drawn: Estimate) -> bool:
+    return drawn.high - drawn.low < ROUNDING
+
+
+def _with_width(drawn: Estimate, clusters: int, least: float) -> Estimate:
+    """The estimate, or where neither runs nor questions vary the interval of clusters that are alike."""
+    return alike(drawn.value, clusters, least) if _is_point(drawn) else drawn
+
+
+def _comparison(means: Sequence[Floats], estimates: Sequence[Estimate], parts: _Parts) -> Comparison:
+    of_first, of_second, difference = estimates
     deviations = (float(means[0].std(ddof=1)), float(means[1].std(ddof=1)))
+    error, quantile = _error(parts, [len(run_means) for run_means in means])
+    if error < ROUNDING:
+        return Comparison(of_first, of_second, difference, difference, deviations, None)
+    student = Estimate(difference.value, difference.value - quantile * error, difference.value + quantile * error)
     resolvable = (quantile + NormalDist().inv_cdf(POWER)) * error
     return Comparison(of_first, of_second, difference, student, deviations, resolvable)
 

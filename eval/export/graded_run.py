@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from eval.reports.report_text import model_name
+
 
 @dataclass(frozen=True)
 class Run:
@@ -21,7 +23,7 @@ class Run:
     @property
     def model(self) -> str:
         """The model's name."""
-        return str(self.record.get("model_path") or "a model")
+        return model_name(self.record)
 
     @property
     def started(self) -> str:
@@ -32,7 +34,7 @@ class Run:
     def finished(self) -> str:
         """When generation ended, without the pauses between sessions (ISO 8601)."""
         started = datetime.fromisoformat(self.started)
-        return (started + timedelta(seconds=self.record.get("seconds", 0))).isoformat()
+        return (started + timedelta(seconds=self.record.get("seconds") or 0)).isoformat()
 
     def benchmarks(self) -> dict[str, list[list[Mapping[str, Any]]]]:
         """Benchmark -> the samples of each question, both sorted by number."""

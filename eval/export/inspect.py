@@ -71,9 +71,10 @@ def _sample(run: Run, row: Mapping[str, Any]) -> Any:
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ChatMessageUser, ModelOutput, ModelUsage
 
     answer = ChatMessageAssistant(content=row["response"], source="generate")
-    usage = ModelUsage(output_tokens=row["tokens"], total_tokens=row["tokens"])
-    reason = "max_tokens" if row["finish_reason"] == "length" else "stop"
-    prompt = row.get("prompt", "")
+    tokens = row["tokens"]
+    usage = None if tokens is None else ModelUsage(output_tokens=tokens, total_tokens=tokens)
+    reason: Any = "max_tokens" if row["finish_reason"] == "length" else "stop" if row["finish_reason"] else "unknown"
+    prompt = row.get("prompt") or ""
     return EvalSample(
         id=row["question"] + 1,
         epoch=row["sample"] + 1,
@@ -83,7 +84,7 @@ def _sample(run: Run, row: Mapping[str, Any]) -> Any:
         output=ModelOutput(
             model=run.model, choices=[ChatCompletionChoice(message=answer, stop_reason=reason)], usage=usage
         ),
-        model_usage={run.model: usage},
+        model_usage={run.model: usage} if usage else {},
         scores=_scores(row),
         metadata={key: row[key] for key in ("question_id", "seed", "rule", "timed_out") if row.get(key) is not None},
     )

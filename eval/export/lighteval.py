@@ -28,10 +28,12 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def _detail(name: str, samples: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
-    """The columns doc, model_response and metric; token ids are not kept and are replaced by as many zeros."""
+    """The columns doc, model_response and metric; token ids are not kept and are replaced by as many zeros; none where
+    the length is not known.
+    """
     first = samples[0]
     document = {
-        "query": first.get("prompt", ""),
+        "query": first.get("prompt") or "",
         "choices": [first["answer"]],
         "gold_index": [0],
         "id": str(first["question"]),
@@ -41,9 +43,9 @@ def _detail(name: str, samples: Sequence[Mapping[str, Any]], run: Run) -> dict[s
         "specific": {"question_id": first["question_id"]},
     }
     response = {
-        "input": first.get("prompt", ""),
+        "input": first.get("prompt") or "",
         "text": [row["response"] for row in samples],
-        "output_tokens": [[0] * row["tokens"] for row in samples],
+        "output_tokens": [[0] * (row["tokens"] or 0) for row in samples],
     }
     correct = [float(row["correct"]) for row in samples]
     metric = {f"avg@n:n={len(samples)}": sum(correct) / len(correct), f"pass@{len(samples)}": max(correct)}

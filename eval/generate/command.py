@@ -212,7 +212,7 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
     if settings.skip_scoring:
         return
     from eval.grade import grading
-    from eval.report import command as report  # noqa: F401 - checks that the report's packages are installed
+    from eval.reports import command as report  # noqa: F401 - checks that the report's packages are installed
 
     nothing = Response(place=0, text="", tokens=0, finish_reason="stop")
     grading.check([generation.row(request, nothing) for request in requests])

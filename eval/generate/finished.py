@@ -66,7 +66,7 @@ def finish(settings: Settings, run: FinishedRun) -> None:
     if not settings.skip_scoring:
         from eval.grade.grading import grade
 
-        think = settings.add_think_before_answer or opens_thought(rows[0]["prompt"])
+        think = settings.add_think_before_answer or opens_thought(rows[0]["prompt"] or "")
         rows = grade(
             rows,
             oat=settings.add_oat_evaluate,
@@ -80,6 +80,6 @@ def finish(settings: Settings, run: FinishedRun) -> None:
     durable.replace_file(output, row_lines, errors="replace")
     print(f"{output}: {len(rows)} samples", flush=True)
     if not settings.skip_scoring:
-        from eval.report import command as report
+        from eval.reports import command as report
 
         report.write(rows, run.record, output)

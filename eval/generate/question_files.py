@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from exgrpo.experience.question_id import row_question_id
-
 COLUMNS = ("data_source", "prompt", "reward_model")
 
 
@@ -133,6 +131,8 @@ def _fault(row: dict[str, Any]) -> str | None:
 
 
 def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
+    from exgrpo.experience.question_id import row_question_id  # NumPy with it, which --help does without
+
     messages = [{"role": turn["role"], "content": turn["content"]} for turn in row["prompt"]]
     left_out = remove_system and messages[0]["role"] == "system"
     if left_out:

@@ -18,6 +18,11 @@ from eval.generate.served import Server
 from eval.generate.settings import Settings
 
 PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
+# of Settings: how responses were generated, which is not known of those of another harness
+OF_GENERATION = (
+    *("template", "remove_system", "temperature", "top_p", "max_tokens", "n", "seed", "limit", "dtype"),
+    *("max_num_seqs", "tensor_parallel_size", "data_parallel_size", "gpu_memory_utilization"),
+)
 PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
 
 
@@ -114,13 +119,19 @@ def record(
 def graded_record(
     settings: Settings, file: Path, identity: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """As `record`, for responses of another harness; machine and versions are those of the grading."""
+    """As `record`, for responses of another harness: what it does not know of them is None.
+
+    Machine and versions are those of the grading.
+    """
+    tokens = [row["tokens"] for row in rows]
+    unknown = ("seed", "template", "template_sha256", "model_sha256", "started", "seconds")
     return {
-        "model_path": settings.model_path or f"responses of {file.name}",
-        "settings": settings_record(settings),
+        "model_path": settings.model_path,
+        "settings": settings_record(settings) | dict.fromkeys(OF_GENERATION),
+        **dict.fromkeys(unknown),
         "files": {str(file): identity["grade_only"]},
         "versions": versions(),
         "machine": machine(),
-        "generated_tokens": sum(row["tokens"] for row in rows),
+        "generated_tokens": None if None in tokens else sum(tokens),
         "identity": dict(identity),
     }

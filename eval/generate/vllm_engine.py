@@ -66,6 +66,9 @@ def prepare(gpus: int, copies: int, debug: bool) -> None:
     # kill it would stay and keep its GPUs' memory. vLLM schedules a batch ahead either way, so that a GPU has work
     # while the tokens before are handled.
     values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    # FlashInfer's sampler is compiled in the warm-up, which needs a CUDA toolkit that many nodes lack (vllm #49497).
+    # vLLM does not use it for requests with seeds, as all of these are.
+    values["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     if not debug:
         values["VLLM_LOGGING_LEVEL"] = "ERROR"
     if not gpus:

@@ -88,7 +88,7 @@ def _is_choice(row: Mapping[str, Any]) -> bool:
 
 def _job(row: Row, require_think: bool) -> Job:
     """The gold answer and the part of the response that is judged, which is empty for a truncated response."""
-    cut_off = row["finish_reason"] == "length"
+    cut_off = row.get("finish_reason") == "length"
     return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
 
 
@@ -104,9 +104,11 @@ def _boxed_job(row: Row, require_think: bool) -> Job | None:
 def check(rows: Sequence[Mapping[str, Any]]) -> None:
     """ValueError at the first problem that would prevent grading; cheap."""
     for row in rows:
-        for key in ("benchmark", "response", "answer", "finish_reason"):
+        for key in ("benchmark", "response", "answer"):
             if not isinstance(row.get(key), str):
                 raise ValueError(f"{key}={row.get(key)!r}: must be a text in every row")
+        if not isinstance(row.get("finish_reason"), str | None):
+            raise ValueError(f"finish_reason={row['finish_reason']!r}: must be a text, or null if it is not known")
         if _is_choice(row) and choice(row["answer"], _letters(row["answer"])) is None:
             raise ValueError(f"answer={row['answer']!r} of {row['benchmark']}: must be the letter of a choice")
 
@@ -180,12 +182,12 @@ def _replies(
 ) -> Iterator[Reply]:
     """Replies to answers with the same last box; for an answer without a box, `box` is the whole answer."""
     hopeless = False  # whether the box itself takes too long
-    for gold, answer in group:
+    for number, (gold, answer) in enumerate(group, start=1):
         reply: Reply | None = None
         if not hopeless:
             gold_forms = forms(gold)
             reply = verifier.judge(gold_forms, answer, WALL_S, CPU_S) if gold_forms else _NOTHING
-            if reply is None:
+            if reply is None and number < len(group):  # the last answer has none after it that this would spare
                 hopeless = box == answer or verifier.judge(gold_forms, rf"\boxed{{{box}}}", WALL_S, CPU_S) is None
         yield reply or {**_NOTHING, "timed_out": True}
 

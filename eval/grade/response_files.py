@@ -18,7 +18,6 @@ from data.sources import Row, open_file
 from data.texts import answer_text, question_text
 from eval.generate import question_files
 from eval.generate.question_files import Question
-from exgrpo.experience.question_id import question_id
 from exgrpo.math_verify_reward import THINK_END
 from exgrpo.prompts import THINK, opens_thought
 
@@ -40,21 +39,24 @@ SHOWN_FAULTS = 5
 
 @dataclass(frozen=True)
 class Answered:
-    """A question with its responses; `tokens` and `reasons` have an entry for each response."""
+    """A question with its responses.
+
+    `tokens` and `reasons` have an entry for each response, None where the file has none; `question` is then empty.
+    """
 
     benchmark: str
     question: str
     question_id: str
     gold: str
     responses: list[str]
-    tokens: list[int]
-    reasons: list[str]
+    tokens: list[int | None]
+    reasons: list[str | None]
     grader: str | None = None
     cluster: str | None = None
 
 
 def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """The file's responses as rows of an output file; tokens are 0 if the file does not have their number.
+    """The file's responses as rows of an output file; None for tokens, finish reason and prompt if it has none.
 
     Args:
         asked: question files in verl's schema, whose rows are answered in their order, each by as many responses: they
@@ -125,7 +127,7 @@ def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str
                 "question": index,
                 "question_id": question.question_id,
                 "sample": samples[key],
-                "prompt": question.question,
+                "prompt": question.question or None,
                 "response": response,
                 "tokens": tokens,
                 "finish_reason": reason,
@@ -172,8 +174,8 @@ def _plain(row: Row, file: Path) -> Answered:
             question_id=_identity(question, written_id),
             gold=answer_text(gold.get("ground_truth") if isinstance(gold, Mapping) else gold),
             responses=responses,
-            tokens=_each(_first(row, TOKENS), 0, int, len(responses)),
-            reasons=[_reason(reason) for reason in _each(_first(row, FINISH), "stop", str, len(responses))],
+            tokens=_each(_first(row, TOKENS), int, len(responses)),
+            reasons=[_reason(reason) for reason in _each(_first(row, FINISH), str, len(responses))],
             grader=row.get("grader"),
             cluster=None if row.get("cluster") in (None, "") else str(row["cluster"]),
         )
@@ -209,8 +211,8 @@ def _lm_eval(row: Row, file: Path) -> Answered:
             question_id=_identity(question, row.get("doc_id")),
             gold=answer_text(row["target"]),
             responses=responses,
-            tokens=[0] * len(responses),
-            reasons=["stop"] * len(responses),
+            tokens=[None] * len(responses),
+            reasons=[None] * len(responses),
         )
     )
 
@@ -233,7 +235,8 @@ def _lighteval(document: Row, response: Row, file: Path) -> Answered:
         raise ValueError("doc: gold_index must say which of its choices are right") from error
     if len(golds) > 1:
         raise ValueError(f"doc: has {len(golds)} gold answers, must have one")
-    tokens = [len(ids) for ids in response.get("output_tokens") or [[]] * len(responses)]
+    # no ids stand for a length that is not known, as in eval/export/lighteval.py
+    tokens = [len(ids) or None for ids in response.get("output_tokens") or [[]] * len(responses)]
     limit = document.get("generation_size") or 0
     question = question_text(document.get("query"))
     name = [part for part in str(document.get("task_name") or file.stem).split("|") if not part.isdigit()]
@@ -244,8 +247,8 @@ def _lighteval(document: Row, response: Row, file: Path) -> Answered:
             question_id=_identity(question, document.get("id")),
             gold=answer_text(golds[0] if golds else None),
             responses=responses,
-            tokens=_each(tokens, 0, int, len(responses)),
-            reasons=["length" if 0 < limit <= count else "stop" for count in tokens],
+            tokens=_each(tokens, int, len(responses)),
+            reasons=[_reached(count, limit) for count in tokens],
         )
     )
 
@@ -265,6 +268,8 @@ def _identity(question: str, written: Any) -> str:
     if isinstance(written, str) and re.fullmatch("[0-9a-f]{32}", written):
         return written
     if question:
+        from exgrpo.experience.question_id import question_id  # NumPy with it, which --help does without
+
         return question_id(question)
     return "" if written is None else str(written)
 
@@ -280,13 +285,20 @@ def _texts(value: Any, names: Sequence[str]) -> list[str]:
     return texts
 
 
-def _each(value: Any, default: Any, kind: type, count: int) -> list[Any]:
-    """A value for each response, from a list or from a single value; the default where its type is wrong."""
+def _each(value: Any, kind: type, count: int) -> list[Any]:
+    """A value for each response, from a list or from a single value; None where its type is wrong."""
     values = value if isinstance(value, list) else [value] * count
     if len(values) != count:
         raise ValueError(f"{count} responses, but {len(values)} values beside them: must be the same number")
-    return [entry if isinstance(entry, kind) else default for entry in values]
+    return [entry if isinstance(entry, kind) else None for entry in values]
 
 
-def _reason(written: str) -> str:
-    return "length" if written in CUT_OFF else "stop"
+def _reason(written: str | None) -> str | None:
+    return "length" if written in CUT_OFF else written
+
+
+def _reached(tokens: int | None, limit: int) -> str | None:
+    """The finish reason of a response of so many tokens where `limit` was allowed; None if one is not known."""
+    if not tokens or limit <= 0:
+        return None
+    return "length" if tokens >= limit else "stop"

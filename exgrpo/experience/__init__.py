@@ -1,6 +1,4 @@
-"""Which past rollouts are kept, which questions are drawn again, and which trajectory is replayed.
-numpy only.
-"""
+"""Which past rollouts are kept, which questions and trajectories are replayed; numpy only."""
 
 from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome

@@ -1,6 +1,4 @@
-"""The fields of a trajectory, checked and copied; ValueError in one line with name, value and what
-is allowed.
-"""
+"""The fields of a trajectory, checked and copied; ValueError: name, value, what is allowed."""
 
 from __future__ import annotations
 
@@ -40,9 +38,8 @@ def tokens(values: Any, may_be_empty: bool) -> npt.NDArray[np.int32]:
         raise ValueError(f"tokens has type {array.dtype}: must be an integer type")
     low, high = int(array.min(initial=0)), int(array.max(initial=0))
     if low < 0 or high > np.iinfo(np.int32).max:
-        raise ValueError(
-            f"tokens holds {low if low < 0 else high}: must be between 0 and 2**31 - 1"
-        )
+        allowed = "must be between 0 and 2**31 - 1"
+        raise ValueError(f"tokens holds {low if low < 0 else high}: {allowed}")
     copy = array.astype(np.int32)
     copy.setflags(write=False)
     return copy
@@ -57,9 +54,8 @@ def log_probs(values: Any, may_be_empty: bool) -> npt.NDArray[np.float32]:
     wrong = ~np.isfinite(copy) | (copy > ROUNDING)
     if wrong.any():
         index = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"log_probs[{index}]={array[index]}: must be finite and not above 0 (natural logarithm)"
-        )
+        allowed = "must be finite and not above 0 (natural logarithm)"
+        raise ValueError(f"log_probs[{index}]={array[index]}: {allowed}")
     copy.setflags(write=False)
     return copy
 

@@ -1,8 +1,7 @@
 """The `trainer.*` keys of experience replay: default, check and meaning of each in one place.
 
 Everything is checked here, once; code that receives an ExperienceConfig does not check it again.
-The yaml file and docs/keys.md repeat defaults and meanings for readers, and a test compares them
-with this file.
+The yaml file and docs/keys.md repeat defaults and meanings; a test compares them with this file.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ def _key(default: Any, checked: Callable[[str, object], object], meaning: str) -
 
 @dataclass(frozen=True)
 class ExperienceConfig:
-    """Settings of experience replay; names and defaults are the released script's where it has the
-    key.
+    """Settings of experience replay; names and defaults are the released script's where it has one.
 
     Values may be strings, as from a command line; after construction each field has its proper
     type. `meanings()` describes each key.
@@ -50,16 +48,14 @@ class ExperienceConfig:
         "trajectory",
         check.one_of("trajectory", "group"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
-        "published); group, a whole past "
-        "group, failures included, for which nothing is generated (in the trainer: in its "
-        "synchronous mode)",
+        "published); group, a whole past group, failures included, for which nothing is "
+        "generated",
     )
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
         "mixing and collecting begin with the step after a batch whose share of correct rollouts "
-        "exceeds this, and "
-        "never end; 0: with the first step",
+        "exceeds this, and never end; 0: with the first step",
     )
     experience_lbound: int = _key(
         0,
@@ -75,8 +71,7 @@ class ExperienceConfig:
         "ent",
         check.rule(rules.METRICS, rules.RANDOM),
         "score of a question's trajectories: ent, their mean token entropy under the current "
-        "policy; ppl, perplexity; "
-        "random; or your own rule",
+        "policy; ppl, perplexity; random; or your own rule",
     )
     exp_select_mode: str = _key(
         "argmin",
@@ -87,15 +82,13 @@ class ExperienceConfig:
         "all",
         check.one_of("all", "first_half", "last_half"),
         "first_half, last_half: only that half of the eligible questions, in their order of "
-        "entry; the middle one of "
-        "an odd number is in the last",
+        "entry; the middle one of an odd number is in the last",
     )
     exp_bucket_manager: str | Literal[False] = _key(
         "normal",
         check.bucket_manager,
         "probabilities of success counts: normal, linear, sqrt, linear_clip, or your own rule; "
-        "False: uniform over "
-        "questions",
+        "False: uniform over questions",
     )
     exp_is_correct: bool = _key(
         True,
@@ -109,12 +102,10 @@ class ExperienceConfig:
         "released",
         check.rule(rules.DIFFICULTIES),
         "what a question is filed under: released, the successes of its latest collected group, "
-        "the replayed one "
-        "counted; fresh, the share of its latest fresh rollouts, and a question outside lbound "
-        "and rbound is not "
-        "drawn; mean_reward, their mean reward, for rewards between 0 and 1; reward_std, how much "
-        "its group's rewards "
-        "vary, for any rewards; or your own rule",
+        "the replayed one counted; fresh, the share of its latest fresh rollouts, and a question "
+        "outside lbound and rbound is not drawn; mean_reward, their mean reward, for rewards "
+        "between 0 and 1; reward_std, how much its group's rewards vary, for any rewards; or your "
+        "own rule",
     )
     exp_retirement: str = _key(
         "all_solved",
@@ -125,8 +116,7 @@ class ExperienceConfig:
         "highest_entropy",
         check.rule(rules.EVICTIONS),
         "which trajectory of a full question is dropped first: highest_entropy (unknown before "
-        "any), lowest_entropy "
-        "(for exp_select_mode=argmax), oldest, or your own rule",
+        "any), lowest_entropy (for exp_select_mode=argmax), oldest, or your own rule",
     )
     exp_success_threshold: float = _key(
         0.5,
@@ -138,36 +128,31 @@ class ExperienceConfig:
         None,
         check.optional_positive,
         "candidates whose mean squared log-ratio, current policy to author, exceeds this are "
-        "skipped; a stored group "
-        "is then also dropped; null: never",
+        "skipped; a stored group is then also dropped; null: never",
     )
     exp_rescue: bool = _key(
         False,
         check.boolean,
         "a stored success joins a group whose fresh rollouts all failed: instead of one of them "
-        "in the trainer, in its "
-        "synchronous mode; in your own loop as an extra row",
+        "in the trainer; in your own loop as an extra row",
     )
     exp_max_candidates: int | None = _key(
         None,
         check.optional_integer(1),
         "at most this many of a question's candidates are scored, those with the best recorded "
-        "score; 1: the recorded "
-        "score decides; null: all",
+        "score; 1: the recorded score decides; null: all",
     )
     exp_missing_log_probs: str = _key(
         "current",
         check.one_of("current", "one"),
         "imported trajectories without log-probs are weighted against this step's policy; one: as "
-        "if their author "
-        "gave each token probability 1 (LUFFY)",
+        "if their author gave each token probability 1 (LUFFY)",
     )
     experience_import: str | None = _key(
         None,
         check.optional_path,
         "a pool with which a new run starts: made by exgrpo-inspect --import, or another run's "
-        "(the folder "
-        "experience/ of a checkpoint), whose trajectories then count as of step 0",
+        "(the folder experience/ of a checkpoint), whose trajectories then count as of step 0",
     )
     experience_max_per_question: int = _key(
         8,
@@ -181,15 +166,13 @@ class ExperienceConfig:
         8_000_000_000,
         check.integer(1),
         "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the "
-        "oldest recording is "
-        "dropped first",
+        "oldest recording is dropped first",
     )
     experience_max_groups: int = _key(
         256,
         check.integer(1),
         "of exp_unit=group: at most this many groups are kept, the newest; groups whose rewards "
-        "are all equal are not "
-        "stored; 8 bytes a token of memory",
+        "are all equal are not stored; 8 bytes a token of memory",
     )
     experience_max_age: int | None = _key(
         None,
@@ -233,8 +216,7 @@ class ExperienceConfig:
 
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any], rollout_n: int) -> ExperienceConfig:
-        """Pick our keys out of verl's `trainer` node (a dict or an OmegaConf DictConfig); other
-        keys are ignored.
+        """Pick our keys out of verl's `trainer` node (dict or DictConfig); others are ignored.
 
         Raises:
             ValueError: a value is not allowed, or a key looks like one of ours but is not.
@@ -273,9 +255,7 @@ class ExperienceConfig:
 
     @property
     def drawable_buckets(self) -> range:
-        """The buckets that are drawn from: all (Algorithm 1), or with `fresh` those that are
-        collected.
-        """
+        """The buckets drawn from: all (Algorithm 1), or with `fresh` the collected ones."""
         return self.eligible_buckets if self.follows else range(1, self.rollout_n + 1)
 
     @property

@@ -19,12 +19,10 @@ class BucketState(NamedTuple):
 
 
 class ExperienceBucketManager:
-    """Puts each question into the bucket of its latest collected success count k out of K (section
-    3.1).
+    """Puts each question into the bucket of its latest success count k out of K (section 3.1).
 
     A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change
-    is O(1) and the order inside a bucket depends only on the history of calls. Retired questions
-    are in no bucket.
+    is O(1) and the order inside a bucket follows from the calls. Retired ones are in no bucket.
 
     Args:
         rollout_n: K; buckets are 0..K.
@@ -52,9 +50,7 @@ class ExperienceBucketManager:
         return self._place[question]
 
     def members(self, bucket: int) -> Sequence[str]:
-        """The questions of a bucket in internal order: ours, not a copy; read it before the next
-        change.
-        """
+        """The questions of a bucket in internal order: no copy; read it before the next change."""
         return self._members[bucket]
 
     def positions(self, questions: Collection[str]) -> dict[int, list[int]]:
@@ -71,11 +67,9 @@ class ExperienceBucketManager:
         return [len(members) for members in self._members]
 
     def half(self, buckets: range, *, first: bool, exclude: Container[str]) -> dict[int, list[str]]:
-        """Bucket -> its questions in the first or last half of those in `buckets`, by order of
-        entry; O(questions).
+        """Bucket -> its questions in one half of those in `buckets`, by entry; O(questions).
 
-        The middle one of an odd number is in the last half, as released. Exclusions are applied
-        after halving.
+        The middle one of an odd number is in the last half, as released; then come exclusions.
         """
         eligible = [question for question, (bucket, _) in self._place.items() if bucket in buckets]
         middle = len(eligible) // 2
@@ -106,9 +100,8 @@ class ExperienceBucketManager:
         """
         if not 0 <= bucket < len(self._members):
             highest = len(self._members) - 1
-            raise ValueError(
-                f"bucket={bucket} of question {question!r}: must be between 0 and {highest}"
-            )
+            allowed = f"must be between 0 and {highest}"
+            raise ValueError(f"bucket={bucket} of question {question!r}: {allowed}")
         if question in self._retired:
             raise ValueError(f"question {question!r} is retired: must not enter bucket {bucket}")
         if question in self._place:
@@ -119,9 +112,7 @@ class ExperienceBucketManager:
         self._members[bucket].append(question)
 
     def remove(self, question: str) -> None:
-        """Remove a question; it may enter again, at the end of the order of entry. KeyError if it
-        is in no bucket.
-        """
+        """Remove a question; it may enter again, as the last. KeyError if it is in no bucket."""
         self._leave(question)
         del self._place[question]
 
@@ -149,33 +140,26 @@ class ExperienceBucketManager:
         manager._retired = dict.fromkeys(state.retired)
         for question, (bucket, _) in sorted(manager._place.items(), key=lambda item: item[1]):
             if not 0 <= bucket <= rollout_n:
-                raise ValueError(
-                    f"bucket={bucket} of question {question!r}: must be between 0 and {rollout_n}"
-                )
+                allowed = f"must be between 0 and {rollout_n}"
+                raise ValueError(f"bucket={bucket} of question {question!r}: {allowed}")
             manager._members[bucket].append(question)
         if len(manager._place) != len(state.questions):
-            raise ValueError(
-                f"{len(state.questions)} questions, {len(manager._place)} of them distinct: must "
-                "be all"
-            )
+            given = f"{len(state.questions)} questions, {len(manager._place)} of them distinct"
+            raise ValueError(f"{given}: must be all")
         manager.check_invariants()
         return manager
 
     def check_invariants(self) -> None:
-        """Raises ValueError unless the position map, the buckets and the retired questions
-        agree.
-        """
+        """ValueError unless the position map, the buckets and the retired questions agree."""
         if sum(self.sizes()) != len(self._place):
-            raise ValueError(
-                f"buckets hold {sum(self.sizes())} questions: must be {len(self._place)}"
-            )
+            allowed = f"must be {len(self._place)}"
+            raise ValueError(f"buckets hold {sum(self.sizes())} questions: {allowed}")
         for bucket, members in enumerate(self._members):
             for position, question in enumerate(members):
                 place = self._place.get(question)
                 if place != (bucket, position):
-                    raise ValueError(
-                        f"place of question {question!r} is {place}: must be {(bucket, position)}"
-                    )
+                    allowed = f"must be {(bucket, position)}"
+                    raise ValueError(f"place of question {question!r} is {place}: {allowed}")
         both = self._place.keys() & self._retired.keys()
         if both:
             raise ValueError(f"retired question {min(both)!r} is in a bucket: must be in none")
@@ -203,8 +187,7 @@ class DrawCount:
         np.add.at(self._counts, np.fromiter(buckets, np.int64), 1)
 
     def metrics(self) -> dict[str, float]:
-        """How many were drawn from each bucket, and from the hard (k <= K/4), the medium and the
-        easy ones (k >= 3K/4).
+        """How many of each bucket, hard (k <= K/4), medium and easy (k >= 3K/4) ones were drawn.
 
         Always the same keys; counting begins anew. Where more hard or easy questions than medium
         ones are drawn, the pool has run out of medium ones, or the question rule prefers others

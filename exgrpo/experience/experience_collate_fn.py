@@ -13,8 +13,7 @@ from exgrpo.experience.experience_helpers import Row, columns_of, prompt_rows
 class ExperienceMixCollateFn:
     """Builds the batch B_on + B_exp of a step (equation 4), in random order.
 
-    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
-    fresh one needs K.
+    A replayed question needs K-1 rollouts, as a replayed one completes its group; a fresh one K.
 
     Args:
         row_of: question id -> its row of the data set.
@@ -45,16 +44,14 @@ class ExperienceMixCollateFn:
         rng: np.random.Generator,
         first: int = 0,
     ) -> dict[str, Any]:
-        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` (int) and ``is_replayed``
-        (bool) added.
+        """Columns [B] of the mixed batch, with ``uid``, ``__rollout_n__`` and ``is_replayed``.
 
         Args:
             fresh: rows of B_on, each with ``question_id``.
             replayed: question ids of B_exp; must be distinct and not in ``fresh``.
             step: the global step, for the uids.
             rng: shuffles the batch, so that each mini-batch has a similar mix; advanced once.
-            first: the position of the batch's first prompt; above 0 if the step has had earlier
-                batches.
+            first: position of the batch's first prompt in its step; above 0 in a later batch.
 
         Raises:
             ValueError: the batch is empty, or a question is in it twice.

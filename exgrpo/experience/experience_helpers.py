@@ -1,6 +1,4 @@
-"""What replay's objects compute with: fresh questions, rows of prompts for the collate function,
-metrics.
-"""
+"""What replay computes with: fresh questions, rows of prompts for the collate function, metrics."""
 
 from __future__ import annotations
 
@@ -19,17 +17,14 @@ Row = Mapping[str, Any]
 
 # -- sampling of fresh questions -------------------------------------------------------------------
 
-NextQuestion = Callable[
-    [], tuple[str, bool]
-]  # next question of the data set, and whether it begins a new epoch
+# next question of the data set, and whether it begins a new epoch
+NextQuestion = Callable[[], tuple[str, bool]]
 
 
 class FreshQuestions:
-    """Deals out the data set's questions: none twice in a step, none retired when its epoch began
-    (as released).
+    """Deals out questions: none twice in a step, none retired when its epoch began (as released).
 
-    If a new epoch would be too small for the step, it skips only what the previous epoch skipped,
-    or else nothing.
+    If a new epoch would be too small for the step, it skips what the last one did, or nothing.
 
     Args:
         pool: its retired questions are left out; never changed here.
@@ -37,8 +32,7 @@ class FreshQuestions:
         skip_retired: False: retired questions are dealt out like any other.
 
     Attributes:
-        deferred: questions that were fetched while already in the step; they come first in the next
-            step.
+        deferred: questions fetched while already in the step; the first of the next step.
         skipped: number of retired questions left out of this epoch.
     """
 
@@ -55,8 +49,7 @@ class FreshQuestions:
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
 
     def take(self, count: int, drawn: Collection[str], next_question: NextQuestion) -> list[str]:
-        """The next ``count`` questions; a question that is in the step already waits for the next
-        step.
+        """The next ``count`` questions; one that is in the step already waits for the next step.
 
         Args:
             drawn: questions already in the step; with ``count`` no more than the data set has.
@@ -67,10 +60,12 @@ class FreshQuestions:
         while len(taken) < count:
             question = waiting.pop(0) if waiting else self._next(next_question, needed)
             if question in drawn or question in taken:
-                self.deferred.append(question)
+                # of a prompt that is stuck in flight each epoch fetches another copy
+                if question not in self.deferred:
+                    self.deferred.append(question)
             else:
                 taken.append(question)
-        self.deferred += waiting
+        self.deferred += [question for question in waiting if question not in self.deferred]
         return taken
 
     def _next(self, next_question: NextQuestion, needed: int) -> str:
@@ -96,9 +91,7 @@ class FreshQuestions:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data set is retired, so that nothing is left to learn
-        from.
-        """
+        """Whether all questions of the data set are retired: nothing is left to learn from."""
         retired = self._pool.retired
         return (
             self._skip_retired
@@ -118,8 +111,7 @@ def prompt_rows(
     rng: np.random.Generator,
     first: int = 0,
 ) -> list[dict[str, Any]]:
-    """The rows of a batch of prompts in random order, with ``is_replayed``, ``uid`` and
-    ``__rollout_n__`` added.
+    """The rows of a batch in random order, with ``is_replayed``, ``uid`` and ``__rollout_n__``.
 
     A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
     fresh one needs K. ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and
@@ -132,9 +124,8 @@ def prompt_rows(
         rng: advanced once.
         first: the position of the batch's first prompt in its step.
     """
-    rows = [dict(row, is_replayed=False) for row in fresh] + [
-        dict(row, is_replayed=True) for row in replayed
-    ]
+    rows = [dict(row, is_replayed=False) for row in fresh]
+    rows += [dict(row, is_replayed=True) for row in replayed]
     rows = [rows[i] for i in rng.permutation(len(rows))]
     for position, row in enumerate(rows, start=first):
         row["uid"] = f"{step:07d}q{position:05d}"
@@ -155,8 +146,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def effective_sample_size(log_ratios: npt.ArrayLike) -> float:
-    """(sum w)^2 / (n sum w^2) of importance ratios w = exp(log_ratios): 1 if all are equal, 1/n if
-    one dominates.
+    """(sum w)^2 / (n sum w^2) of ratios w: 1 if all are equal, 1/n if one dominates.
 
     Args:
         log_ratios: [n], natural log; the largest may be any number.
@@ -175,8 +165,7 @@ def mean_square(log_ratios: npt.NDArray[Any]) -> float:
 
 
 def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:
-    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before the first
-    update.
+    """Importance ratios w = pi_current / pi_past of a step's replayed tokens, before its update.
 
     Args:
         log_ratios: [tokens], natural log; empty if nothing was replayed.

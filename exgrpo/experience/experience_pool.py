@@ -1,6 +1,4 @@
-"""The replay pool (section 3.1): which past rollouts are kept, the bounds on them, and which
-questions are retired.
-"""
+"""The replay pool (section 3.1): which past rollouts are kept, and which questions are retired."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ class Snapshot:
         next_serial: the next serial number to assign.
         tokens: number of tokens of all trajectories.
         counters: the store's counters (StoreCounters).
-        records: (first, last) -> (serial, question, trajectory) for that range of serials, both
-            ends included.
+        records: (first, last) -> (serial, question, trajectory), both included.
         replays: what was replayed, by step.
     """
 
@@ -58,8 +55,7 @@ class Snapshot:
 
 
 class ExperiencePool:
-    """Questions in buckets by their latest success count, each with the trajectories that solved
-    it.
+    """Questions in buckets by their latest success count, with the trajectories that solved them.
 
     Every question that has a trajectory may be drawn (Algorithm 1); with `exp_difficulty=fresh`
     only while lbound < bucket <= rbound. Owned by one caller; only `choose` is random, and its
@@ -110,26 +106,20 @@ class ExperiencePool:
         """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
 
         A question that the retirement rule retires is dropped for good. A group with lbound <
-        bucket <=
-        rbound is collected: its successes are stored, and its question, if it has any, is filed
-            under the bucket.
-        Any other group leaves its question as it is; with `exp_difficulty=fresh` it moves it to its
-        bucket.
+        bucket <= rbound is collected: its successes are stored, and its question, if it has any, is
+        filed under the bucket. Any other group leaves its question as it is; with
+        `exp_difficulty=fresh` it moves it to its bucket.
 
         Args:
-            bucket: the group's, one of `buckets_of` its step; default: as if it were the only group
-                of the step.
+            bucket: the group's, of `buckets_of` its step; default: as if it were alone.
 
         Raises:
-            ValueError: the group has more than K rows, or the difficulty rule returns no bucket;
-                nothing has changed.
+            ValueError: more than K rows, or no bucket by the rule; nothing has changed.
         """
         rollout_n, question = self._config.rollout_n, group.question
         if group.size + group.replayed > rollout_n:
-            rows = f"{group.size} fresh and {group.replayed} replayed rows"
-            raise ValueError(
-                f"group of question {question!r} has {rows}: must be at most {rollout_n}"
-            )
+            rows = f"has {group.size} fresh and {group.replayed} replayed rows"
+            raise ValueError(f"group of question {question!r} {rows}: must be at most {rollout_n}")
         if self._buckets.is_retired(question):
             return Outcome.SKIPPED
         if self._retires(group, rollout_n):
@@ -148,18 +138,14 @@ class ExperiencePool:
         return Outcome.STORED
 
     def _put(self, question: str, bucket: int) -> None:
-        """File a question; what the pool holds has been solved, so that it is drawable at the least
-        of its buckets.
-        """
+        """File a question; what the pool holds has been solved, so that its bucket is drawable."""
         self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
-        """Put a question into a bucket that the caller has determined, with a trajectory from any
-        policy or author.
+        """Put a question into this bucket, with a trajectory from any policy or author.
 
         Args:
-            trajectory: stored if present; without one, a question that the pool does not hold is
-                not added.
+            trajectory: stored if present; without one, only a question held is moved.
 
         Raises:
             ValueError: the question is retired, or the bucket is not in 0..K.
@@ -180,13 +166,11 @@ class ExperiencePool:
             self._buckets.remove(question)
 
     def end_step(self, step: int, noted: Mapping[str, float]) -> dict[str, float]:
-        """Close a step: drop trajectories that will be too old in the next one, and add the step to
-        the history.
+        """Close a step: drop what will be too old in the next one, and note the step.
 
         Args:
             step: the global step, counted as in the trajectories.
-            noted: the caller's measurements of this step; kept in the history beside the pool's own
-                metrics.
+            noted: the caller's measurements; kept in the history beside the pool's metrics.
 
         Returns:
             The pool's metrics, including ages.
@@ -226,15 +210,11 @@ class ExperiencePool:
 
     @property
     def retired(self) -> list[str]:
-        """The retired questions in order of retirement, also after a load; new ones come at its
-        end.
-        """
+        """The retired questions in order of retirement, also after a load."""
         return self._buckets.retired
 
     def keep_only(self, questions: Container[str], longest: int) -> int:
-        """Drop trajectories of other questions, or of more than `longest` tokens; returns how many
-        were dropped.
-        """
+        """Drop trajectories of other questions or of more than `longest` tokens; how many."""
         before = len(self._store)
         unknown = [question for question in self._buckets if question not in questions]
         for question in unknown:
@@ -249,8 +229,7 @@ class ExperiencePool:
         """Up to `count` distinct eligible questions in random order; fewer if there are not enough.
 
         Args:
-            exclude: questions that must not be drawn; questions that the pool does not hold are
-                ignored.
+            exclude: questions that must not be drawn, whether or not the pool has them.
 
         Raises:
             ValueError: count is negative.
@@ -260,14 +239,11 @@ class ExperiencePool:
     def odds(
         self, drawn: Collection[str], exclude: Collection[str] = frozenset()
     ) -> dict[str, Odds]:
-        """Question -> how likely `choose` was to draw it; call it before the pool changes, with the
-        same `exclude`.
-        """
+        """Question -> the odds with which `choose`, by its `exclude`, has just drawn it."""
         return self._draw.odds(self._buckets, drawn, exclude)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
-        """The question's trajectories in the order of recording: views of the pool's memory that
-        stay valid.
+        """The question's trajectories in the order of recording: views that stay valid.
 
         Raises:
             KeyError: the pool holds no trajectory of the question.
@@ -278,16 +254,14 @@ class ExperiencePool:
         return self._store.candidates(question)
 
     def entropies(self, question: str) -> list[float]:
-        """The recorded entropies of a question's candidates, in their order; NaN where unknown.
-        KeyError as there.
+        """Those recorded of a question's candidates; NaN where unknown. KeyError as there.
 
         Many times cheaper than `candidates`, for whoever goes through the whole pool.
         """
         return self._store.entropies(question)
 
     def metrics(self) -> dict[str, float]:
-        """The pool's current metrics, always with the same keys; the counters are cumulative
-        (StoreCounters).
+        """The pool's current metrics, always with the same keys; counters are cumulative.
 
         `pool_bytes` is the pool's memory: 8 bytes per token and 200 per trajectory.
         """
@@ -331,11 +305,9 @@ class ExperiencePool:
         counters: Mapping[str, int],
         replays: ReplayLog | None = None,
     ) -> ExperiencePool:
-        """Rebuild the pool from a snapshot; its next draws are the same. `config`'s bounds on size
-        apply at once.
+        """Rebuild a pool from a snapshot, with the same draws; `config`'s bounds apply at once.
 
-        Questions that another difficulty rule had filed under 0 are filed under 1, unless `config`
-        has that rule.
+        Questions filed under 0 by another rule are filed under 1, unless `config` has it.
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
@@ -346,6 +318,8 @@ class ExperiencePool:
         pool = cls(config)
         pool._buckets = ExperienceBucketManager.from_state(config.rollout_n, state)
         pool._store.restore(records, next_serial, StoreCounters(**counters))
+        if set(pool._buckets) != pool._store.questions():
+            raise ValueError("questions in buckets: must be those that have trajectories")
         pool._history = [dict(row) for row in history]
         pool.replays = replays or ReplayLog()
         for question in tuple(pool._store.questions()):
@@ -354,15 +328,3 @@ class ExperiencePool:
         for question in tuple(pool._buckets.members(0)):
             pool._put(question, 0)
         return pool
-
-    def check_invariants(self) -> None:
-        """Raises ValueError unless questions and trajectories agree and the bounds hold; for
-        tests.
-        """
-        self._buckets.check_invariants()
-        self._store.check_invariants()
-        if set(self._buckets) != set(self._store.questions()):
-            raise ValueError(
-                f"{len(self._buckets)} questions in buckets, others with trajectories: must be "
-                "the same"
-            )

@@ -1,13 +1,11 @@
-"""ExGRPO's experience replay as one object (arXiv 2510.02245, section 3): what to ask, what to
-replay, what to keep.
+"""ExGRPO's replay as one object (arXiv 2510.02245, section 3): what to ask, to replay, to keep.
 
 A training loop decides when to call it:
 
-    drawn = replay.draw(step, size, next_question)  # replayed questions, the rest fresh; then
-    generate choice = replay.choose(replay.candidates(drawn.replayed), scorer)  # one past success
-    per replayed question metrics = replay.observe(step, groups, choice.metrics(step))  # begin
-    mixing, store, retire, expire state = replay.state()  # together with the pool and the groups,
-    everything needed to resume
+    drawn = replay.draw(step, size, next_question)  # then generate
+    choice = replay.choose(replay.candidates(drawn.replayed), scorer)  # a past success for each
+    metrics = replay.observe(step, groups, choice.metrics(step))  # store, retire, expire
+    state = replay.state()  # with pool and groups all that a resumed run needs
 
 With `exp_unit=group` a draw has whole past groups instead of replayed questions:
 `replay.admit(drawn.stored, scorer)`.
@@ -22,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exgrpo.experience import checked
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
@@ -45,10 +44,8 @@ class Draw(NamedTuple):
     Attributes:
         replayed: questions whose groups get one past success; generate K - 1 rollouts of each.
         fresh: questions to generate K rollouts of.
-        mixed: whether mixing had begun when the step was drawn; if so, the step uses the mixed
-            loss.
-        stored: with `exp_unit=group` past groups instead of replayed questions; nothing is
-            generated for them.
+        mixed: whether mixing had begun when the step was drawn: its loss is then mixed.
+        stored: with `exp_unit=group` past groups instead; nothing is generated for them.
     """
 
     replayed: list[str]
@@ -65,8 +62,7 @@ class ExperienceReplay:
         questions: ids of the data set's questions.
         pool: to start from; default: an empty pool. Owned by this object from here on.
         rng: used for every draw of questions and for random selection; default: seeded with
-            `config.exp_seed`. Callers may use it for other draws of the same run, such as the order
-            of a batch.
+            `config.exp_seed`. Callers may use it for other draws, such as a batch's order.
 
     Attributes:
         pool, rng: as above.
@@ -102,19 +98,19 @@ class ExperienceReplay:
         size: int,
         next_question: NextQuestion,
         in_flight: Collection[str] | None = None,
+        ahead: bool = False,
     ) -> Draw:
-        """rho * size replayed questions, if that many are eligible, and the rest fresh; none is in
-        the step already.
+        """rho * size replayed questions, or all eligible ones, the rest fresh; none is drawn twice.
 
         With `exp_unit=group` rho * size past groups instead, of distinct questions.
 
-        A second draw in the same step, such as for groups that failed, returns fresh questions
-        only.
+        A second draw in the same step, such as for groups that failed, has fresh questions only.
 
         Args:
             in_flight: for asynchronous generation: the questions of all earlier draws that have not
-                been observed yet. None of them is drawn, and each draw has its share of replayed
-                questions.
+                been observed yet. None is drawn, and each draw has its share of replayed ones.
+            ahead: these prompts are for later steps: without past groups, which belong to the step
+                that trains on them.
             next_question: returns the data set's next question and whether it begins a new epoch; a
                 question that cannot be used in this step is used in the next.
 
@@ -125,12 +121,14 @@ class ExperienceReplay:
         stored: list[StoredGroup] = []
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
+            # what came back without a choice, or never, has odds no more
+            self._odds = {each: self._odds[each] for each in self._drawn if each in self._odds}
             if self.mixing:
-                count = math.floor(
-                    self.config.experience_ratio * size + 1e-9
-                )  # .29 * 100 is below 29 in binary
+                # .29 * 100 is below 29 in binary
+                count = math.floor(self.config.experience_ratio * size + 1e-9)
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
+                    count = 0 if ahead else count
                     stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
                     replayed = self.pool.choose(count, self.rng, exclude=barred)
@@ -139,19 +137,16 @@ class ExperienceReplay:
                     self._odds |= odds
         past = [*replayed, *(group.question for group in stored)]
         drawn = frozenset([*past, *self._drawn])
-        missing = size - len(past)
-        left = len(self._questions) - len(drawn)
+        missing, left = size - len(past), len(self._questions) - len(drawn)
         if missing > left:
-            raise RuntimeError(
-                f"step {step} needs {missing} more questions, {left} are not in it yet"
-            )
+            needs = f"step {step} needs {missing} more questions"
+            raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += past + fresh
         return Draw(replayed, fresh, self._mixed, stored)
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
-        """Those of the drawn groups that the policy has not drifted away from (`exp_max_drift`);
-        others are dropped.
+        """The groups that the policy has not drifted away from (`exp_max_drift`); others go.
 
         Args:
             scorer: called at most once, with all rollouts of the groups in order; not at all
@@ -160,45 +155,30 @@ class ExperienceReplay:
         bound, admitted = self.config.exp_max_drift, list(stored)
         if bound is not None and stored:
             scores = iter(
-                scorer(
-                    [(group.question, rollout) for group in stored for rollout in group.rollouts]
-                )
+                scorer([(each.question, one) for each in stored for one in each.rollouts])
             )
-            drifts = [
-                mean_square(
-                    np.concatenate(
-                        [rollout.log_ratios(next(scores).log_probs) for rollout in group.rollouts]
-                    )
-                )
-                for group in stored
-            ]
-            admitted = [
-                group for group, drift in zip(stored, drifts, strict=True) if not drift > bound
-            ]
-            self.groups.drop(
-                [group for group, drift in zip(stored, drifts, strict=True) if drift > bound]
-            )
+            admitted, left_behind = [], list[StoredGroup]()
+            for group in stored:
+                ratios = [each.log_ratios(next(scores).log_probs) for each in group.rollouts]
+                drifted = mean_square(np.concatenate(ratios)) > bound
+                (left_behind if drifted else admitted).append(group)
+            self.groups.drop(left_behind)
         groups = [ReplayedGroup.whole(group) for group in admitted]
         self._replayed += groups
         return groups
 
     def rescuable(self, failed: Iterable[str]) -> list[str]:
-        """Those of the questions whose fresh rollouts all failed that a stored success may join
-        (`exp_rescue`).
-        """
+        """The failed questions that a stored success may join (`exp_rescue`)."""
         if not (self.config.exp_rescue and self._mixed):
             return []
         return [question for question in failed if question in self.pool]
 
     def candidates(self, questions: Iterable[str]) -> dict[str, tuple[Trajectory, ...]]:
-        """Question -> its trajectories in the order of recording. KeyError for a question that the
-        pool lacks.
-        """
+        """Question -> its trajectories in the order of recording. KeyError if it has none."""
         return {question: self.pool.candidates(question) for question in questions}
 
     def choose(self, candidates: Mapping[str, Sequence[Trajectory]], scorer: Scorer) -> Choice:
-        """Choose one trajectory per question, by its score under the current policy
-        (`choose_trajectories`).
+        """Choose a trajectory per question by its current score (`choose_trajectories`).
 
         The caller may fill the records of the choice until `observe`, which logs them.
 
@@ -206,14 +186,8 @@ class ExperienceReplay:
             candidates: for questions whose group has at least one fresh rollout that came back.
             scorer: scores candidates under the current policy; called at most once.
         """
-        choice = choose_trajectories(
-            candidates,
-            self._selector,
-            scorer,
-            self.rng,
-            self.config.exp_max_candidates,
-            self.config.exp_max_drift,
-        )
+        bounds = self.config.exp_max_candidates, self.config.exp_max_drift
+        choice = choose_trajectories(candidates, self._selector, scorer, self.rng, *bounds)
         odds = {question: self._odds.pop(question, NO_ODDS) for question in candidates}
         for group in choice.groups:
             group.odds = odds[group.question]
@@ -226,14 +200,11 @@ class ExperienceReplay:
         """Take in the results of a step's fresh rollouts, and close the step.
 
         Mixing begins, for good, with the step after the first whose share of correct rollouts
-        exceeds
-        experience_start_sratio: that step is the first to be collected, and the one after it can
-            replay (as released).
-        Retiring begins with collecting.
+        exceeds experience_start_sratio: that step is the first to be collected, and the one after
+        it can replay (as released). Retiring begins with collecting.
 
         Args:
-            noted: other measurements of the step; kept in the pool's history beside its own
-                metrics.
+            noted: other measurements; kept in the pool's history beside its own metrics.
 
         Returns:
             fresh_score, mixing (whether this step's draw was mixed), refused, how many of its
@@ -248,11 +219,8 @@ class ExperienceReplay:
                     self.groups.add(group, step)
             self.groups.expire(step)
         elif self.config.experience and score > self.config.experience_start_sratio:
-            logger.warning(
-                "step %d: %.3f of the rollouts are correct, mixing begins with the next",
-                step,
-                score,
-            )
+            begins = "mixing begins with the next"
+            logger.warning("step %d: %.3f of the rollouts are correct, %s", step, score, begins)
             self.mixing = True
         measured = {
             "fresh_score": score,
@@ -266,25 +234,25 @@ class ExperienceReplay:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every question of the data set is retired, so that nothing is left to learn
-        from.
-        """
+        """Whether all questions of the data set are retired: nothing is left to learn from."""
         return self._fresh.exhausted
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs besides the pool and `groups`, as JSON values; those two are
-        saved separately.
-        """
+        """What a resumed run needs besides pool and `groups`, as JSON values."""
         return {
             "mixing": self.mixing,
             "rng": self.rng.bit_generator.state,
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
+            "odds": self._odds,  # of questions in flight
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; what else it holds is of keys that 0.2.0 had, and is ignored."""
+        if not isinstance(state["mixing"], bool):
+            raise ValueError(f"mixing={state['mixing']!r}: must be True or False")
         self.mixing = state["mixing"]
         self.rng.bit_generator.state = state["rng"]
-        self._fresh.deferred = list(state["deferred"])
-        self._fresh.skip(int(state["skipped"]))
+        self._fresh.deferred = [each for each in state["deferred"] if each in self._questions]
+        self._fresh.skip(checked.integer("skipped", state["skipped"], 0))
+        self._odds = {question: Odds(*each) for question, each in state.get("odds", {}).items()}

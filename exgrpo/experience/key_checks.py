@@ -1,6 +1,4 @@
-"""Checks of single keys: (key, value) -> the value in its proper type; ValueError, in one line, if
-not allowed.
-"""
+"""Checks of single keys: (key, value) -> the value in its type; ValueError if not allowed."""
 
 from __future__ import annotations
 
@@ -43,13 +41,6 @@ def fraction(key: str, value: object) -> float:
     number = as_float(value)
     if not 0.0 <= number <= 1.0:
         refuse(key, value, "a number between 0 and 1")
-    return number
-
-
-def share_below_one(key: str, value: object) -> float:
-    number = as_float(value)
-    if not 0.0 <= number < 1.0:
-        refuse(key, value, "a number of at least 0 and below 1")
     return number
 
 

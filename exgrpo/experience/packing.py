@@ -1,6 +1,4 @@
-"""A trajectory as one bytes object: 40 bytes and 8 per token, 1 bit per token for a loss mask, the
-note as UTF-8.
-"""
+"""A trajectory as bytes: 40, 8 a token, 1 bit a token for a loss mask, the note as UTF-8."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ import numpy.typing as npt
 
 from exgrpo.experience.trajectory import Trajectory
 
-HEADER = struct.Struct(
-    "=qIIddII"
-)  # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
+# serial, step, tokens, entropy, reward, bytes of the note, number of the grader
+HEADER = struct.Struct("=qIIddII")
 _ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
 _TEXTS: list[str | None] = [None]  # number -> text; only grows, a run has a handful
@@ -42,9 +39,7 @@ def join(
     note: bytes,
     grader: str | None,
 ) -> bytes:
-    """The same of what a file holds, validated when it was written: int32 tokens and as many
-    float32 log-probs.
-    """
+    """The same of what a file holds, checked when it was written."""
     header = HEADER.pack(
         serial, step, len(tokens_T), entropy, reward, len(note), _grader_number(grader)
     )
@@ -52,17 +47,14 @@ def join(
 
 
 class _Stored(Trajectory):
-    """A trajectory that makes its arrays when they are first used: most rules read a number of the
-    header.
-    """
+    """A trajectory that makes its arrays at their first use: most rules read numbers only."""
 
     @classmethod
     def of(cls, **fields: Any) -> Trajectory:
         """A trajectory with these fields and `packed`."""
         trajectory = object.__new__(cls)
-        trajectory.__dict__.update(
-            fields
-        )  # the frozen dataclass' own way costs more than all the rest
+        # the frozen dataclass' own way costs more than all the rest
+        trajectory.__dict__.update(fields)
         return trajectory
 
     def __getattr__(self, name: str) -> Any:  # called only for what is not there yet

@@ -34,9 +34,7 @@ def question_text(prompt: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """SHA-256 of a transformers tokenizer's vocabulary: equal fingerprints mean that token ids mean
-    the same.
-    """
+    """SHA-256 of a tokenizer's vocabulary: equal fingerprints, equal meaning of token ids."""
     digest = hashlib.sha256()
     for token, number in sorted(tokenizer.get_vocab().items()):
         digest.update(f"{number} {token}\n".encode())
@@ -44,9 +42,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def fingerprint(questions: Iterable[str]) -> str:
-    """SHA-256 of a set of question ids in any order: identifies the data set that a saved pool
-    belongs to.
-    """
+    """SHA-256 of question ids in any order: of the data set that a saved pool belongs to."""
     digest = hashlib.sha256()
     for question in sorted(questions):
         digest.update(question.encode() + b"\n")

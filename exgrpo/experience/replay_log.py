@@ -1,5 +1,4 @@
-"""What was replayed in each step and why, kept with the pool at about 300 bytes a replayed
-trajectory or group.
+"""What was replayed in each step and why, kept with the pool at about 300 bytes a replay.
 
 The log is written anew with each checkpoint, so it is bounded: 1,562 steps of 64 replayed rows.
 """
@@ -57,8 +56,7 @@ class LoggedCandidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """What a replayed trajectory weighs in its step, before the first update; NaN where it is not
-    known.
+    """What a replayed trajectory weighs in its step, before the first update; NaN if unknown.
 
     Attributes:
         ratio_mean, ratio_low, ratio_high, ratio_ess: of its tokens' importance ratios: mean, least,
@@ -80,8 +78,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class LoggedReplay:
-    """What is kept of a ReplayedGroup, which is one trajectory, or a whole past group: `chosen` is
-    then -1.
+    """What is kept of a ReplayedGroup; `chosen` is -1 if it is a whole past group.
 
     Attributes:
         step: that replayed it.
@@ -89,8 +86,7 @@ class LoggedReplay:
         odds: of the question when it was drawn.
         candidates: of the question, in the order of recording; `chosen` is a position in it.
         tokens, reward: the trajectory's length and reward; of a group the sum and the mean.
-        digest: of its tokens, 48 bits: the same trajectory or group has the same digest at its next
-            replay.
+        digest: of its tokens, 48 bits: the same at the next replay of the same.
     """
 
     step: int
@@ -112,23 +108,20 @@ class LoggedReplay:
 
 @dataclass(eq=False)
 class ReplayedGroup:
-    """A question that a step replays, as one record: the choice makes it, what follows in the step
-    fills it.
+    """A question that a step replays, as one record: the choice makes it, the step fills it.
 
     Owned by the ExperienceReplay that made it; at the end of the step it keeps `logged`.
 
     Attributes:
         question: its id.
-        candidates: its trajectories when one was chosen, in the order of recording; of a past group
-            its rollouts.
+        candidates: its trajectories then, in the order of recording; of a group its rollouts.
         chosen: position of the one that is replayed; WHOLE_GROUP: all of them are.
         scores: of the candidates under the current policy; NaN for those that were not compared.
         stored: the past group, if it is one.
         odds: of the question when it was drawn.
         uid: of its group in the batch; empty where the loop has none.
         rows: key of a row in the batch -> the trajectory that is replayed there.
-        displaced: reward of the failure in whose place the trajectory is (`exp_rescue`); None: of
-            no failure.
+        displaced: reward of the failure in whose place it is (`exp_rescue`); None: of none.
         effect: what it weighs in the step.
     """
 
@@ -146,9 +139,8 @@ class ReplayedGroup:
     @classmethod
     def whole(cls, stored: StoredGroup) -> ReplayedGroup:
         """The record of a past group."""
-        return cls(
-            stored.question, stored.rollouts, WHOLE_GROUP, [math.nan] * len(stored.rollouts), stored
-        )
+        unknown = [math.nan] * len(stored.rollouts)
+        return cls(stored.question, stored.rollouts, WHOLE_GROUP, unknown, stored)
 
     @property
     def rollouts(self) -> Sequence[Trajectory]:
@@ -161,22 +153,19 @@ class ReplayedGroup:
         Args:
             step: that replayed it.
         """
-        rollouts = self.rollouts
-        tokens = sum(map(len, rollouts))
+        rollouts, scored = self.rollouts, zip(self.candidates, self.scores, strict=True)
+        candidates = tuple(LoggedCandidate(one.step, one.entropy, score) for one, score in scored)
         return LoggedReplay(
             step,
             self.question,
-            rollouts[0].grader,
-            self.odds,
-            tuple(
-                LoggedCandidate(each.step, each.entropy, score)
-                for each, score in zip(self.candidates, self.scores, strict=True)
-            ),
-            self.chosen,
-            tokens,
-            float(np.mean([each.reward for each in rollouts])),
-            digest_of(*rollouts),
-            self.effect,
+            grader=rollouts[0].grader,
+            odds=self.odds,
+            candidates=candidates,
+            chosen=self.chosen,
+            tokens=sum(map(len, rollouts)),
+            reward=float(np.mean([each.reward for each in rollouts])),
+            digest=digest_of(*rollouts),
+            effect=self.effect,
         )
 
 
@@ -192,8 +181,7 @@ class Block:
     Attributes:
         questions, graders: [R].
         numbers: float64 [R, len(NUMBERS)].
-        counts: int32 [R], candidates of each row; their float64 [sum, 3] in `candidates`, fields of
-            LoggedCandidate.
+        counts: int32 [R], candidates of each row; `candidates` has their fields, float64 [sum, 3].
     """
 
     questions: Sequence[str]
@@ -205,14 +193,9 @@ class Block:
     def newest(self, count: int) -> Block:
         """The last `count` rows, of at least as many."""
         first = len(self.questions) - count
+        names, numbers = (self.questions[first:], self.graders[first:]), self.numbers[first:]
         candidates = self.candidates[int(self.counts[:first].sum()) :]
-        return Block(
-            self.questions[first:],
-            self.graders[first:],
-            self.numbers[first:],
-            self.counts[first:],
-            candidates,
-        )
+        return Block(*names, numbers, self.counts[first:], candidates)
 
     def rows(self) -> Iterator[LoggedReplay]:
         ends = np.cumsum(self.counts)
@@ -220,9 +203,7 @@ class Block:
             at = dict(zip(NUMBERS, self.numbers[i].tolist(), strict=True))
             odds = Odds(int(at["bucket"]), at["probability"], int(at["size"]), int(at["drawn"]))
             compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
-            candidates = tuple(
-                LoggedCandidate(int(step), entropy, score) for step, entropy, score in compared
-            )
+            candidates = tuple(LoggedCandidate(int(step), *known) for step, *known in compared)
             yield LoggedReplay(
                 int(at["step"]),
                 question,
@@ -238,9 +219,7 @@ class Block:
 
 
 class ReplayLog:
-    """The newest MAX_ROWS replayed trajectories and groups of a run, in the order of their
-    steps.
-    """
+    """The newest MAX_ROWS replayed trajectories and groups, in the order of their steps."""
 
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
         self._blocks = list(blocks)
@@ -274,9 +253,7 @@ _ARRAYS = ("numbers", "counts", "candidates")
 
 
 def digest_of(*rollouts: Trajectory) -> int:
-    """A checksum of their tokens and the number of these, 48 bits, which a float64 holds; a
-    question has few.
-    """
+    """A checksum of their tokens and the number of these: 48 bits, which a float64 holds."""
     tokens = sum(map(len, rollouts))
     return zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
 

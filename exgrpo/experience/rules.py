@@ -1,20 +1,12 @@
-"""The replaceable rules of replay: one table per key, one signature per table.
+"""The replaceable rules of replay: a table for each key (its default): the signature.
 
-==========================  =======================================================
-=================================
-key                         signature                                                default
-==========================  =======================================================
-================================= trainer.exp_bucket_manager  (successes [n], rollout_n, mean,
-sigma) -> log-weights   normal trainer.exp_metric          (entropies_T, log_probs_T, trajectory) ->
-score          ent trainer.exp_difficulty      (groups, rollout_n) -> a bucket 0..K for each
-    released
-trainer.exp_retirement      (group, rollout_n) -> whether the question is retired    all_solved
-trainer.exp_eviction        (trajectory) -> rank, the highest is dropped first       highest_entropy
-==========================  =======================================================
-=================================
+trainer.exp_bucket_manager (normal): (successes [n], rollout_n, mean, sigma) -> log-weights
+trainer.exp_metric (ent): (entropies_T, log_probs_T, trajectory) -> score
+trainer.exp_difficulty (released): (groups, rollout_n) -> a bucket 0..K for each
+trainer.exp_retirement (all_solved): (group, rollout_n) -> whether the question is retired
+trainer.exp_eviction (highest_entropy): (trajectory) -> rank, the highest is dropped first
 
-Each key also takes ``pkg://module:name`` or ``path/file.py:name`` (exgrpo.open_table). Rules are
-pure functions.
+Rules are pure functions; a key takes your own by ``pkg://module:name`` or ``path/file.py:name``.
 """
 
 from __future__ import annotations
@@ -75,9 +67,8 @@ def ent(
 ) -> float:
     """Mean token entropy in nats (section 3.2)."""
     values_T = np.asarray(entropies_T, dtype=np.float64)
-    return (
-        float(np.add.reduce(values_T)) / values_T.size
-    )  # .mean() gives the same and costs twice as much
+    # .mean() gives the same and costs twice as much
+    return float(np.add.reduce(values_T)) / values_T.size
 
 
 def ppl(
@@ -91,8 +82,7 @@ def ppl(
 
 
 def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The successes of the whole group, the replayed one counted (Algorithm 1 and the released
-    code).
+    """The successes of the whole group, the replayed one counted (Algorithm 1, released code).
 
     A group that lost rollouts counts by its share of successes, rounded half to even.
     """
@@ -110,15 +100,12 @@ def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 
 
 def mean_reward(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The mean reward of the fresh rollouts as a share of K, rounded half to even: for rewards
-    between 0 and 1.
-    """
+    """The mean reward of the fresh rollouts, 0 to 1, as a share of K, rounded half to even."""
     return [round(min(1.0, max(0.0, g.mean_reward)) * rollout_n) for g in groups]
 
 
 def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The standard deviation of each group's rewards, min-max normalised over the step's groups,
-    times K, rounded.
+    """How much each group's rewards vary, min-max normalised over the step's groups, times K.
 
     For continuous rewards (section 5.3 and Table 2 of the paper's second version). The replayed
     reward is one of the group's. Where all groups vary alike, all are 0.
@@ -130,9 +117,7 @@ def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 
 
 def all_solved(group: RolloutGroup, rollout_n: int) -> bool:
-    """Every rollout of a complete group is correct; a group that lost rollouts is not enough
-    evidence.
-    """
+    """Every rollout of a complete group is correct; one that lost rollouts is no evidence."""
     return group.size + group.replayed == rollout_n and group.solved == group.size
 
 
@@ -147,9 +132,7 @@ def highest_entropy(trajectory: Trajectory) -> float:
 
 
 def lowest_entropy(trajectory: Trajectory) -> float:
-    """The reverse, for `exp_select_mode=argmax`; a trajectory of unknown entropy is dropped before
-    any other.
-    """
+    """The reverse, for `exp_select_mode=argmax`; unknown entropies are dropped first too."""
     return math.inf if math.isnan(trajectory.entropy) else -trajectory.entropy
 
 

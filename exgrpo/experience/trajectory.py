@@ -17,8 +17,7 @@ from exgrpo.experience import checked
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """An immutable response: the tokens as sampled and the log-probs of the policy that sampled
-    them.
+    """An immutable response: tokens as sampled, with the log-probs of the policy that sampled them.
 
     Attributes:
         tokens: int32 [T], the response only, never decoded and re-encoded. Read-only copy of the
@@ -31,13 +30,11 @@ class Trajectory:
         loss_mask: bool [T], true at the policy's own tokens; tokens of tools and environments are
             context. None if all tokens are the policy's. Read-only copy.
         reward: finite; the reward of the replayed row in its group.
-        note: a text kept with the trajectory and never interpreted here, such as JSON; None if
-            there is none.
+        note: a text kept with it and never interpreted here, such as JSON; or None.
         grader: who judged it, as exgrpo.judged_by writes it; None if that is unknown.
 
     Raises:
-        ValueError: an array is not 1-D, is empty, or has another length, type or range; the message
-            names it.
+        ValueError: naming what is not 1-D, is empty, or has another length, type or range.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -54,15 +51,12 @@ class Trajectory:
         tokens_T = checked.tokens(self.tokens, may_be_empty=note is not None)
         log_probs_T = checked.log_probs(self.log_probs, may_be_empty=tokens_T.size == 0)
         if tokens_T.shape != log_probs_T.shape:
-            raise ValueError(
-                f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens: must be as "
-                "many"
-            )
+            given = f"log_probs has {log_probs_T.size} entries for {tokens_T.size} tokens"
+            raise ValueError(f"{given}: must be as many")
         entropy = float(self.entropy)
         if math.isinf(entropy) or entropy < -checked.ROUNDING:
-            raise ValueError(
-                f"entropy={entropy}: must be a mean entropy in nats, 0 or more, or NaN if unknown"
-            )
+            allowed = "must be a mean entropy in nats, 0 or more, or NaN if unknown"
+            raise ValueError(f"entropy={entropy}: {allowed}")
         fields = {
             "tokens": tokens_T,
             "log_probs": log_probs_T,
@@ -87,9 +81,7 @@ class Trajectory:
         note: str | None = None,
         grader: str | None = None,
     ) -> Trajectory:
-        """A trajectory without recorded log-probs, such as a teacher's text. ValueError as for the
-        constructor.
-        """
+        """A trajectory without recorded log-probs, such as a teacher's text; raises as it."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
         trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note, grader)
@@ -105,9 +97,8 @@ class Trajectory:
         """ValueError if a token is not in 0..vocab_size-1."""
         highest = int(self.tokens.max(initial=0))
         if highest >= vocab_size:
-            raise ValueError(
-                f"tokens holds {highest}: must be below {vocab_size}, the size of the vocabulary"
-            )
+            allowed = f"must be below {vocab_size}, the size of the vocabulary"
+            raise ValueError(f"tokens holds {highest}: {allowed}")
 
     @property
     def has_log_probs(self) -> bool:
@@ -127,8 +118,7 @@ class Trajectory:
 
     @property
     def key(self) -> bytes:
-        """The bytes of the tokens, or of the note where there are none: a question's trajectories
-        are duplicates if and only if these are equal."""
+        """Of the tokens, or of the note where there are none: equal for duplicates alone."""
         return self.tokens.tobytes() or (self.note or "").encode()
 
 
@@ -141,12 +131,10 @@ class RolloutGroup:
         size: number of fresh rollouts that came back in this step, at least 1: K, K - 1 beside a
             replayed row, or fewer if sessions failed.
         successes: the correct fresh rollouts; the same tokens may occur more than once.
-        replayed: number of replayed rows in the group, 0 or 1; counted in neither `size` nor
-            `successes`.
+        replayed: number of replayed rows, 0 or 1; in neither `size` nor `successes`.
         refused: number of further successes that count for difficulty but cannot be stored, because
             their tokens and log-probs are not a valid Trajectory.
-        failures: the other fresh rollouts, each with its reward; only replay of whole groups reads
-            them.
+        failures: the other fresh rollouts, with their rewards; for replay of whole groups.
         rewards: of all fresh rollouts, in any order and range; empty if they are not known.
         replayed_reward: of the replayed row, if there is one.
         prompt: int [P], the tokens that they are responses to, for replay of whole groups; None
@@ -173,16 +161,12 @@ class RolloutGroup:
 
     @property
     def mean_reward(self) -> float:
-        """Mean reward of the fresh rollouts; where rewards are not known, the share of correct
-        ones.
-        """
+        """Mean reward of the fresh rollouts; where unknown, the share of correct ones."""
         return sum(self.rewards) / self.size if self.rewards else self.solved / self.size
 
     @property
     def all_rewards(self) -> tuple[float, ...]:
-        """Of the whole group, the replayed row's last; where they are not known, 1 for a success
-        and else 0.
-        """
+        """Of the group, the replayed row's last; where unknown, 1 for a success and else 0."""
         known = self.rewards or (1.0,) * self.solved + (0.0,) * (self.size - self.solved)
         return known + (self.replayed_reward,) * self.replayed
 
@@ -199,22 +183,16 @@ class RolloutGroup:
             raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
         if self.solved > self.size:
             refused = f" and refused is {self.refused}" if self.refused else ""
-            raise ValueError(
-                f"successes has {len(self.successes)} entries{refused}: must be at most "
-                f"size={self.size}"
-            )
+            allowed = f"must be at most size={self.size}"
+            raise ValueError(f"successes has {len(self.successes)} entries{refused}: {allowed}")
         if self.solved + len(self.failures) > self.size:
-            raise ValueError(
-                f"failures has {len(self.failures)} entries beside {self.solved} successes: "
-                f"must be at most size={self.size} together"
-            )
+            given = f"failures has {len(self.failures)} entries beside {self.solved} successes"
+            raise ValueError(f"{given}: must be at most size={self.size} together")
         if self.rewards and len(self.rewards) != self.size:
-            raise ValueError(
-                f"rewards has {len(self.rewards)} entries: must be size={self.size}, or none"
-            )
+            allowed = f"must be size={self.size}, or none"
+            raise ValueError(f"rewards has {len(self.rewards)} entries: {allowed}")
         for name in ("successes", "failures"):
             for index, rollout in enumerate(getattr(self, name)):
                 if not isinstance(rollout, Trajectory):
-                    raise ValueError(
-                        f"{name}[{index}] is a {type(rollout).__name__}: must be a Trajectory"
-                    )
+                    allowed = "must be a Trajectory"
+                    raise ValueError(f"{name}[{index}] is a {type(rollout).__name__}: {allowed}")

@@ -1,6 +1,4 @@
-"""The trajectories of all questions, packed, in the order of their last recording, under four
-bounds.
-"""
+"""The trajectories of all questions, packed, in the order of recording, under four bounds."""
 
 from __future__ import annotations
 
@@ -61,11 +59,7 @@ class TrajectoryStore:
     """
 
     def __init__(
-        self,
-        max_per_question: int,
-        max_trajectories: int,
-        max_bytes: int,
-        eviction: Eviction,
+        self, max_per_question: int, max_trajectories: int, max_bytes: int, eviction: Eviction
     ) -> None:
         self._max_per_question = max_per_question
         self._max_trajectories = max_trajectories
@@ -95,9 +89,7 @@ class TrajectoryStore:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the trajectories: 8 bytes per token and 200 per trajectory, plus masks and
-        notes.
-        """
+        """Memory: 8 bytes per token and 200 per trajectory, plus masks and notes."""
         return self._bytes + self._count * _OVERHEAD
 
     def serials(self) -> npt.NDArray[np.int64]:
@@ -111,9 +103,7 @@ class TrajectoryStore:
             yield serial, question, unpack(entry)
 
     def age_quantile(self, share: float, step: int) -> float:
-        """The age in steps, at `step`, that `share` of the trajectories do not exceed; 0 for an
-        empty store.
-        """
+        """The age at `step` that `share` of the trajectories do not exceed; 0 if there are none."""
         remaining = share * self._count
         for generated in sorted(self._steps, reverse=True):
             remaining -= self._steps[generated]
@@ -122,15 +112,11 @@ class TrajectoryStore:
         return 0.0
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
-        """The question's trajectories in the order of recording, as views. KeyError if it has
-        none.
-        """
+        """The question's trajectories in the order of recording. KeyError if it has none."""
         return tuple(unpack(entry) for entry in self._held[question])
 
     def entropies(self, question: str) -> list[float]:
-        """Those recorded of `candidates`, without making trajectories of them. KeyError if it has
-        none.
-        """
+        """Those recorded of `candidates`, without unpacking. KeyError if it has none."""
         return [packing.entropy(entry) for entry in self._held[question]]
 
     def record(self, question: str, trajectory: Trajectory) -> None:
@@ -158,9 +144,7 @@ class TrajectoryStore:
             self.counters.evicted_by_question += 1
 
     def shrink(self) -> list[str]:
-        """Enforce the bounds on the whole store, oldest recording first. Returns the questions left
-        without any.
-        """
+        """Enforce the bounds on the whole store, oldest first; the questions left without any."""
         emptied = []
         while not self._within_bounds():
             emptied += self._drop_oldest()
@@ -199,34 +183,6 @@ class TrajectoryStore:
             self._order.skip_to(serial)
             self._append(question, packed)
         self._order.skip_to(next_serial)
-
-    def check_invariants(self) -> None:
-        """Raises ValueError unless queue, questions, counts and bounds agree."""
-        records = [(question, entry) for question, held in self._held.items() for entry in held]
-        held = {packing.serial(entry): question for question, entry in records}
-        self._order.check_invariants(held)
-        if any(
-            not entries or entries != sorted(entries, key=packing.serial)
-            for entries in self._held.values()
-        ):
-            raise ValueError(
-                "trajectories of a question: must be in the order of recording and not none"
-            )
-        trajectories = [unpack(entry) for _, entry in records]
-        if sum(len(entry) for _, entry in records) != self._bytes:
-            raise ValueError(f"count of {self._bytes} bytes: must be those held")
-        if (len(trajectories), sum(map(len, trajectories))) != (self._count, self._tokens):
-            raise ValueError(
-                f"counts of {self._count} trajectories, {self._tokens} tokens: must be those held"
-            )
-        if Counter(trajectory.step for trajectory in trajectories) != self._steps:
-            raise ValueError("counts of trajectories a step: must be those held")
-        largest = max(map(len, self._held.values()), default=0)
-        if not self._within_bounds() or largest > self._max_per_question:
-            size = (
-                f"{self._count} trajectories, {self.memory_bytes} bytes, {largest} of one question"
-            )
-            raise ValueError(f"{size}: must be within the bounds")
 
     def _within_bounds(self) -> bool:
         return self._count <= self._max_trajectories and self.memory_bytes <= self._max_bytes
@@ -281,8 +237,7 @@ class TrajectoryStore:
 
 
 class RecordingOrder:
-    """Deals out serial numbers, ascending, and forgets them in any order; 8 bytes of memory per
-    serial number.
+    """Deals out ascending serial numbers, and forgets them in any order; 8 bytes each.
 
     A dict by serial would need 100.
     """
@@ -334,17 +289,3 @@ class RecordingOrder:
             if question is not None
         ]
         return np.array(left, dtype=np.int64)
-
-    def check_invariants(self, held: dict[int, str]) -> None:
-        """Raises ValueError unless serial -> question of what is held is what is left here."""
-        left = {
-            serial: question
-            for serial, question in enumerate(self._owner, self._base)
-            if question is not None
-        }
-        if held != left:
-            raise ValueError(
-                f"{len(left)} serials in the queue for {len(held)} records: must be the same"
-            )
-        if min(held, default=self._oldest) < self._oldest:
-            raise ValueError(f"serial {min(held)} is held: must be at least {self._oldest}")

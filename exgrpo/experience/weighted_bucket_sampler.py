@@ -1,6 +1,4 @@
-"""Which questions are replayed (section 3.2): bucket probabilities, and a draw without replacement
-from them.
-"""
+"""Which questions are replayed (section 3.2): the buckets' odds, and a draw without replacement."""
 
 from __future__ import annotations
 
@@ -23,13 +21,11 @@ def bucket_weights(
     mean: float = 0.5,
     sigma: float = 1.0,
 ) -> npt.NDArray[np.float64]:
-    """Probabilities [len(buckets)] of success counts, summing to 1; the sizes of the buckets have
-    no influence.
+    """Probabilities [len(buckets)] of success counts, summing to 1, whatever the buckets' sizes.
 
     A bucket of log-weight -inf has probability 0; if the rule forbids all of them so, all are 0.
 
-    The paper writes N(k/K; 0.5, 1) (section 3.2); its released code and its Table 3 use counts, as
-    here.
+    The paper writes N(k/K; 0.5, 1) (section 3.2); its code and its Table 3 use counts, as here.
 
     Args:
         method: a name in exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt,
@@ -46,9 +42,8 @@ def bucket_weights(
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
-        raise ValueError(
-            f"buckets={list(buckets)}: must be one or more counts between 1 and {rollout_n}"
-        )
+        allowed = f"must be one or more counts between 1 and {rollout_n}"
+        raise ValueError(f"buckets={list(buckets)}: {allowed}")
     rule = BUCKET_WEIGHTS.load("method", str(method))
     log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
     highest = log_weights.max() if log_weights.shape == k.shape else np.nan
@@ -69,8 +64,7 @@ class WeightedBucketSampler:
     """Draws distinct questions: first how many from each bucket, then uniformly inside each.
 
     Args:
-        method: as in bucket_weights; False draws uniformly over all questions, regardless of
-            bucket.
+        method: as in bucket_weights; False draws uniformly, whatever the buckets.
         rollout_n, mean, sigma: as in bucket_weights.
 
     Raises:
@@ -83,19 +77,15 @@ class WeightedBucketSampler:
         counts = range(1, rollout_n + 1)
         # Refuses an unknown method, or a rule that is wrong for some count, before any draw.
         if method is not False and not bucket_weights(method, counts, rollout_n, mean, sigma).any():
-            raise ValueError(
-                f"method={method}: gives -inf for all counts 1 to {rollout_n}: must allow one or "
-                "more"
-            )
+            given = f"method={method}: gives -inf for all counts 1 to {rollout_n}"
+            raise ValueError(f"{given}: must allow one or more")
         self._method = method
         self._rollout_n = rollout_n
         self._mean = mean
         self._sigma = sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
-        """Bucket -> probability that a draw falls on it, for the buckets with room; the first draw
-        of a step.
-        """
+        """Bucket with room -> probability that the first draw of a step falls on it."""
         open_buckets = [bucket for bucket, free in room.items() if free > 0]
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
@@ -108,18 +98,14 @@ class WeightedBucketSampler:
     def allot(
         self, room: Mapping[int, int], count: int, rng: np.random.Generator
     ) -> dict[int, int]:
-        """How many of `count` draws fall on each bucket, at most `room[bucket]`; everything if
-        there is too little.
+        """How many of `count` draws fall on each bucket, at most its room; all if that is little.
 
-        None falls on a bucket that the rule forbids (log-weight -inf): if no other has room, there
-            are fewer draws.
+        None falls on a bucket that the rule forbids (-inf): without others there are fewer draws.
 
         A multinomial draws the counts; what exceeds a bucket is redistributed over the buckets with
-        room, in
-        proportion to their probabilities. Repeating this has the same distribution as
-            redistributing one by one: both
-        read one stream of independent draws and skip those that fall on a full bucket. Every round
-        but the last fills a bucket, so there are at most K + 1 rounds.
+        room, in proportion to their probabilities. Repeating this has the same distribution as
+        redistributing one by one: both read one stream of independent draws and skip those that
+        fall on a full bucket. Every round but the last fills a bucket: at most K + 1 rounds.
         """
         taken = {bucket: 0 for bucket, free in room.items() if free > 0}
         missing = min(count, sum(room[bucket] for bucket in taken))
@@ -128,14 +114,12 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            weights = bucket_weights(
-                self._method, unfilled, self._rollout_n, self._mean, self._sigma
-            )
+            rule = self._rollout_n, self._mean, self._sigma
+            weights = bucket_weights(self._method, unfilled, *rule)
             if not weights.any():
                 break
-            for bucket, extra in zip(
-                unfilled, rng.multinomial(missing, weights).tolist(), strict=True
-            ):
+            more = rng.multinomial(missing, weights).tolist()
+            for bucket, extra in zip(unfilled, more, strict=True):
                 accepted = min(extra, room[bucket] - taken[bucket])
                 taken[bucket] += accepted
                 missing -= accepted
@@ -150,18 +134,14 @@ class WeightedBucketSampler:
     ) -> list[str]:
         """Up to `count` distinct questions in random order.
 
-        The cost depends on `count` and the number of exclusions only; buckets are indexed, never
-        scanned.
+        The cost depends on `count` and the exclusions alone; buckets are never scanned.
 
         Args:
             buckets: success count -> questions; their order matters only for reproducing a draw.
             excluded: success count -> distinct positions in that bucket that must not be drawn.
         """
         barred = {bucket: sorted(positions) for bucket, positions in (excluded or {}).items()}
-        room = {
-            bucket: len(members) - len(barred.get(bucket, ()))
-            for bucket, members in buckets.items()
-        }
+        room = {each: len(buckets[each]) - len(barred.get(each, ())) for each in buckets}
         drawn: list[str] = []
         for bucket, number in self.allot(room, count, rng).items():
             if number:
@@ -181,9 +161,7 @@ def _skip(free: npt.NDArray[np.int64], barred: list[int]) -> list[int]:
 
 
 class QuestionDraw:
-    """Draws from the drawable buckets, or from one half of them by order of entry
-    (`exp_sample_range`).
-    """
+    """Draws from the drawable buckets, or from a half of them by entry (`exp_sample_range`)."""
 
     def __init__(self, config: ExperienceConfig) -> None:
         self._eligible = config.drawable_buckets
@@ -215,21 +193,16 @@ class QuestionDraw:
     ) -> dict[str, Odds]:
         """As ExperiencePool.odds."""
         if self._range != "all":
-            room = {
-                bucket: len(members) for bucket, members in self._half(questions, exclude).items()
-            }
+            room = {each: len(left) for each, left in self._half(questions, exclude).items()}
         else:
-            barred = questions.positions(exclude)
-            room = {
-                bucket: len(questions.members(bucket)) - len(barred.get(bucket, ()))
-                for bucket in self._eligible
-            }
+            held, barred = questions.members, questions.positions(exclude)
+            room = {each: len(held(each)) - len(barred.get(each, ())) for each in self._eligible}
         probability = self._sampler.probabilities(room)
-        buckets = {question: questions.place(question)[0] for question in drawn}
-        return {
-            name: Odds(bucket, probability[bucket], room[bucket], len(drawn))
-            for name, bucket in buckets.items()
-        }
+        odds = {}
+        for name in drawn:
+            bucket, _ = questions.place(name)
+            odds[name] = Odds(bucket, probability[bucket], room[bucket], len(drawn))
+        return odds
 
     def _half(
         self, questions: ExperienceBucketManager, exclude: Collection[str]

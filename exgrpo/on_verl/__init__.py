@@ -1,3 +1,1 @@
-"""Everything that depends on verl besides the trainer and the command: rows, queue, loss,
-checkpoints, start, CPU.
-"""
+"""Everything that depends on verl besides the trainer, the command and the data set."""

@@ -1,5 +1,4 @@
-"""verl's single-turn rollout with one sampling seed per rollout: a repeated run requests the same
-samples from vLLM.
+"""verl's single-turn rollout with a seed each: a repeated run asks vLLM for the same samples.
 
 Enabled by ``trainer.rollout_seeded=True`` (exgrpo.preflight.checks.resolve).
 """
@@ -13,9 +12,8 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-_TRAINING_UID = re.compile(
-    r"\d+q\d+"
-)  # ExperienceMixCollateFn: step and position; verl's own uids are random
+# ExperienceMixCollateFn: step and position; verl's own uids are random
+_TRAINING_UID = re.compile(r"\d+q\d+")
 
 
 def sampling_seed(run_seed: int, place: str, session: int) -> int:
@@ -28,9 +26,7 @@ def sampling_seed(run_seed: int, place: str, session: int) -> int:
 
 
 class SeededAgentLoop(SingleTurnAgentLoop):
-    """Seeds each rollout by its place: step and position in the batch for training, the question
-    for validation.
-    """
+    """By place: in training step and position in the batch, in validation the question."""
 
     async def run(
         self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -14,7 +16,9 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.saved import durable
+from exgrpo.on_verl import seals
+from exgrpo.on_verl.seals import DamagedCheckpoint
+from exgrpo.saved import durable, pool_files
 from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 MARKER = "latest_checkpointed_iteration.txt"
-POOL = "experience"  # our folder in a checkpoint, besides verl's files
+POOL = seals.POOL
 QUEUE = (
     "transfer_queue"  # verl's folder in a checkpoint of an asynchronous mode: the prompts in flight
 )
@@ -42,31 +46,18 @@ def marked_step(root: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def step_to_resume(root: Path) -> int | None:
-    """The step that the marker names, or, if it names none that is there, the newest with a
-    ``data.pt``.
+def candidates(root: Path) -> list[int]:
+    """The steps that a run may go on from, the first choice first: the marked one, those before it,
+    and those of which its marker may be what a kill left ("4" of "40").
 
-    verl writes the marker in place, after everything else of a checkpoint and right after
-    ``data.pt``: a kill leaves it empty, cut or absent beside a checkpoint that is complete.
+    verl writes the marker in place, after everything else of a checkpoint. If it names no step that
+    is there, all steps are candidates.
     """
     steps, marked = saved_steps(root), marked_step(root)
-    whole = (step for step in steps if (step_folder(root, step) / "data.pt").is_file())
-    return marked if marked in steps else next(whole, marked)
-
-
-def mend_marker(root: Path) -> int | None:
-    """Rewrite a marker that names no step that is there. Returns the step it then names, or None if
-    it is left.
-    """
-    step, marked = step_to_resume(root), marked_step(root)
-    if step is None or step == marked:
-        if step is None and saved_steps(root):
-            logger.warning("%s: no checkpoint is whole or marked: a new run begins at step 0", root)
-        return None
-    was = "was empty or absent" if marked is None else f"named step {marked}, which is not there"
-    durable.replace_file(root / MARKER, str(step))
-    logger.warning("%s %s, now names step %d", root / MARKER, was, step)
-    return step
+    if marked is None or marked not in steps:
+        return steps
+    torn = [step for step in steps if step > marked and str(step).startswith(str(marked))]
+    return [step for step in steps if step <= marked] + torn
 
 
 def expect_new(folder: Path) -> None:
@@ -76,10 +67,10 @@ def expect_new(folder: Path) -> None:
     verl writes ``data.pt`` last. While the old one is there, a kill would leave a marked checkpoint
     that looks complete and has this run's pool with the other one's weights.
     """
-    data = folder / "data.pt"
-    if data.exists():
-        data.unlink()
-        durable.sync(folder)
+    for name in ("data.pt", seals.SEAL):
+        if (folder / name).exists():
+            (folder / name).unlink()
+            durable.sync(folder)
 
 
 def saved_steps(root: Path) -> list[int]:
@@ -99,8 +90,8 @@ class OpenedExperience(NamedTuple):
         step: the step to resume from; 0 for a new run.
         replay: with the pool and the state of that step.
         folder: saves the pool; knows the segments on disk that the pool was loaded from.
-        state: the JSON values saved with the pool, those of `replay` among them; empty for a new
-            run.
+        state: the JSON values saved with the pool, those of `replay` among them. For a new run
+            only `run`, the id that its pools and seals will name.
     """
 
     step: int
@@ -128,23 +119,25 @@ def open_experience(
     Raises:
         FileNotFoundError, ValueError: as resume_latest, or from loading the imported pool.
     """
-    pool_folder = PoolFolder()
+    pool_folder, new_run = PoolFolder(), {"run": uuid.uuid4().hex}
 
     def load(folder: Path, step: int) -> OpenedExperience:
         check(folder)
         pool = pool_folder.load(folder / POOL, config, step, identity)
         replay = ExperienceReplay(config, questions, pool)
         state = read_manifest(folder / POOL)["replay_state"]
-        replay.restore(state)
+        with pool_files.parsing(folder / POOL):
+            replay.restore(state)
         if config.exp_unit == "group":
             replay.groups.hold(read_groups(folder / POOL))
-        return OpenedExperience(step, replay, pool_folder, state)
+        return OpenedExperience(step, replay, pool_folder, new_run | state)
 
     if trainer.resume_mode == "resume_path":
         folder = Path(trainer.resume_from_path)
-        return load(folder, int(folder.name.removeprefix("global_step_")))
+        return load(folder, _step_of(folder))
     if trainer.resume_mode == "auto":
-        resumed = resume_latest(Path(trainer.default_local_dir), load)
+        others = partial(check_whole, with_pool=True)
+        resumed = resume_latest(Path(trainer.default_local_dir), load, others)
         if resumed is not None:
             return resumed
     groups: list[StoredGroup] = []
@@ -155,7 +148,7 @@ def open_experience(
         pool, groups = pool_folder.adopt(config.experience_import, config, compared)
     replay = ExperienceReplay(config, questions, pool)
     replay.groups.hold(groups if config.exp_unit == "group" else [])
-    return OpenedExperience(0, replay, pool_folder, {})
+    return OpenedExperience(0, replay, pool_folder, new_run)
 
 
 def keep_usable(
@@ -171,50 +164,124 @@ def keep_usable(
         logger.warning("%d past groups are %s", left, why)
 
 
-def resume_latest(root: Path, load: Callable[[Path, int], T]) -> T | None:
+def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], None]) -> None:
+    """Find out, before Ray starts, which checkpoint the run goes on from: the marker names it from
+    here on. All that is on this disk of a checkpoint is read, as verl will read it once more.
+
+    Args:
+        trainer: verl's node.
+        with_pool: a checkpoint without experience is none.
+        check: as in `open_experience`.
+
+    Raises:
+        OSError, ValueError: none can be used, or another process writes there; in one line.
+    """
+
+    def whole(folder: Path, step: int) -> None:
+        check(folder)
+        check_whole(folder, step, with_pool)
+
+    root = Path(str(trainer["default_local_dir"]))
+    if trainer["resume_mode"] == "resume_path":
+        folder = Path(str(trainer["resume_from_path"]))
+        _check_there(folder)
+        whole(folder, _step_of(folder))
+    elif trainer["resume_mode"] == "auto" and saved_steps(root):
+        with durable.exclusive_on_all_hosts(root, patience_s=30):  # a killed run may be ending
+            resume_latest(root, whole)
+            newer = [step for step in saved_steps(root) if step > (marked_step(root) or 0)]
+            if newer and marked_step(root) is not None:
+                said = f"names step {marked_step(root)}; newer steps are left as they are: {newer}"
+                logger.warning("%s %s", root / MARKER, said)
+
+
+def check_whole(folder: Path, step: int, with_pool: bool) -> None:
+    """Read a checkpoint and compare it with its seal, and its pool with the pool's manifest.
+
+    Raises:
+        FileNotFoundError, DamagedCheckpoint, DamagedPool: naming what is missing or damaged.
+    """
+    seal = seals.check(folder)
+    if not with_pool:
+        return
+    if not durable.newest(folder / POOL).is_dir():
+        raise FileNotFoundError(
+            f"{folder}: a checkpoint without experience; set trainer.experience=False, "
+            "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"
+        )
+    manifest = pool_files.check(folder / POOL)
+    run = (manifest["replay_state"] or {}).get("run")
+    theirs, ours = (run, manifest["step"]), (seal.get("run", run), step)
+    if theirs != ours:
+        raise DamagedPool(
+            f"saved pool {folder / POOL}: of run {theirs[0]}, step {theirs[1]}, its checkpoint is "
+            f"of run {ours[0]}, step {ours[1]}"
+        )
+
+
+def resume_latest(
+    root: Path,
+    load: Callable[[Path, int], T],
+    check_other: Callable[[Path, int], None] = lambda folder, step: None,
+) -> T | None:
     """The result of ``load(folder, step)`` for the marked checkpoint; None if there is no
     checkpoint to resume from.
 
-    If the marked checkpoint lacks its weights or its experience is damaged, the latest complete one
-    before it is used
-    instead: the marker names that one from then on, and a warning says so. Nothing is deleted.
+    If the marked checkpoint cannot be used, the first of the other candidates that can be is: the
+    marker names that one from then on, and a warning says so. Nothing is deleted.
+
+    Args:
+        check_other: called as `load` before it, for a checkpoint in the marked one's place.
 
     Raises:
-        FileNotFoundError, DamagedPool: no checkpoint is complete; the error of the marked one.
+        FileNotFoundError, DamagedPool, DamagedCheckpoint: no checkpoint is complete; the error of
+            the first candidate.
         ValueError: the experience is intact but belongs to something else.
     """
-    mend_marker(root)
     marked = marked_step(root)
-    if marked is None:
-        return None
     first: Exception | None = None
-    for step in (step for step in saved_steps(root) if step <= marked):
+    for step in candidates(root):
+        folder = step_folder(root, step)
         try:
-            _check_whole(root, step)
-            loaded = load(step_folder(root, step), step)
-        except (FileNotFoundError, DamagedPool) as error:
+            _check_there(folder)
+            if step != marked:
+                check_other(folder, step)
+            loaded = load(folder, step)
+        except (FileNotFoundError, DamagedPool, DamagedCheckpoint) as error:
             logger.error("checkpoint of step %d cannot be used: %s", step, error)
             first = first or error
             continue
         if step != marked:
+            was = "named no step" if marked is None else f"named step {marked}"
             durable.replace_file(root / MARKER, str(step))
             logger.warning(
-                "resuming from step %d instead of step %d, which is left as it is", step, marked
+                "resuming from step %d: %s %s; what it named is left as it is",
+                *(step, root / MARKER, was),
             )
         return loaded
-    if first is not None:
+    never_saved = marked is None and not list(root.glob(f"global_step_*/{seals.SEAL}"))
+    if first is not None and not never_saved:
         raise first
+    if first is not None:  # the first save of all was cut off
+        logger.warning("%s: no checkpoint is whole or marked: a new run begins at step 0", root)
     return None
 
 
-def _check_whole(root: Path, step: int) -> None:
+def _step_of(folder: Path) -> int:
+    number = folder.name.removeprefix("global_step_")
+    if not number.isdigit():
+        raise ValueError(f"trainer.resume_from_path={folder}: must end in global_step_<number>")
+    return int(number)
+
+
+def _check_there(folder: Path) -> None:
     """FileNotFoundError if verl had not finished this checkpoint, or if its weights are gone.
 
     verl writes the weights first, each node on its own disk, and data.pt last. If no step has
     weights on this disk, they are on the disks of the actor's nodes; if any step has, this step's
     must be here too.
     """
-    folder = step_folder(root, step)
+    root = folder.parent
     if not (folder / "data.pt").exists():
         raise FileNotFoundError(f"{folder} has no data.pt: verl had not finished it")
     if (folder / "actor").exists():

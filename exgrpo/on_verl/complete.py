@@ -35,8 +35,7 @@ class CandidateScorer:
 
     Attributes:
         prompts: question -> its prompt's tokens, int64 [P].
-        compute_log_prob: the actor's method; fills ``entropy`` and ``log_probs`` of the rows of a
-            batch.
+        compute_log_prob: the actor's method; fills ``entropy`` and ``log_probs`` of rows.
         ranks: number of data-parallel ranks that share the rows.
         micro_batch: each rank's number of rows must be a multiple of it.
         temperature: of the rollouts.
@@ -53,49 +52,32 @@ class CandidateScorer:
         cls, prompts: Mapping[str, torch.Tensor], workers: Any, rollout: DictConfig
     ) -> CandidateScorer:
         """The scorer of an actor's worker group, by the rollout's settings for log-probs."""
-        ranks = data_parallel_size(workers)
-        at_a_time = (
-            1
-            if rollout.log_prob_use_dynamic_bsz
-            else int(rollout.log_prob_micro_batch_size_per_gpu)
-        )
+        ranks, at_a_time = data_parallel_size(workers), 1
+        if not rollout.log_prob_use_dynamic_bsz:
+            at_a_time = int(rollout.log_prob_micro_batch_size_per_gpu)
         return cls(prompts, workers.compute_log_prob, ranks, at_a_time, rollout.temperature)
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[TokenScores]:
         """One pass, through a scratch partition that is cleared afterwards."""
-        rows = [
-            sequence_fields(self.prompts[question], trajectory)
-            for question, trajectory in candidates
-        ]
-        order = dealt(
-            [len(row["input_ids"]) for row in rows], self.ranks, self.ranks * self.micro_batch
-        )
+        rows = [sequence_fields(self.prompts[name], trajectory) for name, trajectory in candidates]
+        lengths = [len(row["input_ids"]) for row in rows]
+        order = dealt(lengths, self.ranks, self.ranks * self.micro_batch)
         keys = [f"candidate_{i}_0" for i in range(len(order))]
-        tags = [
-            {"seq_len": len(rows[position]["input_ids"]), "status": "success"} for position in order
-        ]
-        queue.write(
-            keys, SCRATCH, list_of_dict_to_tensordict([rows[position] for position in order]), tags
-        )
+        tags = [{"seq_len": lengths[position], "status": "success"} for position in order]
+        fields = list_of_dict_to_tensordict([rows[position] for position in order])
+        queue.write(keys, SCRATCH, fields, tags)
+        extra = {"calculate_entropy": True, "compute_loss": False, "temperature": self.temperature}
+        batch = Batch(keys=keys, tags=tags, partition_id=SCRATCH, extra_info=extra)
         try:
-            extra = {
-                "calculate_entropy": True,
-                "compute_loss": False,
-                "temperature": self.temperature,
-            }
-            self.compute_log_prob(
-                Batch(keys=keys, tags=tags, partition_id=SCRATCH, extra_info=extra)
-            )
+            self.compute_log_prob(batch)
             data = queue.read(keys, SCRATCH, ["entropy", "log_probs"])
         finally:
             queue.clear(keys, SCRATCH)
         columns = data["entropy"].unbind(), data["log_probs"].unbind()
-        scores = {
-            position: TokenScores(
-                *(of_response(row, len(candidates[position][1])) for row in passed)
-            )
-            for position, *passed in zip(order, *columns, strict=True)
-        }
+        scores: dict[int, TokenScores] = {}
+        for position, *scored in zip(order, *columns, strict=True):
+            length = len(candidates[position][1])
+            scores[position] = TokenScores(*(of_response(row, length) for row in scored))
         return [scores[position] for position in range(len(candidates))]
 
 
@@ -107,22 +89,19 @@ def data_parallel_size(workers: Any) -> int:
 
 
 def dealt(lengths: list[int], ranks: int, multiple: int) -> list[int]:
-    """Order the rows so that the ranks, each taking the next equal share, get about the same amount
-    of work.
+    """Order the rows so that the ranks, each taking the next equal share, have about equal work.
 
     Args:
         lengths: of each row, in tokens.
-        multiple: the number of rows must be a multiple of it; the shortest row is repeated to make
-            it one.
+        multiple: of which the number of rows must be one; the shortest row is repeated.
 
     Returns:
         Positions in ``lengths``, each at least once.
     """
     shortest = min(range(len(lengths)), key=lengths.__getitem__)
     rows = [*range(len(lengths)), *[shortest] * (-len(lengths) % multiple)]
-    work = calculate_workload(
-        torch.tensor([lengths[row] for row in rows], dtype=torch.int64)
-    ).tolist()
+    tokens = torch.tensor([lengths[row] for row in rows], dtype=torch.int64)
+    work = calculate_workload(tokens).tolist()
     shares = get_seqlen_balanced_partitions(work, k_partitions=ranks, equal_size=True)
     return [rows[position] for share in shares for position in share]
 
@@ -134,6 +113,7 @@ def sequence_fields(prompt: torch.Tensor, trajectory: Trajectory) -> dict[str, t
     """The tensor fields of a row whose response is the trajectory: int64 [P], [T] and [P+T]."""
     tokens = torch.from_numpy(trajectory.tokens.astype(np.int64))
     input_ids = torch.cat([prompt, tokens])
+    positions = compute_position_id_with_mask(torch.ones_like(input_ids)[None])[0]
     mask = torch.ones_like(tokens)
     if trajectory.loss_mask is not None:
         mask = torch.from_numpy(trajectory.loss_mask.astype(np.int64))
@@ -143,9 +123,7 @@ def sequence_fields(prompt: torch.Tensor, trajectory: Trajectory) -> dict[str, t
         "response_mask": mask,
         "loss_mask": mask,
         "input_ids": input_ids,
-        "position_ids": compute_position_id_with_mask(
-            torch.ones_like(input_ids).unsqueeze(0)
-        ).squeeze(0),
+        "position_ids": positions,
     }
 
 
@@ -155,10 +133,9 @@ def replayed_row(
     session: int,
     prompt: torch.Tensor | None = None,
 ) -> dict[str, Any]:
-    """The row that adds ``trajectory`` to its question's group: a copy of a fresh sibling, to keep
-    verl's schema.
+    """The row that adds ``trajectory`` to its question's group.
 
-    Tokens, log-probs, mask and reward are the trajectory's, everything else is the sibling's.
+    Tokens, log-probs, mask and reward are the trajectory's, everything else a fresh sibling's.
 
     Args:
         prompt: int64 [P]; default: the sibling's.
@@ -178,9 +155,8 @@ def replayed_row(
         row["session_id"] = session
     if "num_turns" in row:
         turns, named = row["num_turns"], number_of_turns(trajectory)
-        row["num_turns"] = (
-            torch.full_like(turns, named) if isinstance(turns, torch.Tensor) else named
-        )
+        is_tensor = isinstance(turns, torch.Tensor)
+        row["num_turns"] = torch.full_like(turns, named) if is_tensor else named
     return row
 
 
@@ -192,36 +168,25 @@ def stored_row(
     session: int,
     prompt: torch.Tensor,
 ) -> dict[str, Any]:
-    """A row of a past group: with the columns of a fresh row of any question, and the data set's
-    values of its own.
+    """A row of a past group: the columns of any fresh row, with the values of its own question.
 
     Args:
         template: a fresh row; what it says of its own rollout's reward is left out.
         of_data: the data set's row of the question.
-        prompt: int64 [P], as recorded with the group: the recorded log-probs are of responses to
-            these tokens.
+        prompt: int64 [P], as recorded with the group, to which the log-probs belong.
     """
     row = replayed_row(template, trajectory, session, prompt)
-    row.update(
-        {
-            name: value
-            for name, value in of_data.items()
-            if name in row and not torch.is_tensor(value)
-        }
-    )
+    values = {name: value for name, value in of_data.items() if not torch.is_tensor(value)}
+    row.update({name: value for name, value in values.items() if name in row})
     row["uid"] = uid
     extra = getattr(row.get("extra_fields"), "data", None)  # of a TensorDict's row
     if isinstance(extra, dict):
-        row["extra_fields"] = {
-            name: value for name, value in extra.items() if name != "reward_extra_info"
-        }
+        row["extra_fields"] = {key: extra[key] for key in extra if key != "reward_extra_info"}
     return row
 
 
 def number_of_turns(trajectory: Trajectory) -> int:
-    """As verl's agent loops count: the prompt, and each run of the policy's own tokens or of others
-    between them.
-    """
+    """As verl counts: the prompt, and each run of the policy's own tokens or of others."""
     if trajectory.loss_mask is None:
         return 2
     return 2 + int(np.count_nonzero(np.diff(trajectory.loss_mask)))
@@ -230,17 +195,15 @@ def number_of_turns(trajectory: Trajectory) -> int:
 def replayed_tag(
     sibling: Mapping[str, Any], trajectory: Trajectory, prompt_length: int | None = None
 ) -> dict[str, Any]:
-    """The queue's tag of a replayed row; its staleness is the trajectory's, by the weights that
-    generated it.
+    """The queue's tag of a replayed row; its staleness is by the weights that generated it.
 
     Args:
         prompt_length: default: the sibling's.
     """
     length = len(trajectory.tokens)
     before = sibling["prompt_len"] if prompt_length is None else prompt_length
-    tag = dict(
-        sibling, prompt_len=before, response_len=length, seq_len=before + length, is_replayed=True
-    )
+    lengths = {"prompt_len": before, "response_len": length, "seq_len": before + length}
+    tag = {**sibling, **lengths, "is_replayed": True}
     tag["min_global_steps"] = tag["max_global_steps"] = trajectory.step - 1
     return tag
 
@@ -251,16 +214,12 @@ def replayed_tag(
 def refuse_several_outputs(keys: Sequence[str]) -> None:
     """RuntimeError if an agent loop returned a list of outputs: a trajectory is one row."""
     if several := [key for key in keys if split_key(key)[2]]:
-        raise RuntimeError(
-            f"rollout {several[0]}: the agent loop returned several outputs of one session: must "
-            "be one"
-        )
+        returned = "the agent loop returned several outputs of one session"
+        raise RuntimeError(f"rollout {several[0]}: {returned}: must be one")
 
 
 class Sibling(NamedTuple):
-    """A fresh rollout of a replayed question: uid of its group, its row and its tag in the
-    queue.
-    """
+    """A fresh rollout of a replayed question: uid of its group, its row and its tag."""
 
     uid: str
     row: Mapping[str, Any]
@@ -290,8 +249,7 @@ def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibl
 def inject(
     batch: Batch, groups: Sequence[ReplayedGroup], siblings: Mapping[str, Sibling], session: int
 ) -> Batch:
-    """The batch with one replayed row for each group, as session ``session``; the records learn of
-    it.
+    """The batch with a replayed row for each group, as this session; records learn their key.
 
     Args:
         siblings: by question, of all the groups.

@@ -1,5 +1,4 @@
-"""Correct: the loss learns which tokens are replayed, how likely they were for their author, and
-what share of it is theirs.
+"""Correct: the loss learns which tokens are replayed, their past log-probs, and their share of it.
 
 verl's loss never sees the batch; the one channel that reaches it for each token is
 ``rollout_is_weights``. A fresh token has its weight of rollout correction there, 1 without
@@ -50,6 +49,10 @@ class Codes(NamedTuple):
     fresh: float
     replayed: float
 
+    def of(self, tag: Mapping[str, Any]) -> float:
+        """That of a row with this tag."""
+        return self.replayed if tag.get("is_replayed") else self.fresh
+
 
 def codes(mixed: bool) -> Codes:
     """Those of a step that is mixed, or of one before mixing begins."""
@@ -82,40 +85,27 @@ def weights_of(phase: torch.Tensor) -> torch.Tensor:
 def current_log_probs(
     batch: Batch, past: Mapping[str, Trajectory]
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Key of a replayed row -> its log-probs under the current policy, [T], as the actor's pass
-    wrote them.
-
-    In the order of the batch; those that are not in it are absent.
-    """
+    """Key of a replayed row -> its log-probs [T] by the actor's pass; in the batch's order."""
     keys = [batch.keys[i] for i in _replayed_positions(batch, past)]
     if not keys:
         return {}
-    passed = queue.read(keys, batch.partition_id, ["log_probs"])["log_probs"].unbind()
-    return {key: of_response(row, len(past[key])) for key, row in zip(keys, passed, strict=True)}
+    rows = queue.read(keys, batch.partition_id, ["log_probs"])["log_probs"].unbind()
+    return {key: of_response(row, len(past[key])) for key, row in zip(keys, rows, strict=True)}
 
 
 def mark(batch: Batch, codes: Codes) -> None:
-    """Write the phase code of every token for the loss, padding included: a field that some rows
-    lack is never read.
-    """
-    phases = [
-        torch.full(
-            (tag["response_len"],), codes.replayed if tag.get("is_replayed") else codes.fresh
-        )
-        for tag in batch.tags
-    ]
+    """Write the phase code of every token; of padding too, as a field must be of all rows."""
+    phases = [torch.full((tag["response_len"],), codes.of(tag)) for tag in batch.tags]
     _put(batch, range(len(batch)), {PHASE: phases})
 
 
 def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | None) -> None:
-    """Make the ``old_log_probs`` of replayed rows those of the policy that generated them: pi_past
-    of equation 4.
+    """Make the ``old_log_probs`` of replayed rows those of their author: pi_past of equation 4.
 
     Args:
         past: key of a replayed row -> its trajectory.
         missing: what a trajectory without recorded log-probs gets: with ``current`` this step's,
-            with ``one`` zeros.
-            None: all rows keep this step's.
+            with ``one`` zeros. None: all rows keep this step's.
     """
     rows = {
         i: torch.from_numpy(np.nan_to_num(past[batch.keys[i]].log_probs))
@@ -127,27 +117,19 @@ def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | No
 
 
 def exempt_replayed_rows(batch: Batch, past: Mapping[str, Trajectory]) -> None:
-    """Give replayed rows equal rollout and old log-probs: rollout correction then leaves them as
-    they are.
-    """
+    """Give replayed rows equal rollout and old log-probs: rollout correction leaves them alone."""
     rows = _replayed_positions(batch, past)
     if rows:
-        old = queue.read([batch.keys[i] for i in rows], batch.partition_id, ["old_log_probs"])[
-            "old_log_probs"
-        ]
+        keys = [batch.keys[i] for i in rows]
+        old = queue.read(keys, batch.partition_id, ["old_log_probs"])["old_log_probs"]
         _put(batch, rows, {"rollout_log_probs": old.unbind()})
 
 
 def add_correction(batch: Batch, phase: Codes) -> Batch:
     """Rollout correction has put its weights into the channel of the phase: both in one code."""
     weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
-    codes = [
-        corrected(
-            torch.full_like(weight, phase.replayed if tag.get("is_replayed") else phase.fresh),
-            weight,
-        )
-        for weight, tag in zip(weights, batch.tags, strict=True)
-    ]
+    rows = zip(weights, batch.tags, strict=True)
+    codes = [corrected(torch.full_like(weight, phase.of(tag)), weight) for weight, tag in rows]
     return _put(batch, range(len(batch)), {PHASE: codes})
 
 
@@ -164,9 +146,8 @@ def _put(
 
 def _replayed_positions(batch: Batch, past: Mapping[str, Trajectory]) -> list[int]:
     """Positions in the batch of the rows in `past`; verl's padding is not among them."""
-    return [
-        i for i, key in enumerate(batch.keys) if key in past and not batch.tags[i].get("is_padding")
-    ]
+    rows = enumerate(zip(batch.keys, batch.tags, strict=True))
+    return [i for i, (key, tag) in rows if key in past and not tag.get("is_padding")]
 
 
 # -- shares of the loss ----------------------------------------------------------------------------
@@ -195,32 +176,24 @@ class LossShares:
     def of_config(cls, config: Any, recorded_ratios: bool, missing: str) -> LossShares:
         """From verl's configuration and two keys of replay."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
-        ours = [
-            each.name for each in fields(LossSettings) if not each.name.startswith("cliprange_")
-        ]
+        names = [each.name for each in fields(LossSettings)]
+        ours = [name for name in names if not name.startswith("cliprange_")]
         settings = LossSettings(
             cliprange_low=actor.clip_ratio_low,
             cliprange_high=actor.clip_ratio_high,
             **{name: actor.policy_loss[name] for name in ours},
         )
-        correction = algorithm.rollout_correction
+        all_ours = actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
         plain = (
             algorithm.adv_estimator == "grpo"
             and not algorithm.use_kl_in_reward
             and settings.all_max_clip == -1
-            and actor.policy_loss.fresh_loss_mode
-            == actor.policy_loss.loss_mode  # fresh tokens have our loss too
-            and correction.rollout_is is None
-            and correction.rollout_rs is None
+            and all_ours
+            and not corrects(algorithm.rollout_correction)
             and config.trainer.exp_unit != "group"  # whose rows are not among those of `fill`
         )
-        return cls(
-            settings,
-            bool(algorithm.norm_adv_by_std_in_grpo),
-            recorded_ratios,
-            missing == "one",
-            plain,
-        )
+        by_std = bool(algorithm.norm_adv_by_std_in_grpo)
+        return cls(settings, by_std, recorded_ratios, missing == "one", plain)
 
     def fill(
         self, groups: Sequence[ReplayedGroup], current: Current, fresh: Sequence[FreshRow]
@@ -241,9 +214,8 @@ class LossShares:
             return
         uids = [row.uid for row in fresh] + [group.uid for group in joined]
         rewards = [row.reward for row in fresh] + [group.rollouts[0].reward for group in joined]
-        advantages = group_advantages(
-            torch.tensor(rewards, dtype=torch.float64), uids, self.by_std
-        ).tolist()
+        exact = torch.tensor(rewards, dtype=torch.float64)
+        advantages = group_advantages(exact, uids, self.by_std).tolist()
         of_joined = advantages[len(fresh) :]
         own = {
             group.uid: self._replayed_loss(group, current, advantage)
@@ -255,11 +227,8 @@ class LossShares:
             losses[row.uid] += unit * abs(advantage) * int(row.loss_mask.astype(bool).sum())
         step = sum(losses.values())
         for group, advantage in zip(joined, of_joined, strict=True):
-            mean = float(
-                np.mean(
-                    [reward for uid, reward in zip(uids, rewards, strict=True) if uid == group.uid]
-                )
-            )
+            rows = zip(uids, rewards, strict=True)
+            mean = float(np.mean([reward for uid, reward in rows if uid == group.uid]))
             share = own[group.uid] / losses[group.uid] if losses[group.uid] else 0.0
             known = (advantage, share, own[group.uid] / step) if self.known and step else ()
             group.effect = Effect(*_ratios(group, current), mean, *known)
@@ -290,32 +259,22 @@ class LossShares:
 def log_ratios(
     rows: Mapping[str, Trajectory], current: Current
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """log pi_current - log pi_past of the policy's own tokens in rows with recorded log-probs,
-    before any update.
+    """log pi_current - log pi_past of the policy's own tokens, before any update.
 
     Args:
         rows: key of a row -> its trajectory; others may be among them.
-        current: whose rows these are, and in whose order.
+        current: whose rows these are, and in whose order; rows without log-probs are left out.
     """
-    return {
-        key: rows[key].log_ratios(values)
-        for key, values in current.items()
-        if rows[key].has_log_probs
-    }
+    recorded = {key: values for key, values in current.items() if rows[key].has_log_probs}
+    return {key: rows[key].log_ratios(values) for key, values in recorded.items()}
 
 
 def _ratios(group: ReplayedGroup, current: Current) -> tuple[float, float, float, float]:
-    """Mean, least, greatest and effective sample size of the importance ratios; NaN without
-    recorded log-probs.
-    """
+    """Mean, least, greatest, effective sample size of the ratios; NaN if none were recorded."""
     if not all(rollout.has_log_probs for rollout in group.rollouts):
         return _UNKNOWN
     exact = {key: current[key].astype(np.float64) for key in group.rows}
     logs = np.concatenate([rollout.log_ratios(exact[key]) for key, rollout in group.rows.items()])
     ratios = np.exp(logs)
-    return (
-        float(ratios.mean()),
-        float(ratios.min()),
-        float(ratios.max()),
-        effective_sample_size(logs),
-    )
+    mean, low, high = map(float, (ratios.mean(), ratios.min(), ratios.max()))
+    return mean, low, high, effective_sample_size(logs)

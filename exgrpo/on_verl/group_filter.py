@@ -1,17 +1,21 @@
 """verl's filter of groups whose rollouts all have the same reward (DAPO), together with replay.
 
 verl filters before a replayed trajectory joins its group, and clears what it filters out. So a
-group that will get one
-is kept if its fresh rollouts all failed: with a success among them it has something to learn. What
-    is filtered out is
-still a result: of all successes the question is retired, of none it is filed.
+group that will get one is kept if its fresh rollouts all failed: with a success among them it has
+something to learn. What is filtered out is still a result: of all successes the question is
+retired, of none it is filed.
+
+The classes are verl's replay buffers, named by ``trainer.v1.sampler.custom_sampler``
+(exgrpo.preflight.modes.use_group_filter).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.on_verl import queue
@@ -19,44 +23,50 @@ from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.queue import split_key
 
 
-class GroupFilter:
-    """Stands between verl's buffer and its filter, from construction on.
+class GroupFilter(ReplayBuffer):
+    """The synchronous buffer; `follow` tells it what is replayed.
 
     Args:
-        buffer: two of its methods are replaced, for this instance.
-        prompts: those in flight; read only.
-        threshold: a reward above it is a success, and a shared value of the filter's metric too.
+        sampler_kwargs: the arguments that verl gives to its own buffers alone.
+        others: those that it gives to any buffer.
     """
 
-    def __init__(self, buffer: ReplayBuffer, prompts: InFlight, threshold: float) -> None:
-        self._buffer, self._prompts, self._threshold = buffer, prompts, threshold
-        self._filtered_keys, self._clear_groups = buffer._dapo_filtered_keys, buffer._clear_groups
+    def __init__(self, sampler_kwargs: Mapping[str, Any], **others: Any) -> None:
+        super().__init__(sampler_kwargs=sampler_kwargs, **others, **sampler_kwargs)
         self._filtered: set[str] = set()  # uids, by the latest classification
         self._observed: list[RolloutGroup] = []
-        buffer._dapo_filtered_keys = self._without_replayed
-        buffer._clear_groups = self._observe_and_clear
+
+    def follow(self, prompts: InFlight, threshold: float) -> None:
+        """Call once, before the first prompt.
+
+        Args:
+            prompts: those in flight; read only.
+            threshold: a reward above it is a success, and a shared value of the filter's metric
+                too.
+        """
+        self._prompts, self._threshold = prompts, threshold
 
     def take(self) -> list[RolloutGroup]:
         """The groups that were filtered out since the last call."""
         taken, self._observed = self._observed, []
         return taken
 
-    def _without_replayed(self, partition: str) -> tuple[set[str], Counter]:
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter]:
         """verl's groups to filter out, without those that a replayed success will complete."""
-        uids, counts = self._filtered_keys(partition)
-        shared = self._buffer._dapo_classification_cache[partition]
+        uids, counts = super()._dapo_filtered_keys(partition_id)
+        shared = self._dapo_classification_cache[partition_id]
         kept = {
             uid for uid in uids if self._prompts.is_replayed(uid) and shared[uid] <= self._threshold
         }
         self._filtered = uids - kept
         return self._filtered, counts - Counter(shared[uid] for uid in kept)
 
-    def _observe_and_clear(self, partition: str, uids: set[str]) -> None:
+    def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
         filtered = uids & self._filtered  # not those that are stale, failed or too many
-        keys = [key for key in self._buffer.partitions[partition] if split_key(key)[0] in filtered]
+        keys = [key for key in self.partitions[partition_id] if split_key(key)[0] in filtered]
         if keys:
-            self._observed += self._groups(keys, partition)
-        self._clear_groups(partition, uids)
+            self._observed += self._groups(keys, partition_id)
+        super()._clear_groups(partition_id, uids)
 
     def _groups(self, keys: list[str], partition: str) -> list[RolloutGroup]:
         """Successes have no log-probs of the actor: they count, and are not stored."""
@@ -79,3 +89,7 @@ class GroupFilter:
                 RolloutGroup(question_of[uid], len(each), (), replayed, solved, rewards=tuple(each))
             )
         return groups
+
+
+class GroupFilterAsync(GroupFilter, ReplayBufferAsync):
+    """The same for the asynchronous modes."""

@@ -14,6 +14,7 @@ from verl.protocol import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 
 from exgrpo.experience.experience_helpers import ratio_metrics
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.experience.trajectory_selector import Choice
 from exgrpo.on_verl.observe import fresh_positions
@@ -29,6 +30,8 @@ class StepMetrics:
     Attributes:
         groups: the fresh rollouts, by question.
         choices: what was replayed, one entry an update.
+        replayed: what was replayed, one record a group.
+        current: key of a replayed row -> its log-probs before its update, [T].
         log_ratios: [tokens] of each replayed row, before its update; natural log.
         generated_tokens: response tokens of the fresh rollouts.
         seconds: that replay took.
@@ -36,6 +39,8 @@ class StepMetrics:
 
     groups: list[RolloutGroup] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    replayed: list[ReplayedGroup] = field(default_factory=list)
+    current: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     log_ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
     generated_tokens: float = 0.0
     seconds: float = 0.0
@@ -52,21 +57,16 @@ class StepMetrics:
 
 
 def staleness(batch: Batch, step: int) -> dict[str, float]:
-    """By how many updates the weights that finished a fresh rollout are older than this step's:
-    mean and maximum.
-    """
+    """How many updates older than this step's the weights of fresh rollouts are: mean, maximum."""
     ages = [step - 1 - batch.tags[i]["max_global_steps"] for i in fresh_positions(batch)] or [0]
     return {"fresh_staleness": float(np.mean(ages)), "fresh_staleness_max": float(max(ages))}
 
 
 def debug_metrics(rows: TensorDict) -> dict[str, float]:
-    """verl's comparison of rollout and actor log-probs, for fresh rows only: other policies wrote
-    the replayed ones.
-    """
-    padded = rows.select(
-        "responses", "response_mask", "rollout_log_probs", "old_log_probs"
-    ).to_padded_tensor()
-    metrics: dict[str, float] = calculate_debug_metrics(DataProto(batch=padded))
+    """verl's comparison of rollout and actor log-probs, of the fresh rows alone."""
+    fields = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")
+    padded = DataProto(batch=rows.select(*fields).to_padded_tensor())
+    metrics: dict[str, float] = calculate_debug_metrics(padded)
     return metrics
 
 

@@ -1,5 +1,4 @@
-"""Actor side of ExGRPO in verl: the policy loss ``exgrpo``, its settings, its entropy bonus, and
-the update.
+"""Actor side of ExGRPO in verl: policy loss ``exgrpo``, settings, entropy bonus, update.
 
 Imported in the actor's process because the configuration's ``_target_`` names
 :class:`MixPolicyLossConfig`.
@@ -55,9 +54,7 @@ MixPolicyLossConfig = make_dataclass(
 
 @dataclass
 class SkipFSDPOptimizerConfig(FSDPOptimizerConfig):
-    """verl's FSDP optimizer settings and ``skip_grad_bound``: updates above that gradient norm are
-    skipped.
-    """
+    """verl's settings and ``skip_grad_bound``: updates above that gradient norm are skipped."""
 
     skip_grad_bound: float | None = None
 
@@ -80,12 +77,11 @@ def compute_policy_loss_exgrpo(
     Args:
         old_log_prob: [B, T] log-probs of the policy that generated the tokens: this step's for
             fresh rows, the recorded ones for replayed rows.
-        rollout_is_weights: [B, T] phase codes, see the module docstring; the argument's name is
-            verl's.
+        rollout_is_weights: [B, T] phase codes, see the module; verl's name for it.
     """
-    phase = (
-        torch.full_like(log_prob, ON_POLICY) if rollout_is_weights is None else rollout_is_weights
-    )
+    phase = rollout_is_weights
+    if phase is None:
+        phase = torch.full_like(log_prob, ON_POLICY)
     loss_config, replayed = config.policy_loss, phase.isinf()
     settings = LossSettings(
         cliprange_low=config.clip_ratio_low,
@@ -101,32 +97,23 @@ def compute_policy_loss_exgrpo(
     fresh_loss: torch.Tensor | float = 0.0
     if loss_config.fresh_loss_mode != OURS:
         ours = response_mask.bool() & replayed
-        fresh_loss, theirs = get_policy_loss_fn(loss_config.fresh_loss_mode)(
-            old_log_prob,
-            log_prob,
-            advantages,
-            response_mask.bool() & ~replayed,
-            loss_agg_mode,
-            config,
-            weights,
+        policy_loss = get_policy_loss_fn(loss_config.fresh_loss_mode)
+        fresh = response_mask.bool() & ~replayed
+        fresh_loss, theirs = policy_loss(
+            old_log_prob, log_prob, advantages, fresh, loss_agg_mode, config, weights
         )
         sums |= dict.fromkeys(("fresh_loss", "fresh_clipped"), weights.new_zeros(()))
     loss = fresh_loss + agg_loss(
-        loss_mat=token_losses * weights,
-        loss_mask=ours,
-        loss_agg_mode=loss_agg_mode,
-        **config.global_batch_info,
+        token_losses * weights, ours, loss_agg_mode, **config.global_batch_info
     )
-    values = torch.stack(
-        [value.double() for value in sums.values()]
-    ).tolist()  # one transfer from the device
+    # one transfer from the device
+    values = torch.stack([value.double() for value in sums.values()]).tolist()
     names = [f"actor/{name}" if name == MAXIMUM else SUM + name for name in sums]
     return loss, theirs | dict(zip(names, values, strict=True))
 
 
 def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's actor loss with the released entropy bonus: the sum over micro-batches of their token
-    means, divided by 8.
+    """verl's actor loss with the released bonus: the micro-batches' token means, summed, over 8.
 
     Args:
         loss_function: verl's ``partial(ppo_loss, config=ActorConfig)``; returned unchanged unless
@@ -156,9 +143,7 @@ def with_released_entropy(loss_function: Callable[..., Any]) -> Callable[..., An
 
 
 def add_up(metrics: dict[str, Any]) -> None:
-    """Mark sums to be added over micro-batches and maxima to be maximised, in place; verl would
-    average them all.
-    """
+    """Mark sums to be added over micro-batches and maxima to be maximised; verl averages all."""
     for name, metric in metrics.items():
         if name.startswith(SUM):
             kind = AggregationType.SUM
@@ -174,11 +159,9 @@ def add_up(metrics: dict[str, Any]) -> None:
     model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda", "npu"], vendor="exgrpo"
 )
 class SkippingFSDPEngine(FSDPEngineWithLMHead):
-    """verl's FSDP engine; an update whose gradient norm exceeds ``optim.skip_grad_bound`` is
-    skipped and counted.
+    """verl's FSDP engine; an update of a norm above ``optim.skip_grad_bound`` is skipped.
 
-    Selected by the environment variable VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for
-    its own workers.
+    Selected by VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
     """
 
     def optimizer_step(self) -> torch.Tensor:
@@ -186,9 +169,7 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         self._skipped = False
         if limit is None:
             return super().optimizer_step()
-        norm = (
-            self._gradient_norm()
-        )  # verl clips and steps in one call, too late to skip the update
+        norm = self._gradient_norm()  # verl clips and steps in one call, too late to skip it
         if torch.isfinite(norm) and norm > limit:
             self._skipped = True
             self.optimizer.zero_grad()
@@ -196,17 +177,11 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         return super().optimizer_step()
 
     def _gradient_norm(self) -> torch.Tensor:
-        """The gradient norm over all ranks; the gradients, which in fp16 are scaled, are not
-        changed.
-        """
+        """The gradient norm over all ranks; gradients, scaled in fp16, are not changed."""
         if hasattr(self.module, "clip_grad_norm_"):  # FSDP1's own, which sums over shards
             norm = self.module.clip_grad_norm_(float("inf"))
         else:
-            gradients = [
-                parameter.grad
-                for parameter in self.module.parameters()
-                if parameter.grad is not None
-            ]
+            gradients = [each.grad for each in self.module.parameters() if each.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         scaler = getattr(self, "scaler", None)
@@ -216,7 +191,6 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
         outputs = super().train_batch(data, with_released_entropy(loss_function))
         if self.is_mp_src_rank_with_outputs():
             add_up(outputs["metrics"])
-            outputs["metrics"]["skipped_update"] = [
-                float(self._skipped)
-            ]  # a list, like the micro-batches' metrics
+            # a list, like the micro-batches' metrics
+            outputs["metrics"]["skipped_update"] = [float(self._skipped)]
         return outputs

@@ -1,6 +1,4 @@
-"""Deletes parts of checkpoints on the disk of every node: what verl does not, or only on the node
-of its first rank.
-"""
+"""Deletes parts of checkpoints on the disk of every node, where verl does not."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 def on_all_nodes(delete: Callable[[str, Sequence[int]], None], root: str, steps: list[int]) -> None:
-    """Run ``delete(root, steps)`` on each node of the Ray cluster; a failing node is logged, and
-    left as it is.
+    """Run ``delete(root, steps)`` on each node of Ray; a failing node is logged and left.
 
     Args:
         root: the folder of the checkpoints, the same path on every node; it may be a shared disk.

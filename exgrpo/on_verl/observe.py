@@ -1,6 +1,4 @@
-"""Observe: a step's fresh rows, read after the log-prob pass, become the groups that the pool takes
-in.
-"""
+"""Observe: a step's fresh rows, after the log-prob pass, become the groups for the pool."""
 
 from __future__ import annotations
 
@@ -49,11 +47,10 @@ class FreshRow:
     def trajectory(
         self, step: int, vocab_size: int, judge: JudgedBy | None = None, bounded: bool = True
     ) -> Trajectory:
-        """The rollout as a Trajectory; ValueError if tokens and log-probs do not match, or the
-        reward is not in 0..1.
+        """The rollout as a Trajectory; ValueError if it is not a valid one.
 
         Args:
-            bounded: False: any finite reward will do.
+            bounded: whether the reward must be in 0..1; else any finite one will do.
         """
         if bounded and not 0 <= self.reward <= 1:
             raise ValueError(f"reward={self.reward}: must be a number between 0 and 1")
@@ -68,11 +65,8 @@ class FreshRow:
 
 def fresh_positions(batch: Batch) -> list[int]:
     """Positions of the rows that this step generated: neither replayed nor padding."""
-    return [
-        i
-        for i, tag in enumerate(batch.tags)
-        if not tag.get("is_replayed") and not tag.get("is_padding")
-    ]
+    others = ("is_replayed", "is_padding")
+    return [i for i, tag in enumerate(batch.tags) if not any(map(tag.get, others))]
 
 
 def scored_rows(
@@ -92,10 +86,8 @@ def scored_rows(
 
 def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     """What `scored_rows` has read, in the form from which the pool's groups are made."""
-    fields = ("question_id", "rm_scores", "responses", "old_log_probs", "entropy", "response_mask")
-    columns = [
-        list(rows[name]) if name == "question_id" else rows[name].unbind() for name in fields
-    ]
+    fields = ("rm_scores", "responses", "old_log_probs", "entropy", "response_mask")
+    columns = [list(rows["question_id"]), *(rows[name].unbind() for name in fields)]
     keys = [batch.keys[i] for i in fresh_positions(batch)]
     extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(keys)
     prompts = rows["prompts"].unbind() if "prompts" in rows else [None] * len(keys)
@@ -134,8 +126,7 @@ def rollout_groups(
     """One group per question, from the step's fresh rows in their order.
 
     A success that is not a valid trajectory is refused, with a warning: it counts for difficulty
-        but is not stored.
-    A failure in whose place a replayed row is counts as a fresh row.
+    but is not stored. A failure in whose place a replayed row is counts as a fresh row.
 
     Args:
         joined: of the groups that have a replayed row besides the fresh ones.
@@ -155,24 +146,22 @@ def rollout_groups(
         displaced = [past.displaced] if past is not None and past.displaced is not None else []
         solved = [row for row in siblings if row.reward > threshold]
         failed = [row for row in siblings if whole and not row.reward > threshold]
-        successes = _trajectories(
-            solved, "success", step, vocab_size, judge, config.bounded_rewards
-        )
-        failures = _trajectories(failed, "failure", step, vocab_size, judge, config.bounded_rewards)
+        known = step, vocab_size, judge, config.bounded_rewards
+        successes = _trajectories(solved, "success", *known)
+        failures = _trajectories(failed, "failure", *known)
         rewards = [row.reward for row in siblings] + displaced
-        groups.append(
-            RolloutGroup(
-                siblings[0].question,
-                len(rewards),
-                successes,
-                int(past is not None and not displaced),
-                len(solved) - len(successes),
-                failures,
-                tuple(rewards),
-                1.0 if past is None else past.rollouts[0].reward,
-                siblings[0].prompt,
-            )
+        group = RolloutGroup(
+            siblings[0].question,
+            size=len(rewards),
+            successes=successes,
+            replayed=int(past is not None and not displaced),
+            refused=len(solved) - len(successes),
+            failures=failures,
+            rewards=tuple(rewards),
+            replayed_reward=1.0 if past is None else past.rollouts[0].reward,
+            prompt=siblings[0].prompt,
         )
+        groups.append(group)
     return groups
 
 
@@ -190,7 +179,6 @@ def _trajectories(
         try:
             valid.append(row.trajectory(step, vocab_size, judge, bounded))
         except ValueError as error:
-            logger.warning(
-                "step %d, question %s: a %s is not stored: %s", step, row.question, kind, error
-            )
+            at = f"step {step}, question {row.question}"
+            logger.warning("%s: a %s is not stored: %s", at, kind, error)
     return tuple(valid)

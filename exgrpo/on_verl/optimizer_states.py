@@ -10,16 +10,16 @@ deletes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder, step_to_resume
+from exgrpo.on_verl.checkpoints import marked_step, saved_steps, step_folder
 from exgrpo.on_verl.nodes import on_all_nodes
+from exgrpo.on_verl.seals import STATES_DELETED
 from exgrpo.saved import durable
 
 FILES = "*/optim_world_size_*_rank_*.pt"  # written by verl's FSDP checkpoint manager
-NOTE = "optimizer_states_deleted"
+NOTE = STATES_DELETED
 logger = logging.getLogger(__name__)
 
 
@@ -89,16 +89,3 @@ def check(folder: Path) -> None:
 def check_if_loaded(load_contents: Collection[str]) -> Callable[[Path], None]:
     """`check`, or no check if verl's ``load_contents`` does not load the optimizer."""
     return check if "optimizer" in load_contents else lambda folder: None
-
-
-def verify(trainer: Mapping[str, Any], load_contents: Collection[str]) -> None:
-    """Check the checkpoint that the run would resume from.
-
-    Raises:
-        ValueError, FileNotFoundError: in one line.
-    """
-    root = Path(str(trainer["default_local_dir"]))
-    if trainer["resume_mode"] == "resume_path":
-        check_if_loaded(load_contents)(Path(str(trainer["resume_from_path"])))
-    elif trainer["resume_mode"] == "auto" and (step := step_to_resume(root)) is not None:
-        check_if_loaded(load_contents)(step_folder(root, step))

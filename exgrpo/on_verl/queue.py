@@ -1,5 +1,4 @@
-"""The only file that uses TransferQueue, through which verl's V1 trainer passes rows between
-processes.
+"""The only file that uses TransferQueue, by which verl's V1 trainer passes rows on.
 
 Does not import verl, so that the queue can start while verl is being imported.
 """
@@ -20,23 +19,19 @@ from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-CONTROLLER, NAMESPACE = (
-    "TransferQueueController",
-    "transfer_queue",
-)  # TransferQueue's names of its actor in a Ray
+# TransferQueue's names of its actor in a Ray
+CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"
 Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the queue
 
 
 def start(config: DictConfig, patience_s: float = 60) -> None:
-    """Start the queue with the same settings as verl's runner would; the runner then attaches to
-    it.
+    """Start the queue with verl's settings; verl's runner then attaches to it.
 
     Args:
         patience_s: how long the queue of a training that has just ended may take to leave this Ray.
 
     Raises:
-        RuntimeError: another training uses it. Both would write the same partition, under the same
-            keys.
+        RuntimeError: another training uses it, and would write the same rows.
     """
     deadline = time.monotonic() + patience_s
     while _is_there():
@@ -72,9 +67,7 @@ def write(
     fields: TensorDict,
     tags: Sequence[dict[str, Any]] | None = None,
 ) -> Batch:
-    """Write fields of rows, with tags for new rows. A field that only some rows have is missing
-    when all are read.
-    """
+    """Write fields of rows, with tags for new rows. A field that some lack is not read."""
     with_tags: dict[str, Any] = {} if tags is None else {"tags": list(tags)}
     return tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields, **with_tags)
 
@@ -97,13 +90,11 @@ def split_key(key: str) -> tuple[str, int, int]:
 
 
 def in_order(batch: Batch) -> Batch:
-    """The batch in the order of its prompts and sessions, regardless of the order in which
-    generation finished.
-    """
+    """The batch in the order of prompts and sessions, in whatever order generation finished."""
     batch.reorder(sorted(range(len(batch)), key=lambda i: split_key(batch.keys[i])))
     return batch
 
 
-def of_response(passed: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
-    """What a row [P+T] of the actor's pass says of its response of T = `length` tokens, [T]."""
-    return passed[-length - 1 : -1].float().numpy()
+def of_response(row: torch.Tensor, length: int) -> npt.NDArray[np.float32]:
+    """The response's entries, [T], of a row [P+T] of the actor's pass: each is one early."""
+    return row[-length - 1 : -1].float().numpy()

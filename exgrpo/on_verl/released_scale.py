@@ -24,8 +24,7 @@ def released_scale(response_length: int, rows: int) -> float:
 
     Args:
         response_length: longest response allowed, in tokens (``data.max_response_length``).
-        rows: rollouts of a mini-batch over all GPUs (``ppo_mini_batch_size`` prompts times
-            ``rollout.n``).
+        rows: of a mini-batch over all GPUs (``ppo_mini_batch_size`` * ``rollout.n``).
     """
     scale = response_length * RELEASED_GPUS / rows
     return int(scale) if scale.is_integer() else scale
@@ -45,6 +44,5 @@ def check(config: DictConfig) -> None:
     if value not in ENTROPY_AGGS:
         raise ValueError(f"{key}={value}: must be one of {', '.join(ENTROPY_AGGS)}")
     if value == "released" and OmegaConf.select(config, "distillation.enabled"):
-        raise ValueError(
-            f"{key}=released: must be verl with distillation.enabled=True, which uses another loss"
-        )
+        allowed = "must be verl with distillation.enabled=True, which uses another loss"
+        raise ValueError(f"{key}=released: {allowed}")

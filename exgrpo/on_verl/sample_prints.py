@@ -1,6 +1,4 @@
-"""Samples that are printed once, at the start of a run: the first prompt, and the first response
-with its reward.
-"""
+"""Printed once, at the start of a run: the first prompt, and the first response with its reward."""
 
 from __future__ import annotations
 
@@ -26,10 +24,9 @@ def first_prompt(dataset: RLHFDataset, tokenizer: Any) -> str:
 def first_response(batch: Batch, tokenizer: Any) -> str:
     """The step's first rollout, in the order of its questions: prompt, response and reward."""
     key = min(batch.keys, key=split_key)
-    row = queue.read([key], batch.partition_id, ["prompts", "responses", "rm_scores"])
-    prompt, response, scores = (
-        row[name].unbind()[0] for name in ("prompts", "responses", "rm_scores")
-    )
+    names = ("prompts", "responses", "rm_scores")
+    row = queue.read([key], batch.partition_id, names)
+    prompt, response, scores = (row[name].unbind()[0] for name in names)
     return (
         f"exgrpo: the first graded response, {len(response)} tokens, "
         f"reward {float(scores.sum()):g}; its prompt:\n"

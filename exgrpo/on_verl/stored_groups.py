@@ -54,10 +54,10 @@ def join(
 
 
 def metrics(groups: Iterable[ReplayedGroup], current: Current, step: int) -> dict[str, float]:
-    """Of the past groups of a batch, before the first update.
+    """Of the past groups of a step, before the updates that they are in.
 
     Args:
-        groups: of the batch; those that are no past groups are left out.
+        groups: of the step; those that are no past groups are left out.
         current: of all of their rows.
     """
     past = [group for group in groups if group.stored is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,15 +14,12 @@ from exgrpo.phases import phase
 
 
 class MixTaskRunner:
-    """Ray actor of the training's driver process; this module imports neither verl nor torch, its
-    ``run`` does.
+    """Ray actor of the training's driver process; the module imports neither verl nor torch.
 
     Importing verl takes about as long as starting the queue's processes, so both run in parallel.
     """
 
-    trainers = (
-        "exgrpo.mix_trainer_experience"  # module that registers the trainer the configuration names
-    )
+    trainers = "exgrpo.mix_trainer_experience"  # registers the trainer the configuration names
 
     def run(self, config: DictConfig) -> None:
         """Train to the end; errors of the training propagate."""
@@ -31,9 +29,8 @@ class MixTaskRunner:
             from verl.trainer.main_ppo import TaskRunnerV1
             from verl.workers.rollout.replica import get_rollout_replica_class
 
-            get_rollout_replica_class(
-                config.actor_rollout_ref.rollout.name
-            )  # imports the engine early
+            # imports the engine early
+            get_rollout_replica_class(config.actor_rollout_ref.rollout.name)
             started.result()
         show_warnings()
         # TaskRunnerV1 is a Ray actor class; this is the plain class that it wraps
@@ -41,33 +38,36 @@ class MixTaskRunner:
 
 
 class OnThisNode:
-    """A Ray actor class, as verl's `run_ppo` wants it, whose actor lives on the node where the
-    command is given.
+    """A Ray actor class, as verl's `run_ppo` wants it; its actor lives on the command's node.
 
     Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a
     run are on the runner's disk: on another node, if each has its own disk, a killed run would not
     find them and begin anew.
+
+    Args:
+        check: called once Ray is up, before the actor is asked for; raises what ends the command.
     """
 
-    def __init__(self, actor_class: Any, **options: Any) -> None:
-        self._class, self._options = actor_class, options
+    def __init__(
+        self, actor_class: Any, check: Callable[[], None] = lambda: None, **options: Any
+    ) -> None:
+        self._class, self._check, self._options = actor_class, check, options
 
     def options(self, **options: Any) -> OnThisNode:
-        return OnThisNode(self._class, **self._options | options)
+        return OnThisNode(self._class, self._check, **self._options | options)
 
     def remote(self) -> Any:
         """Once Ray is up: the actor's handle."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        self._check()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         return self._class.options(**self._options, scheduling_strategy=here).remote()
 
 
 def show_warnings() -> None:
-    """Print exgrpo's warnings regardless of the libraries' logging setup: vLLM's import hides all
-    but errors.
-    """
+    """Print exgrpo's warnings whatever logging is set up: vLLM's import hides all but errors."""
     package = logging.getLogger("exgrpo")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s:%(asctime)s:%(message)s"))

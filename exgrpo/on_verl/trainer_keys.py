@@ -40,15 +40,12 @@ class TrainerKeys:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            object.__setattr__(
-                self,
-                each.name,
-                each.metadata["check"](f"trainer.{each.name}", getattr(self, each.name)),
-            )
+            given = getattr(self, each.name)
+            checked = each.metadata["check"](f"trainer.{each.name}", given)
+            object.__setattr__(self, each.name, checked)
 
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any]) -> TrainerKeys:
         """Pick these keys out of verl's `trainer` node; other keys are ignored."""
-        return cls(
-            **{each.name: trainer[each.name] for each in fields(cls) if each.name in trainer}
-        )
+        names = [each.name for each in fields(cls) if each.name in trainer]
+        return cls(**{name: trainer[name] for name in names})

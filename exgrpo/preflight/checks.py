@@ -4,29 +4,27 @@ remedy.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from exgrpo import full_grader
+from exgrpo import full_grader, verl_contract
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL, GRADERS
-from exgrpo.on_verl import optimizer_states, released_scale
-from exgrpo.on_verl.checkpoints import POOL, step_folder, step_to_resume
-from exgrpo.on_verl.trainer_keys import TrainerKeys
-from exgrpo.preflight import modes, ranks
+from exgrpo.on_verl import checkpoints, optimizer_states, released_scale
+from exgrpo.on_verl.checkpoints import POOL
+from exgrpo.preflight import modes, ranks, resume, row_format, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
-from exgrpo.saved import durable
-from exgrpo.saved.pool_files import MANIFEST, DamagedPool, compare, read_manifest
+from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
@@ -43,31 +41,60 @@ _REQUIRED: list[tuple[str, Any, str]] = [
 
 
 def verify(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first error; takes well under a second per
+    """Raise ValueError or FileNotFoundError with a line for each error; well under a second per
     file.
+
+    A stage's errors are reported together. Its checks rely on what the stages before it checked.
     """
-    rollout_n = config.actor_rollout_ref.rollout.n
-    experience = ExperienceConfig.from_mapping(config.trainer, rollout_n)
-    TrainerKeys.from_mapping(config.trainer)
-    modes.require(config, _REQUIRED)
+    verl_contract.verify()
+    values.verify(config)
+    trainer, actor = config.trainer, config.actor_rollout_ref.actor
+    experience = ExperienceConfig.from_mapping(trainer, config.actor_rollout_ref.rollout.n)
+    with_replay = experience.experience
     modes.verify_mode(config)
-    _platform(config)
-    _engine(config.actor_rollout_ref.actor)
-    _packages(config)
-    _files(config)
-    released_scale.check(config)
-    ranks.verify(config, _resumed_folder(config))
-    optimizer_states.verify(config.trainer, config.actor_rollout_ref.actor.checkpoint.load_contents)
-    if experience.experience:
-        modes.verify_replay(config)
-        _rotation(config.trainer)
+    _all(
+        lambda: modes.require(config, _REQUIRED),
+        lambda: _platform(config),
+        lambda: _engine(actor),
+        lambda: _packages(config),
+        lambda: _files(config),
+        lambda: sizes.verify(config),
+        lambda: resume.verify_path(trainer),
+        lambda: user_rules.verify_reward(config.reward.custom_reward_function),
+        lambda: released_scale.check(config),
+        *([lambda: modes.verify_replay(config)] if with_replay else []),
+        *([lambda: _rotation(trainer)] if with_replay else []),
+        *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
+    )
+    has_states = optimizer_states.check_if_loaded(actor.checkpoint.load_contents)
+    checkpoints.settle(trainer, with_replay, has_states)
+    resumed = resume.resumed_folder(trainer)
+    _all(
+        lambda: row_format.verify(config),
+        lambda: ranks.verify(config, resumed),
+        lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
+        lambda: _attention(config),
+    )
+    if with_replay:
         _text_alone(config)
-        _loss(config.actor_rollout_ref.actor)
         _data_and_checkpoint(config)
     else:
         _folder_of_another_method(config)
     verify_prompts(config)
-    _attention(config)
+
+
+def _all(*checks: Callable[[], None]) -> None:
+    """Run every check; raise their errors as one."""
+    errors: list[ValueError | OSError] = []
+    for check in checks:
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ValueError("\n".join(map(str, errors)))
 
 
 def resolve(config: DictConfig) -> None:
@@ -92,7 +119,9 @@ def resolve(config: DictConfig) -> None:
             config.trainer, config.actor_rollout_ref.rollout.n
         ).experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
-            losses.update(_loss(actor))  # the text "False" would count as true
+            settings = _loss(actor)  # the text "False" would count as true
+            losses.update({name: getattr(settings, name) for name in _given(actor)})
+            modes.use_group_filter(config)
         elif losses.loss_mode == modes.OURS:
             losses.loss_mode = "vanilla"
 
@@ -212,11 +241,13 @@ def _text_alone(config: DictConfig) -> None:
             )
 
 
-def _loss(actor: DictConfig) -> dict[str, Any]:
-    """The keys of the loss that are given, in their proper types; ValueError for a wrong one."""
-    names = LossSettings.__dataclass_fields__.keys() & actor.policy_loss.keys()
-    settings = LossSettings.from_mapping({name: actor.policy_loss[name] for name in names})
-    return {name: getattr(settings, name) for name in names}
+def _loss(actor: DictConfig) -> LossSettings:
+    """The settings of the loss; ValueError for a wrong one."""
+    return LossSettings.from_mapping({name: actor.policy_loss[name] for name in _given(actor)})
+
+
+def _given(actor: DictConfig) -> set[str]:
+    return LossSettings.__dataclass_fields__.keys() & actor.policy_loss.keys()
 
 
 def _data_and_checkpoint(config: DictConfig) -> None:
@@ -235,23 +266,22 @@ def _data_and_checkpoint(config: DictConfig) -> None:
     experience = _experience_to_read(config)
     if experience is None:
         return
-    with contextlib.suppress(DamagedPool):  # the trainer then uses an older one
-        manifest = read_manifest(experience)
-        compare(experience, manifest, {"rollout_n": config.actor_rollout_ref.rollout.n})
-        recorded = str(manifest["identity"].get("data_fingerprint"))
-        if recorded != fingerprint(questions):
-            raise ValueError(
-                f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "
-                f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
-                "trainer.default_local_dir, or trainer.resume_mode=disable"
-            )
+    manifest = read_manifest(experience)
+    compare(experience, manifest, {"rollout_n": config.actor_rollout_ref.rollout.n})
+    recorded = str(manifest["identity"].get("data_fingerprint"))
+    if recorded != fingerprint(questions):
+        raise ValueError(
+            f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "
+            f"data.train_files has {fingerprint(questions)[:12]}); give its data set, another "
+            "trainer.default_local_dir, or trainer.resume_mode=disable"
+        )
 
 
 def _folder_of_another_method(config: DictConfig) -> None:
     """A baseline that goes on from weights that replay has trained is none; turning replay off
     midway is allowed.
     """
-    folder = _resumed_folder(config)
+    folder = resume.resumed_folder(config.trainer)
     if folder is not None and (folder / POOL).is_dir():
         _logger.warning(
             "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a "
@@ -261,23 +291,9 @@ def _folder_of_another_method(config: DictConfig) -> None:
         )
 
 
-def _resumed_folder(config: DictConfig) -> Path | None:
-    """The checkpoint that this run would resume from, if it is on this node's disk."""
-    trainer = config.trainer
-    folder = None
-    if trainer.resume_mode == "resume_path":
-        folder = Path(str(trainer.resume_from_path))
-    elif (
-        trainer.resume_mode == "auto"
-        and (step := step_to_resume(Path(trainer.default_local_dir))) is not None
-    ):
-        folder = step_folder(Path(trainer.default_local_dir), step)
-    return folder if folder is not None and folder.is_dir() else None
-
-
 def _experience_to_read(config: DictConfig) -> Path | None:
     """The saved pool that this run would start with; None if it starts without one."""
-    trainer, folder = config.trainer, _resumed_folder(config)
+    trainer, folder = config.trainer, resume.resumed_folder(config.trainer)
     if folder is None:
         if trainer.experience_import is None:
             return None
@@ -287,9 +303,4 @@ def _experience_to_read(config: DictConfig) -> Path | None:
                 "exgrpo-inspect --import makes one"
             )
         return Path(trainer.experience_import)
-    if not durable.newest(folder / POOL).is_dir():
-        raise FileNotFoundError(
-            f"{folder}: a checkpoint without experience; set trainer.experience=False, "
-            "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"
-        )
     return folder / POOL

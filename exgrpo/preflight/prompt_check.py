@@ -134,26 +134,31 @@ def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
             _thought(config, prompt)
         counts.append(token_count(tokenizer, prompt))
         sampled = len(counts) + len(failures) >= SAMPLE
-        if not filtered or (sampled and min(counts) <= limit):
+        if sampled and (not filtered or min(counts) <= limit):
+            break
+        if not filtered and counts[-1] <= limit:
             break
     if failures and not counts:
         raise ValueError(
             f"data.{files}: the chat template fails on each of its {len(failures)} prompts "
             f"({failures[0].splitlines()[0]}), and verl would drop them all"
         )
-    if filtered and counts:
-        _lengths(f"data.{files}", limit, counts, failures)
+    if counts:
+        _lengths(f"data.{files}", limit, counts, failures, filtered)
 
 
-def _lengths(files: str, limit: int, counts: list[int], failures: list[str]) -> None:
+def _lengths(
+    files: str, limit: int, counts: list[int], failures: list[str], filtered: bool
+) -> None:
     if min(counts) > limit:
+        drop = f"verl's length filter would drop all of its {len(counts)} questions"
+        cut = f"verl would cut off the beginning of each of the first {len(counts)}"
         raise ValueError(
             f"data.max_prompt_length={limit}: must be at least {min(counts)}, the tokens of the "
-            "shortest prompt in "
-            f"{files}; verl's length filter would drop all of its {len(counts)} questions"
+            f"shortest prompt in {files}; {drop if filtered else cut}"
         )
     dropped = len(failures) + sum(count > limit for count in counts)
-    if dropped:
+    if dropped and filtered:
         _logger.warning(
             "%s: %d of the first %d prompts are longer than data.max_prompt_length=%d (or cannot "
             "be rendered) and are "

@@ -1,5 +1,4 @@
-"""Replay for any training loop: a buffer of successes over the same pool, sampler and selector as
-the trainer's.
+"""Replay for any training loop: a buffer of successes over the trainer's pool and selector.
 
 Requires numpy only; `exgrpo.replay.tensors` (entropies, weights and the loss) and
 `exgrpo.replay.policies` (rollouts as rows) require torch and are imported by their own names.

@@ -1,7 +1,6 @@
 """The saved form of a buffer.
 
-pool/                   the trajectories, as exgrpo.saved.pool_files writes them, with each
-rollout's text in its note;
+pool/                   the trajectories (exgrpo.saved.pool_files), each rollout's text in its note;
                         the manifest's replay_state has name and SHA-256 of the file beside it, so
                         that renaming the pool into place commits both
 windows-<sha>.parquet   question, measures: the difficulty window of every question seen
@@ -77,9 +76,8 @@ def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
     state = pool.manifest["replay_state"]
     if callable(metric) != (state["metric"] == _FUNCTION):
         saved_with = f"{folder} was saved with {state['metric']}"
-        raise ValueError(
-            f"metric={metric!r}: {saved_with}: must be given for a function and for nothing else"
-        )
+        allowed = "must be given for a function and for nothing else"
+        raise ValueError(f"metric={metric!r}: {saved_with}: {allowed}")
     bucketer = DifficultyBucketer(metric or state["metric"], state["window_size"])
     windows = _read(folder, state["files"]["windows"])
     bucketer.restore(

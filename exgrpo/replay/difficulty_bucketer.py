@@ -40,17 +40,14 @@ METRICS: dict[str, Measure] = {
 
 
 class DifficultyBucketer:
-    """The mean of a measure over each question's last `window_size` trajectories, both right and
-    wrong ones.
+    """The mean of a measure over each question's last `window_size` trajectories, right or wrong.
 
-    correctness_rate  share of correct trajectories: 0 if the question is never solved, 1 if always
-        (section 3.1)
+    correctness_rate  share of correct trajectories (section 3.1): 0 if never solved, 1 if always
     question_length   c / (c + 200), c the question's characters
     token_count       t / (t + 500), t the rollout's tokens, or its words if there are no tokens
     has_code          1 for a question with a fenced block or a line that begins like code, else 0
 
-    Keeps a window for each question that it has seen, even if no trajectory of the question is
-    stored elsewhere.
+    Keeps a window for each question seen, whether or not a trajectory of it is stored.
 
     Sees only what is given to `observe`. A buffer observes with the bucketer that it was given,
     `TrajectoryBuffer(bucketer=...)`, and else with one of its own, which has the defaults below. A
@@ -68,9 +65,8 @@ class DifficultyBucketer:
 
     def __init__(self, metric: str | Measure = "correctness_rate", window_size: int = 100) -> None:
         if not callable(metric) and metric not in METRICS:
-            raise ValueError(
-                f"metric={metric!r}: must be one of {', '.join(METRICS)}, or a function"
-            )
+            allowed = f"must be one of {', '.join(METRICS)}, or a function"
+            raise ValueError(f"metric={metric!r}: {allowed}")
         if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 1:
             raise ValueError(f"window_size={window_size!r}: must be an integer of at least 1")
         self.metric = metric
@@ -97,9 +93,8 @@ class DifficultyBucketer:
         trajectory = flat(trajectory)
         value = float(self._measure(trajectory))
         if not 0 <= value <= 1:
-            raise ValueError(
-                f"metric of question {trajectory['prompt']!r} is {value}: must be between 0 and 1"
-            )
+            allowed = "must be between 0 and 1"
+            raise ValueError(f"metric of question {trajectory['prompt']!r} is {value}: {allowed}")
         window = self._windows.setdefault(trajectory["prompt"], deque(maxlen=self.window_size))
         window.append(value)
         return self.level(trajectory["prompt"])
@@ -107,14 +102,10 @@ class DifficultyBucketer:
     def level(self, prompt: str) -> float:
         """The question's mean measure; KeyError for a question that was never observed."""
         window = self._windows[prompt]
-        return math.fsum(window) / len(
-            window
-        )  # exact, so that a restored window gives the same bits
+        return math.fsum(window) / len(window)  # exact: a restored window gives the same bits
 
     def tier(self, prompt: str, tiers: int) -> int:
-        """The index, 0..tiers-1, of the level among `tiers` equal ranges of 0..1; a boundary is in
-        the higher range.
-        """
+        """The index of the level among `tiers` equal ranges; a boundary is in the higher one."""
         return min(int(self.level(prompt) * tiers), tiers - 1)
 
     def clear(self) -> None:

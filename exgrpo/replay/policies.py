@@ -1,12 +1,10 @@
-"""Rollouts as rows, padded to tensors, and the log-probs of their tokens under a policy. Requires
-torch only.
+"""Rollouts as rows, padded to tensors, and their log-probs under a policy. Requires torch only.
 
 A row is a mapping, such as `ReplayBatch.rollouts` has and TrajectoryBuffer.add takes as `rollout`:
 
 prompt        the question's text; rows with the same prompt are a group
 tokens        int [T], the response
-log_probs     float [T] in nats, under the policy that generated the tokens; with a gradient if that
-    is the current one
+log_probs     float [T] in nats, under the tokens' policy; with a gradient if it is the current one
 loss_mask     bool [T], true at the policy's own tokens; absent or None: all are
 step          the number of the policy that generated it; absent: the current one
 is_replayed   whether it is a past success; absent: it is not
@@ -37,10 +35,8 @@ class CausalPolicy:
     """A causal language model, such as transformers', as a policy.
 
     Args:
-        model: called with `input_ids` and `attention_mask`, [B, L] padded right; returns `.logits`,
-            float[B, L, V].
-        encode: a prompt's text -> its token ids, at least one: a tokenizer's `encode`, or a chat
-            template.
+        model: called with `input_ids`, `attention_mask`, [B, L]; returns `.logits`, [B, L, V].
+        encode: a prompt's text -> its token ids: a tokenizer's `encode`, or a chat template.
     """
 
     def __init__(self, model: Callable[..., Any], encode: Callable[[str], Sequence[int]]) -> None:
@@ -80,9 +76,8 @@ def _rows_of(rollouts: Rollouts) -> list[Row]:
             raise ValueError(f"rollouts[{index}] is a {kind}: must be a row, a mapping")
         for key in ("prompt", "tokens"):
             if row.get(key) is None:
-                raise ValueError(
-                    f"rollouts[{index}] without {key!r}: must have prompt, tokens and log_probs"
-                )
+                given = f"rollouts[{index}] without {key!r}"
+                raise ValueError(f"{given}: must have prompt, tokens and log_probs")
         for key in ("log_probs", "loss_mask"):
             if row.get(key) is not None and len(row[key]) != len(row["tokens"]):
                 lengths = f"{len(row[key])} entries for {len(row['tokens'])} tokens"
@@ -103,10 +98,8 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
     """float[B, T], the rows' own log-probs with their gradients; ValueError if a row has none."""
     for index, row in enumerate(rows):
         if row.get("log_probs") is None:
-            raise ValueError(
-                f"rollouts[{index}] without 'log_probs': must have those of the policy that wrote "
-                "it"
-            )
+            allowed = "must have those of the policy that wrote it"
+            raise ValueError(f"rollouts[{index}] without 'log_probs': {allowed}")
     return _padded(vector(row["log_probs"]).float() for row in rows)
 
 
@@ -118,31 +111,26 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
     """
     kind = type(policy).__name__
     if not callable(policy):
-        raise ValueError(
-            f"{name} is a {kind}: must be a policy, (prompts, tokens) -> log-probs [B, T]"
-        )
+        allowed = "must be a policy, (prompts, tokens) -> log-probs [B, T]"
+        raise ValueError(f"{name} is a {kind}: {allowed}")
     if "input_ids" in inspect.signature(getattr(policy, "forward", policy)).parameters:
-        raise ValueError(
-            f"{name} is a {kind}, which takes input_ids: must be CausalPolicy(model, "
-            "tokenizer.encode)"
-        )
+        allowed = "must be CausalPolicy(model, tokenizer.encode)"
+        raise ValueError(f"{name} is a {kind}, which takes input_ids: {allowed}")
     tokens = [vector(row["tokens"]).long() for row in rows]
     answer = policy([row["prompt"] for row in rows], tokens)
     log_probs = answer if isinstance(answer, Tensor) else _padded(answer)
     longest = max(map(len, tokens))
     if log_probs.dim() != 2 or len(log_probs) != len(rows) or log_probs.shape[1] < longest:
         shape = tuple(log_probs.shape)
-        raise ValueError(
-            f"{name} gave log-probs of shape {shape}: must be [B, T], here ({len(rows)}, {longest})"
-        )
+        allowed = f"must be [B, T], here ({len(rows)}, {longest})"
+        raise ValueError(f"{name} gave log-probs of shape {shape}: {allowed}")
     return log_probs[:, :longest]
 
 
 def both_log_probs(
     old_policy: int | Policy | None, current_policy: Policy | None, rollouts: Rollouts | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probs float[B, T] under the current policy and under those that generated the rows, and
-    their mask.
+    """Log-probs float[B, T] under the current policy and the rows' own, and the rows' mask.
 
     The arguments are those of `exgrpo.replay.tensors.compute_importance_weights`.
     """
@@ -153,17 +141,14 @@ def both_log_probs(
             "rollouts": rollouts,
         }
         missing = next(name for name, value in arguments.items() if value is None)
-        raise ValueError(
-            f"{missing} is missing: must be given, old_policy, current_policy and rollouts together"
-        )
+        allowed = "must be given, old_policy, current_policy and rollouts together"
+        raise ValueError(f"{missing} is missing: {allowed}")
     rows = _rows_of(rollouts)
     if isinstance(old_policy, (int, np.integer)):
         for index, row in enumerate(rows):
             if (row.get("step") or 0) > old_policy:
-                raise ValueError(
-                    f"rollouts[{index}]['step']={row['step']}: must be at most "
-                    f"old_policy={old_policy}"
-                )
+                allowed = f"must be at most old_policy={old_policy}"
+                raise ValueError(f"rollouts[{index}]['step']={row['step']}: {allowed}")
         past = _recorded(rows)
     else:
         with torch.no_grad():
@@ -178,8 +163,7 @@ def loss_tensors(
     """Rows as the tensors that `exgrpo.replay.tensors.compute_grpo_loss` takes.
 
     Returns:
-        The tensors, and whether some replayed rows have no log-probs of the current policy, only
-        importance weights.
+        The tensors, and whether some replayed rows have importance weights alone.
     """
     rows = _rows_of(rollouts)
     past = _recorded(rows)
@@ -198,10 +182,8 @@ def loss_tensors(
             source = "current_policy" + (
                 " or importance_weights that have one" if replayed[index] else ""
             )
-            raise ValueError(
-                f"rollouts[{index}]['log_probs'] has no gradient: must have one, or come with "
-                f"{source}"
-            )
+            allowed = f"must have one, or come with {source}"
+            raise ValueError(f"rollouts[{index}]['log_probs'] has no gradient: {allowed}")
     current = (
         past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)
     )

@@ -57,9 +57,8 @@ class Record(NamedTuple):
             allowed = "must be a string, and not empty where it is correct without tokens"
             raise ValueError(f"rollout={rollout!r}: {allowed}, or a mapping with either")
         if tokens is None and log_probs is not None:
-            raise ValueError(
-                f"log_probs has {len(log_probs)} entries without tokens: must come with them"
-            )
+            given = f"log_probs has {len(log_probs)} entries without tokens"
+            raise ValueError(f"{given}: must come with them")
         if tokens is not None and np.size(tokens) == 0:
             raise ValueError(f"tokens has shape {np.shape(tokens)}: must be 1-D and not empty")
         step, entropy = row.get("step", step), _entropy(row["entropy"])
@@ -87,8 +86,7 @@ class ReplayBatch:
         rewards: float64 [n], as they were added, 0 to 1.
         texts: the rollouts' texts, as they were added; empty if added without.
         tokens: int32 [T_i] each, read-only; None if the trajectory was added without tokens.
-        log_probs: float32 [T_i] each, in nats, under the policy that generated them; None if added
-            without.
+        log_probs: float32 [T_i] each, in nats, under the tokens' policy; None if added without.
         entropies: float64 [n], recorded mean token entropies in nats; NaN if unknown.
         levels: float64 [n], the questions' current levels of difficulty; success rates by default.
         steps: int64 [n], the number of the policy that generated each.
@@ -139,9 +137,8 @@ class ReplayBatch:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():
-            raise KeyError(
-                f"no field {name!r} in a ReplayBatch: must be one of {', '.join(self.keys())}"
-            )
+            allowed = f"must be one of {', '.join(self.keys())}"
+            raise KeyError(f"no field {name!r} in a ReplayBatch: {allowed}")
         return getattr(self, name)
 
 
@@ -187,9 +184,7 @@ def _row(prompt: str, trajectory: Trajectory) -> dict[str, Any]:
 
 
 def note_of(rollout: str) -> str:
-    """A rollout's text as the note of its trajectory: ASCII-only JSON, so that lone surrogates
-    survive.
-    """
+    """A rollout's text as its trajectory's note: ASCII JSON, so that lone surrogates survive."""
     return json.dumps({"rollout": rollout})
 
 
@@ -205,9 +200,8 @@ def _on_cpu(values: Any) -> Any:
 
 def _prompt(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(
-            f"prompt={value!r}: must be a non-empty string; render a chat's messages first"
-        )
+        allowed = "must be a non-empty string; render a chat's messages first"
+        raise ValueError(f"prompt={value!r}: {allowed}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -218,9 +212,8 @@ def _prompt(value: object) -> str:
 def _entropy(value: Any) -> float:
     entropy = math.nan if value is None else _number(value)
     if value is not None and not 0 <= entropy < math.inf:
-        raise ValueError(
-            f"entropy={value}: must be a mean token entropy in nats, 0 or more, or None if unknown"
-        )
+        allowed = "must be a mean token entropy in nats, 0 or more, or None if unknown"
+        raise ValueError(f"entropy={value}: {allowed}")
     return entropy
 
 
@@ -228,9 +221,8 @@ def _reward(value: Any, is_correct: bool) -> float:
     """The reward to keep; that of a failure is only checked, and 0 is kept."""
     reward = _number(value)
     if not math.isfinite(reward) or (is_correct and not 0 <= reward <= 1):
-        raise ValueError(
-            f"reward={value}: must be a finite number, and between 0 and 1 where it is correct"
-        )
+        allowed = "must be a finite number, and between 0 and 1 where it is correct"
+        raise ValueError(f"reward={value}: {allowed}")
     return reward if is_correct else 0.0
 
 

@@ -17,8 +17,7 @@ _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
 
 @dataclass(frozen=True)
 class SelectiveReplay:
-    """Replays in a random share of the steps. Has no state: the buffer's generator draws and is
-    saved with the buffer.
+    """Replays in a random share of the steps. No state: the buffer's generator draws.
 
     Attributes:
         strategy: `entropy_guided`: questions of medium difficulty, with the lowest-entropy
@@ -40,16 +39,14 @@ class SelectiveReplay:
         if self.strategy not in _SAMPLED_AS:
             raise ValueError(f"strategy={self.strategy!r}: must be one of {', '.join(_SAMPLED_AS)}")
         if not 0 <= self.replay_probability <= 1:
-            raise ValueError(
-                f"replay_probability={self.replay_probability}: must be between 0 and 1"
-            )
+            allowed = "must be between 0 and 1"
+            raise ValueError(f"replay_probability={self.replay_probability}: {allowed}")
         checked_range("medium_difficulty_range", self.medium_difficulty_range)
 
     def choose(
         self, buffer: TrajectoryBuffer, size: int, scores: Scores | None = None
     ) -> ReplayBatch | None:
-        """The trajectories to replay in this step, of at most `size` questions; None if there are
-        none.
+        """What to replay in this step, of at most `size` questions; None if there is nothing.
 
         Draws one number from the buffer's generator, and those of `TrajectoryBuffer.sample` if the
         step replays.

@@ -1,6 +1,4 @@
-"""Strategies to draw from a buffer: settings of experience replay, with bounds on difficulty and
-recorded entropy.
-"""
+"""Strategies to draw from a buffer: settings of replay, bounds on difficulty and entropy."""
 
 from __future__ import annotations
 
@@ -88,8 +86,7 @@ class Strategy(NamedTuple):
         """The questions and candidates within the bounds; takes one pass over the pool.
 
         Args:
-            scored: whether the candidates will be scored, so that their recorded entropies may be
-                unknown.
+            scored: whether candidates will be scored, whatever their recorded entropies.
         """
         low, high = self.difficulty_range or (0.0, 1.0)
         prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]
@@ -137,9 +134,8 @@ def resolve(
         percentile = entropy_percentile
     else:
         allowed = ", ".join(f"{percentile:g}" for percentile in percentiles)
-        raise ValueError(
-            f"entropy_percentile={entropy_percentile}: must be None or one of {allowed}"
-        )
+        given = f"entropy_percentile={entropy_percentile}"
+        raise ValueError(f"{given}: must be None or one of {allowed}")
     settings = {"exp_bucket_manager": bucket_manager, "exp_metric": metric, "exp_select_mode": mode}
     return Strategy(settings, bounds, percentile)
 
@@ -170,7 +166,7 @@ def threshold(recorded: Mapping[str, list[float]], percentile: float) -> float:
 def scorer_of(
     scores: Scores | None, batch_of: Callable[[Sequence[Candidate]], ReplayBatch]
 ) -> Scorer:
-    """The view of a policy that is known only by one entropy per candidate.
+    """The scorer of a policy that is known only by one entropy per candidate.
 
     The returned function raises ValueError if the number of scores is not that of the candidates.
 
@@ -179,29 +175,21 @@ def scorer_of(
         batch_of: makes the batch that `scores` takes.
     """
 
-    def look(candidates: Sequence[Candidate]) -> list[TokenScores]:
+    def scorer(candidates: Sequence[Candidate]) -> list[TokenScores]:
         if scores is None:
-            entropies = np.array(
-                [trajectory.entropy for _, trajectory in candidates], dtype=np.float64
-            )
+            entropies = np.array([each.entropy for _, each in candidates], dtype=np.float64)
         else:
             entropies = np.asarray(scores(batch_of(candidates)), dtype=np.float64)
         if entropies.shape != (len(candidates),):
-            raise ValueError(
-                f"scores has shape {entropies.shape}: must be ({len(candidates)},), one per "
-                "candidate"
-            )
-        return [
-            _view(entropy, trajectory)
-            for entropy, (_, trajectory) in zip(entropies, candidates, strict=True)
-        ]
+            allowed = f"must be ({len(candidates)},), one per candidate"
+            raise ValueError(f"scores has shape {entropies.shape}: {allowed}")
+        pairs = zip(entropies, candidates, strict=True)
+        return [_scores(entropy, trajectory) for entropy, (_, trajectory) in pairs]
 
-    return look
+    return scorer
 
 
-def _view(entropy: float, trajectory: Trajectory) -> TokenScores:
-    """A view with this mean entropy: of a single token, or of every token if a loss mask selects
-    some of them.
-    """
+def _scores(entropy: float, trajectory: Trajectory) -> TokenScores:
+    """Scores with this mean entropy: of one token, or of all if a loss mask selects some."""
     count = 1 if trajectory.loss_mask is None else len(trajectory)
     return TokenScores(np.full(count, entropy), np.zeros(count))

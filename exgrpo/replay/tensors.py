@@ -1,5 +1,4 @@
-"""Functions on tensors for any loop: entropies, importance weights, advantages and the loss.
-Requires torch only.
+"""Functions on tensors for any loop: entropies, weights, advantages, loss. Requires torch only.
 
 B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are
 bool or 0/1 [B, T]. Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies),
@@ -32,16 +31,14 @@ def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tens
 def compute_entropy(
     logits: Tensor | Row, response_mask: Tensor | None = None
 ) -> Tensor | float | None:
-    """Entropy of the distribution at each position, or its mean over each row's response (section
-    3.2).
+    """Entropy of the distribution at each position, or H(o) of each row (section 3.2).
 
     Args:
         logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping
             with logits, float[T, V], entropies, float[T], entropy, its recorded mean, or log_probs,
             float[T], whose negative mean estimates it (line 11 of the paper's Algorithm 1); the
             first of these counts. Optionally with a loss_mask, [T].
-        response_mask: [B, T] for logits [B, T, V]; masked positions may have any value, including
-            NaN.
+        response_mask: [B, T] for logits [B, T, V]; masked positions may be NaN.
 
     Returns:
         float[...] without a mask; with one, float[B]: H(o) of each row. For a rollout what
@@ -61,9 +58,8 @@ def compute_entropy(
     mask = response_mask.bool()
     counts = mask.sum(dim=1)
     if not bool(counts.all()):
-        raise ValueError(
-            f"response_mask leaves no token of row {int(counts.argmin())}: must leave one"
-        )
+        allowed = "must leave one"
+        raise ValueError(f"response_mask leaves no token of row {int(counts.argmin())}: {allowed}")
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
@@ -123,18 +119,15 @@ def compute_importance_weights(
     """
     if not (old_policy is current_policy is rollouts is None):
         if not (log_prob is past_log_prob is response_mask is None):
-            raise ValueError(
-                "log_prob and old_policy: must be tensors, or policies and rollouts, not both"
-            )
+            allowed = "must be tensors, or policies and rollouts, not both"
+            raise ValueError(f"log_prob and old_policy: {allowed}")
         log_prob, past_log_prob, response_mask = policies.both_log_probs(
             old_policy, current_policy, rollouts
         )
     if log_prob is None or past_log_prob is None:
         missing = "log_prob" if log_prob is None else "past_log_prob"
-        raise ValueError(
-            f"{missing} is missing: must be given, log_prob and past_log_prob, or policies and "
-            "rollouts"
-        )
+        allowed = "must be given, log_prob and past_log_prob, or policies and rollouts"
+        raise ValueError(f"{missing} is missing: {allowed}")
     rows = torch.ones(len(log_prob), dtype=torch.bool, device=log_prob.device)
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
     # with A = -1 the loss of a replayed token, -f(w*) A, is the weight
@@ -154,8 +147,7 @@ def group_advantages(
     Args:
         rewards: [B].
         group: [B], equal for the rows of one question: a tensor or any hashable values.
-        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as in the original
-            GRPO.
+        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as GRPO.
 
     Returns:
         float[B].
@@ -165,15 +157,12 @@ def group_advantages(
     """
     keys = group.tolist() if isinstance(group, Tensor) else list(group)
     if rewards.dim() != 1 or len(keys) != len(rewards):
-        raise ValueError(
-            f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}: must be "
-            "as many"
-        )
+        given = f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}"
+        raise ValueError(f"{given}: must be as many")
     rewards = rewards if rewards.is_floating_point() else rewards.float()
     if not bool(rewards.isfinite().all()):
-        raise ValueError(
-            f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: must be a finite number"
-        )
+        allowed = "must be a finite number"
+        raise ValueError(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: {allowed}")
     number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     index = torch.tensor([number[key] for key in keys], dtype=torch.long, device=rewards.device)
 
@@ -205,8 +194,7 @@ def compute_grpo_loss(
     length: int | None = None,
     settings: LossSettings | None = None,
 ) -> Loss:
-    """The mixed-policy loss of equation 4 for a batch of whole groups, as the trainer aggregates
-    it.
+    """The mixed-policy loss of equation 4 for whole groups, aggregated as in the trainer.
 
     Token losses are summed and divided by `length` and by the rows (verl's
     seq-mean-token-sum-norm). Replayed rows of distinct questions, on their own, are groups of one
@@ -225,8 +213,7 @@ def compute_grpo_loss(
         current_policy: with rows: called for the log-probs of all rows, as in
             `compute_importance_weights`.
         use_std: as in `group_advantages`.
-        length: constant instead of T, such as the maximum response length, so that padding has no
-            effect.
+        length: constant instead of T, the longest response allowed: padding has no effect.
         settings: variant of the loss; default: the paper's, which does not clip.
 
     Returns:
@@ -272,9 +259,7 @@ def compute_grpo_loss(
 
 
 def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
-    """The rollouts with `is_replayed`; ValueError unless keys and lengths are right (the loss
-    checks shapes).
-    """
+    """The rollouts with `is_replayed`; ValueError if keys or lengths are wrong."""
     for key in _ROLLOUT_KEYS[:-1]:
         if key not in rollouts:
             raise ValueError(f"rollouts without {key!r}: must have {', '.join(_ROLLOUT_KEYS[:-1])}")
@@ -282,10 +267,8 @@ def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"rollouts[{unknown[0]!r}]: must be one of {', '.join(_ROLLOUT_KEYS)}")
     if len(rewards) != len(rollouts["log_prob"]):
-        raise ValueError(
-            f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows: must be as "
-            "many"
-        )
+        given = f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows"
+        raise ValueError(f"{given}: must be as many")
     none = torch.zeros(len(rewards), dtype=torch.bool, device=rollouts["log_prob"].device)
     return {"is_replayed": none, **rollouts}
 
@@ -295,7 +278,5 @@ def _check_weights(weights: Tensor, log_prob: Tensor) -> None:
         shapes = f"{tuple(weights.shape)}: must be that of log_prob, {tuple(log_prob.shape)}"
         raise ValueError(f"importance_weights has shape {shapes}")
     if log_prob.requires_grad and not weights.requires_grad:
-        raise ValueError(
-            "importance_weights has no gradient: must have one, or replayed rows would teach "
-            "nothing"
-        )
+        allowed = "must have one, or replayed rows would teach nothing"
+        raise ValueError(f"importance_weights has no gradient: {allowed}")

@@ -1,6 +1,4 @@
-"""A replay buffer for any training loop: an ExperiencePool that takes single trajectories and is
-drawn by strategy.
-"""
+"""A replay buffer for any training loop: a pool of single trajectories, drawn by strategy."""
 
 from __future__ import annotations
 
@@ -43,14 +41,11 @@ class TrajectoryBuffer:
     Args:
         max_size: number of trajectories; the oldest recording leaves first.
         difficulty_tiers: number of equal ranges of 0..1 that the sampler weighs, at least 1.
-        entropy_percentiles: the percentiles of recorded entropies that a sample may use, each in
-            0..100.
+        entropy_percentiles: of recorded entropies, that a sample may use; each in 0..100.
         bucketer: measures difficulty; the buffer takes ownership. Default: one of its own, the
             success rate over each question's last 100 trajectories.
-        max_per_question: above it, the highest recorded entropy leaves first, unknown ones before
-            all others.
-        max_age: trajectories leave when `policy_snapshot` exceeds their step by more than this;
-            None: never.
+        max_per_question: above it, the highest recorded entropy leaves, unknown ones first.
+        max_age: greatest age of a trajectory, `policy_snapshot` minus its step; None: any.
         seed: seed of all draws, or a generator (PCG64, as numpy's default_rng makes it).
 
     Attributes:
@@ -82,9 +77,8 @@ class TrajectoryBuffer:
         self._percentiles = sorted({float(percentile) for percentile in entropy_percentiles})
         for percentile in self._percentiles:
             if not 0 <= percentile <= 100:
-                raise ValueError(
-                    f"entropy_percentiles holds {percentile}: must be between 0 and 100"
-                )
+                allowed = "must be between 0 and 100"
+                raise ValueError(f"entropy_percentiles holds {percentile}: {allowed}")
         self._config = ExperienceConfig(
             rollout_n=difficulty_tiers + 1,
             experience_max_per_question=max_per_question,
@@ -93,10 +87,8 @@ class TrajectoryBuffer:
         )
         self.rng = np.random.default_rng(seed)
         if not isinstance(self.rng.bit_generator, np.random.PCG64):
-            raise ValueError(
-                f"seed={seed}: must be an integer or a generator over PCG64, whose state can be "
-                "saved"
-            )
+            allowed = "must be an integer or a generator over PCG64, whose state can be saved"
+            raise ValueError(f"seed={seed}: {allowed}")
         self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
         self._begin(ExperiencePool(self._config), PoolFolder())
@@ -123,17 +115,14 @@ class TrajectoryBuffer:
             or not isinstance(step, (int, np.integer))
             or step < self._snapshot
         ):
-            raise ValueError(
-                f"policy_snapshot={step!r}: must be an integer of at least {self._snapshot}, its "
-                "last"
-            )
+            allowed = f"must be an integer of at least {self._snapshot}, its last"
+            raise ValueError(f"policy_snapshot={step!r}: {allowed}")
         if step > self._snapshot:
             self.pool.end_step(int(step) - 1, {})
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
-        """Count a trajectory for its question's difficulty and keep it if it is correct; returns
-        whether it was kept.
+        """Count a trajectory for difficulty and keep it if it is correct; whether it was kept.
 
         A success replaces one of the same question with the same tokens, or, without tokens, with
         the same text. A replayed one (`is_replayed`) does not count again if its question is known:
@@ -194,12 +183,10 @@ class TrajectoryBuffer:
         entropy_percentile: float | AsNamed | None = "as named",
         scores: Scores | None = None,
     ) -> ReplayBatch:
-        """One trajectory from each of up to `size` distinct questions, in random order; fewer if
-        there are not enough.
+        """One trajectory each of up to `size` questions, in random order; fewer if there are not.
 
         The bounds apply first: questions whose level is in the range, ends included, and their
-            trajectories whose
-        recorded entropy is at or below the percentile of all recorded ones. Then
+        trajectories whose recorded entropy is at or below the percentile of all recorded ones. Then
         `medium_difficulty` weighs the tiers with a normal density around the middle one, and
         `uniform` draws questions uniformly. `low_entropy`, `high_entropy` or `random` chooses among
         a question's remaining trajectories. Takes one pass over the questions.
@@ -245,15 +232,12 @@ class TrajectoryBuffer:
         return self._batch(list(choice.trajectories.items()))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the buffer and its generator to `folder`; a kill at any moment leaves the old state
-        or the new one.
+        """Write the buffer and its generator; a kill leaves the old state or the new one.
 
-        Requires pyarrow. Tokens and log-probs that the last save or load left on disk are linked,
-        not written again.
+        Requires pyarrow. What the last save or load left on disk is linked, not written again.
 
         Raises:
-            OSError: the disk is full, the folder read-only, or another process is writing; the old
-                state is intact.
+            OSError: a full disk, a read-only folder or another writer; the old state is intact.
         """
         settings = {
             "max_size": self._config.experience_max_trajectories,
@@ -269,12 +253,10 @@ class TrajectoryBuffer:
     def load(
         cls, folder: str | os.PathLike[str], metric: Measure | None = None
     ) -> TrajectoryBuffer:
-        """The buffer that was saved to `folder`, with the same settings and bit-identical next
-        draws.
+        """The buffer saved to `folder`, with the same settings and bit-identical next draws.
 
         Args:
-            metric: the function that measured difficulty, if it was a function: functions are not
-                saved.
+            metric: the function that measured difficulty, if any: functions are not saved.
 
         Raises:
             FileNotFoundError: there is no saved buffer.
@@ -302,7 +284,6 @@ def _positive(name: str, value: Any, optional: bool = False) -> int:
     if optional and value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(
-            f"{name}={value!r}: must be an integer of at least 1{', or None' if optional else ''}"
-        )
+        allowed = f"must be an integer of at least 1{', or None' if optional else ''}"
+        raise ValueError(f"{name}={value!r}: {allowed}")
     return int(value)

@@ -42,7 +42,7 @@ def replaced(path: Path) -> Iterator[Path]:
         yield temporary
         rename(temporary, path)
     except OSError as error:
-        if error.filename is not None:
+        if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk names none
     finally:
@@ -63,7 +63,7 @@ def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     Raises:
         OSError: in one line; the previous folder is intact.
     """
-    folder = folder.absolute()
+    folder = folder.resolve()  # a linked folder is replaced where it is
     try:
         if not folder.parent.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def finish_replacement(folder: Path) -> None:
 
     For a writer that holds the lock only; a reader asks `newest`.
     """
-    folder = folder.absolute()
+    folder = folder.resolve()
     previous = _sibling(folder, "previous")
     if previous.exists():
         if folder.exists():
@@ -114,7 +114,7 @@ def finish_replacement(folder: Path) -> None:
 
 def newest(folder: Path) -> Path:
     """Where the newest whole state of a replaced folder is: between the two renames, beside it."""
-    previous = _sibling(folder.absolute(), "previous")
+    previous = _sibling(folder.resolve(), "previous")
     return previous if not folder.exists() and previous.exists() else folder
 
 

@@ -21,9 +21,11 @@ pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/l
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import struct
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,10 +38,10 @@ import numpy.typing as npt
 
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.packing import unpack
+from exgrpo.experience.packing import key, length, unpack
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import durable, pool_groups, pool_replays, pool_segments
+from exgrpo.saved import durable, pool_content, pool_groups, pool_replays, pool_segments
 from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 4
@@ -56,6 +58,23 @@ _READERS = 4  # at most this many segments in memory at a time, besides the pool
 
 class DamagedPool(ValueError):
     """A saved pool differs from what was written: a file is missing, truncated or changed."""
+
+
+@contextlib.contextmanager
+def parsing(folder: Path) -> Iterator[None]:
+    """Within it, files with the right checksums are read: what holds something else than a pool is
+    a DamagedPool too.
+    """
+    wrong = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+    try:
+        yield
+    except DamagedPool:
+        raise
+    except (OSError, struct.error, *wrong) as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # of the disk; pyarrow's have no number
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        raise DamagedPool(f"saved pool {folder}: holds what no pool can have ({said})") from error
 
 
 @dataclass(frozen=True)
@@ -120,18 +139,26 @@ class SavedPool:
 
         Raises DamagedPool at the first segment that differs from what was written.
         """
-        count, expected = 0, len(self._alive)
+        count, last, tokens, expected = 0, -1, 0, len(self._alive)
+        keys = set()
         interned = {
             question: question for question in self.state.questions
         }  # one string object per question
-        for batch in self._batches():
-            for serial, question, packed in pool_segments.packed_records(batch, self._alive):
-                count += 1
-                yield serial, interned[question], packed
-        if count != expected:
-            raise DamagedPool(
-                f"saved pool {self.folder}: its segments hold {count} of {expected} trajectories"
-            )
+        with parsing(self.folder):
+            for batch in self._batches():
+                for serial, question, packed in pool_segments.packed_records(batch, self._alive):
+                    if serial <= last:
+                        raise ValueError(f"serial {serial} after {last}")
+                    count, last, tokens = count + 1, serial, tokens + length(packed)
+                    keys.add((question, hash(key(packed))))
+                    yield serial, interned[question], packed
+            if count != expected:
+                raise DamagedPool(
+                    f"saved pool {self.folder}: its segments hold {count} of {expected} "
+                    "trajectories"
+                )
+            if len(keys) != count or tokens != self.manifest["counts"]["tokens"]:
+                raise ValueError(f"{len(keys)} different trajectories of {tokens} tokens")
 
     def _batches(self) -> Iterator[Any]:
         """Batches of all segments, in order; threads verify and decode some ahead (without the
@@ -149,7 +176,10 @@ class SavedPool:
 
     def _read(self, segment: Segment) -> list[Any]:
         path = durable.newest(self.folder) / TRAJECTORIES / segment.file
-        return list(pool_segments.batches(_verified(path, segment.sha256)))
+        batches = list(pool_segments.batches(_verified(path, segment.sha256)))
+        for batch in batches:
+            pool_content.check_rows(batch)
+        return batches
 
     def trajectories(self) -> Iterator[tuple[str, Trajectory]]:
         """(question, trajectory), as `records`."""
@@ -173,21 +203,32 @@ def _read_saved(folder: Path) -> SavedPool:
     manifest = read_manifest(folder)
     there = durable.newest(folder)
     checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
-    contents = {
-        name: _table(_verified(there / name, checksum)) for name, checksum in checksums.items()
-    }
-    live, questions, history = (contents[name] for name in (LIVE, QUESTIONS, HISTORY))
-    names, buckets, positions = (
-        questions[column].to_pylist() for column in ("question", "bucket", "position")
-    )
-    kept = len(names) - sum(questions["retired"].to_pylist())
-    state = BucketState(names[:kept], buckets[:kept], positions[:kept], names[kept:])
-    rows = [
-        {name: value for name, value in row.items() if value is not None}
-        for row in history.to_pylist()
-    ]
-    replays = pool_replays.read(contents[REPLAYED])
-    return SavedPool(folder, manifest, state, rows, replays, live["serial"].to_numpy())
+    with parsing(folder):
+        contents = {
+            name: _table(_verified(there / name, checksum)) for name, checksum in checksums.items()
+        }
+        serials = pool_content.serials_of(contents[LIVE])
+        state = pool_content.state_of(contents[QUESTIONS])
+        rows = pool_content.history_of(contents[HISTORY])
+        replays = pool_replays.read(contents[REPLAYED])
+        counts = manifest["counts"]
+        found = [len(serials), len(state.questions), len(state.retired)]
+        if found != [counts[name] for name in ("trajectories", "questions", "retired")]:
+            raise ValueError(f"{found} trajectories, questions, retired ones; counts has {counts}")
+        if serials.max(initial=-1) >= manifest["next_serial"]:
+            raise ValueError(f"next_serial is {manifest['next_serial']}, not beyond all serials")
+    return SavedPool(folder, manifest, state, rows, replays, serials)
+
+
+def check(folder: Path) -> dict[str, Any]:
+    """The manifest of a saved pool of which every file has its checksum; errors as read_saved."""
+    manifest, there = read_manifest(folder), durable.newest(folder)
+    sums = {there / name: checksum for name, checksum in manifest["sha256"].items()}
+    sums |= {there / TRAJECTORIES / each["file"]: each["sha256"] for each in manifest["segments"]}
+    with ThreadPoolExecutor(_READERS) as pool:
+        for future in [pool.submit(_verified, path, checksum) for path, checksum in sums.items()]:
+            future.result()
+    return manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -201,17 +242,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version, checksum = manifest.get("format_version"), manifest.pop("checksum", None)
-    except (ValueError, AttributeError) as error:
+        actual = checksum_of(manifest)
+    except (ValueError, AttributeError, RecursionError) as error:
         raise DamagedPool(f"saved pool {folder}: {MANIFEST} cannot be read ({error})") from error
+    if checksum != actual:  # before the version, in which a bit may have flipped
+        raise DamagedPool(
+            f"saved pool {folder}: checksum of {MANIFEST} is {actual}, expected {checksum}"
+        )
     if version != FORMAT_VERSION:
         raise ValueError(
             f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}"
         )
-    if checksum != checksum_of(manifest):
-        raise DamagedPool(
-            f"saved pool {folder}: checksum of {MANIFEST} is {checksum_of(manifest)}, expected "
-            f"{checksum}"
-        )
+    with parsing(folder):
+        pool_content.check_manifest(manifest, TABLES, GROUPS)
     return manifest
 
 
@@ -220,10 +263,12 @@ def read_groups(folder: Path) -> list[StoredGroup]:
     manifest = read_manifest(folder)
     if GROUPS not in manifest["sha256"]:
         return []
-    return pool_groups.read(
-        _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS]),
-        manifest["counts"]["groups"],
-    )
+    content = _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS])
+    with parsing(folder):
+        groups = pool_groups.read(content, manifest["counts"]["groups"])
+        if any(len(group.rollouts) > manifest["rollout_n"] for group in groups):
+            raise ValueError(f"a group of more than {manifest['rollout_n']} rollouts")
+    return groups
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:

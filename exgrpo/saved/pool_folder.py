@@ -83,7 +83,7 @@ class PoolFolder:
             saved = pool_files.read_saved(place)
             facts = {"rollout_n": config.rollout_n, "step": step}
             pool_files.compare(saved.folder, saved.manifest, facts)
-            pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+            pool_files.compare(saved.folder, saved.manifest["identity"] or {}, identity)
             return self.restored(saved, config)
 
         return durable.steadily(place, read)
@@ -92,7 +92,8 @@ class PoolFolder:
         """The pool whose tables were read into `saved`; reads its segments. DamagedPool as
         `load`.
         """
-        pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
+        with pool_files.parsing(saved.folder):
+            pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
         self._on_disk = saved.on_disk
         return pool
 
@@ -117,12 +118,13 @@ class PoolFolder:
         def read() -> tuple[ExperiencePool, list[StoredGroup]]:
             saved = pool_files.read_saved(place)
             pool_files.compare(saved.folder, saved.manifest, {"rollout_n": config.rollout_n})
-            pool_files.compare(saved.folder, saved.manifest["identity"], identity)
+            pool_files.compare(saved.folder, saved.manifest["identity"] or {}, identity)
             records = (
                 (serial, question, packing.at_step(packed, 0))
                 for serial, question, packed in saved.records()
             )
-            pool = _restored(saved, config, records, [], None)
+            with pool_files.parsing(saved.folder):
+                pool = _restored(saved, config, records, [], None)
             return pool, [replace(group, step=0) for group in pool_files.read_groups(place)]
 
         return durable.steadily(place, read)

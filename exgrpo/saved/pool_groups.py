@@ -21,7 +21,7 @@ import numpy as np
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import unpack
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import pool_segments
+from exgrpo.saved import pool_content, pool_segments
 
 _AT_ONCE = 64  # groups in a row group of the file
 _OF_GROUP = ("question", "stored", "prompt")
@@ -47,16 +47,21 @@ def write(path: Path, groups: Iterable[StoredGroup]) -> None:
 
 
 def read(content: bytes, count: int) -> list[StoredGroup]:
-    """The groups that `write` has written to a file of these bytes; `count` is their number."""
+    """The groups that `write` has written to a file of these bytes; `count` is their number.
+    ValueError for others.
+    """
     rollouts: list[list[Trajectory]] = [[] for _ in range(count)]
     facts: dict[int, tuple[str, int, Any]] = {}
     for batch in pool_segments.batches(content):
+        pool_content.check_rows(batch)
         for row, serial in enumerate(batch.column("serial").to_pylist()):
             if serial not in facts:
                 question, stored, prompt = (batch.column(name)[row].as_py() for name in _OF_GROUP)
                 facts[serial] = question, stored, prompt
         for serial, _, packed in pool_segments.packed_records(batch, np.arange(count)):
             rollouts[serial].append(unpack(packed))
+    if facts.keys() != set(range(count)):
+        raise ValueError(f"{len(facts)} groups, {count} were saved")
     return [_group(*facts[serial], rollouts[serial]) for serial in range(count)]
 
 

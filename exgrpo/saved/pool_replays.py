@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from exgrpo.experience.replay_log import NUMBERS, Block, LoggedCandidate, ReplayLog
+from exgrpo.experience.replay_log import NUMBERS, WHOLE_GROUP, Block, LoggedCandidate, ReplayLog
+from exgrpo.saved.pool_content import column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,15 +40,24 @@ def table(log: ReplayLog) -> pa.Table:
 
 
 def read(saved: pa.Table) -> ReplayLog:
-    """The log that `table` saved."""
+    """The log that `table` saved. ValueError for another table."""
+    import pyarrow as pa
+
     if not saved.num_rows:
         return ReplayLog()
-    lists = [saved[f"candidate_{name}"].combine_chunks() for name in LoggedCandidate._fields]
+    names = [f"candidate_{name}" for name in LoggedCandidate._fields]
+    lists = [column(saved, name, pa.list_(pa.float64()), False).combine_chunks() for name in names]
+    counts = [np.diff(each.offsets.to_numpy()).astype(np.int32) for each in lists]
     block = Block(
-        saved["question"].to_pylist(),
-        saved["grader"].to_pylist(),
-        np.column_stack([saved[name].to_numpy() for name in NUMBERS]),
-        np.diff(lists[0].offsets.to_numpy()).astype(np.int32),
+        column(saved, "question", pa.string(), False).to_pylist(),
+        column(saved, "grader", pa.string(), True).to_pylist(),
+        np.column_stack([column(saved, each, pa.float64(), False).to_numpy() for each in NUMBERS]),
+        counts[0],
         np.column_stack([each.values.to_numpy() for each in lists]),
     )
+    if not all(np.array_equal(counts[0], each) for each in counts) or not counts[0].all():
+        raise ValueError("candidates: of one row not as many steps as scores, or none")
+    for row in block.rows():
+        if not WHOLE_GROUP <= row.chosen < len(row.candidates):
+            raise ValueError(f"chosen is {row.chosen} of {len(row.candidates)} candidates")
     return ReplayLog([block])

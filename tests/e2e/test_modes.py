@@ -15,22 +15,37 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module", params=MODES)
-def killed_and_resumed(request, make_settings, forks, tmp_path_factory):
+# past groups, and verl's other ways to overlap: servers that borrow the trainer's GPUs, half a batch ahead, no bound
+GROUPS = [
+    "trainer.exp_unit=group",
+    "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr",
+    "trainer.v1.separate_async.hybrid_rollout.enable_switch=True",
+    "trainer.v1.separate_async.num_warmup_batches=0.5",
+    "trainer.v1.sampler.max_off_policy_threshold=null",
+]
+
+
+def kill_and_resume(folder, mode, settings, steps, saved, killed_after, *more):
     """The run until the kill, the checkpoint's state, and the run that goes on from it."""
-    folder = tmp_path_factory.mktemp(request.param)
-    stack = {"stack=cpu": "stack=cpu_separate"} if request.param == "separate_async" else {}
-    settings = [stack.get(setting, setting) for setting in make_settings(folder)]
-    arguments = ["exgrpo.main_mix_ppo", *settings, f"trainer.v1.trainer_mode={request.param}", *MODES[request.param]]
-    arguments += [f"trainer.total_training_steps={STEPS}", f"trainer.save_freq={SAVED}"]
-    arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0", *KL_AND_ENTROPY, forks]
+    stack = {"stack=cpu": "stack=cpu_separate"} if mode == "separate_async" else {}
+    settings = [stack.get(setting, setting) for setting in settings]
+    arguments = ["exgrpo.main_mix_ppo", *settings, f"trainer.v1.trainer_mode={mode}", *MODES[mode]]
+    arguments += [f"trainer.total_training_steps={steps}", f"trainer.save_freq={saved}"]
+    arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0", *more]
     first = Run(folder, arguments, "first")
-    first.kill_after(KILLED_AFTER)
-    manifest = folder / "checkpoints" / f"global_step_{SAVED}" / "experience" / "manifest.json"
+    first.kill_after(killed_after)
+    manifest = folder / "checkpoints" / f"global_step_{saved}" / "experience" / "manifest.json"
     state = json.loads(manifest.read_text())["replay_state"]
     second = Run(folder, arguments, "second")
     second.wait()
     return first, state, second
+
+
+@pytest.fixture(scope="module", params=MODES)
+def killed_and_resumed(request, make_settings, forks, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    numbers = STEPS, SAVED, KILLED_AFTER
+    return kill_and_resume(folder, request.param, make_settings(folder), *numbers, *KL_AND_ENTROPY, forks)
 
 
 def test_rollouts_are_stale_and_groups_are_replayed(killed_and_resumed):
@@ -78,3 +93,22 @@ def test_the_questions_go_on_where_they_were(killed_and_resumed):
     assert len(set(fresh)) == len(fresh) and not replayed & set(fresh)
     last = json.loads((second.folder / f"checkpoints/global_step_{STEPS}/experience/manifest.json").read_text())
     assert len(last["replay_state"]["prompts"]) == 8
+
+
+def test_past_groups_belong_to_the_step_that_trains_them_also_after_a_kill(make_settings, forks, tmp_path):
+    """Half of a step is fresh, half a batch is ahead, and each of both updates has its share of past groups."""
+    first, state, second = kill_and_resume(tmp_path, "separate_async", make_settings(tmp_path), 5, 3, 4, *GROUPS, forks)
+    in_flight = state["prompts"]
+    assert len(in_flight) == 4 and not any(is_replayed for _, is_replayed, _ in in_flight.values())
+    runs = {1: first, 2: first, 3: first, 4: second, 5: second}
+    steps = {step: run.sessions(step) for step, run in runs.items()}
+    times = Counter(uid for step in steps.values() for uid in step)
+    assert set(times.values()) == {1} and in_flight.keys() <= steps[4].keys() | steps[5].keys()
+    assert all(sorted(sessions) == list(range(K)) for step in steps.values() for sessions in step.values())
+    log = pd.read_parquet(tmp_path / "checkpoints/global_step_5/experience/replayed.parquet")
+    for step, run in runs.items():
+        metrics, stored = run.metrics()[step], [uid for uid in steps[step] if "s" in uid]
+        assert len(steps[step]) == 8 and len(stored) == metrics["experience/stored_groups"] == sum(log["step"] == step)
+        assert (metrics["actor/replayed_tokens_share"] > 0) == bool(stored)
+        assert "separate_async/decision/should_switch_to_rollout" in metrics
+    assert len(stored) == 4 and metrics["experience/fresh_staleness_max"] > 0

@@ -66,3 +66,14 @@ def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skip
     assert steps[1]["actor/skipped_update"] == steps[2]["actor/skipped_update"] == 1
     # nothing was learned: what is weighed against this step's policy, or was written by it, has ratios of 1
     assert steps[2]["actor/replayed_ratio_max"] == pytest.approx(1, abs=1e-4)
+
+
+def test_verls_own_command_trains_with_replay(settings, forks, questions, tmp_path):
+    arguments = ["verl.trainer.main_ppo", "--config-path", "pkg://exgrpo.config", "--config-name", "exgrpo_trainer"]
+    arguments += [*settings, forks, "trainer.total_training_steps=2", "trainer.save_freq=-1"]
+    arguments += [
+        "trainer.experience_start_sratio=0",
+        f"trainer.experience_import={teacher(questions, tmp_path / 't')}",
+    ]
+    steps = Run(tmp_path, arguments, "verls").wait()
+    assert sorted(steps) == [1, 2] and steps[1]["experience/replayed_groups"] == 4

@@ -16,9 +16,11 @@ from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl.correct import LossShares
+from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.metrics import StepMetrics
 from exgrpo.preflight.checks import resolve
+from exgrpo.preflight.modes import use_group_filter
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 K, STEP = 4, 3
@@ -76,7 +78,8 @@ class WholeRollouts(Rollouts):
 def make_trainer(trainer_class, questions, failing, *overrides):
     """A trainer of some questions, with one success of q0 in its pool."""
     keys = ["trainer.v1.sampler.sync_refill_failed_groups=True", "data.train_batch_size=4"]
-    keys += [f"actor_rollout_ref.rollout.n={K}", "trainer.rollout_poll_interval=0.05", *overrides]
+    keys += [f"actor_rollout_ref.rollout.n={K}", "trainer.rollout_poll_interval=0.05"]
+    keys += [f"trainer.v1.trainer_mode={trainer_class.verl_mode}", *overrides]
     trainer = object.__new__(trainer_class)
     trainer.config = job(*keys)
     trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.25)
@@ -90,7 +93,10 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay.mixing = True
     trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
     trainer.global_steps, trainer.in_flight, trainer.waiting = STEP, InFlight(), []
+    use_group_filter(trainer.config)
     trainer.replay_buffer = trainer._build_replay_buffer()
+    if isinstance(trainer.replay_buffer, GroupFilter):
+        trainer.replay_buffer.follow(trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager = Rollouts(failing)
     return trainer
 
@@ -102,7 +108,7 @@ def make_ready(trainer):
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
     trainer.loss_shares = LossShares.of_config(trainer.config, True, "current")
     trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
-    trainer.so_far, trainer.group_filter, trainer.response_shown = StepMetrics(), None, True
+    trainer.so_far, trainer.response_shown = StepMetrics(), True
     trainer.local_trigger_step, trainer.use_critic = 0, False
 
 

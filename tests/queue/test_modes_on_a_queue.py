@@ -1,19 +1,27 @@
 """verl's modes with replay, by verl's own functions on a real queue: draws ahead, advantages, rollout correction."""
 
+import importlib
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from composed import job
 from queue_rows import completed, group, put, rows_of, trajectory
-from queue_trainer import STEP, K, make_trainer
+from queue_trainer import STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync
+from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.mix_trainer_experience import (
+    ExperienceMixPPOTrainer,
+    ExperienceMixPPOTrainerColocateAsync,
+    ExperienceMixPPOTrainerSeparateAsync,
+)
 from exgrpo.on_verl import correct, queue
-from exgrpo.on_verl.correct import REPLAYED, codes
-from exgrpo.on_verl.group_filter import GroupFilter
+from exgrpo.on_verl.correct import FRESH, REPLAYED, codes
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.preflight.modes import ESTIMATORS
 
@@ -107,6 +115,106 @@ def test_weights_of_another_step_than_the_pools_are_refused(tmp_path, step):
         trainer._load_checkpoint()
 
 
+# -- whole past groups and rescue --------------------------------------------------------------------------------------
+
+
+KEYS = [*WHOLE_STEP, "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
+MODES = {ExperienceMixPPOTrainerColocateAsync: 1, ExperienceMixPPOTrainerSeparateAsync: 2}  # -> updates a step
+
+
+def with_groups(trainer_class):
+    """A trainer of 20 questions with six past groups, of q10 to q15."""
+    steps = f"trainer.v1.separate_async.parameter_sync_step={MODES[trainer_class]}"
+    trainer = make_trainer(trainer_class, 20, set(), *KEYS, steps)
+    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_rescue=True)
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    rollouts = [Trajectory([20, 21 + i], [-20.5, -21.5 - i], 1, 0.5, reward=float(i == 0)) for i in range(K)]
+    prompt = np.array([3, 4], np.int32)
+    trainer.replay.groups.hold([StoredGroup(f"q{i}", 1, tuple(rollouts), prompt) for i in range(10, 16)])
+    make_ready(trainer)
+    for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
+        setattr(trainer.actor_rollout_wg, name, lambda number: None)
+    return trainer
+
+
+def train(trainer):
+    """The updates of a step, after its draw: the batch of each and the metrics of the last."""
+    batches, updates = [], trainer.parameter_sync_step
+    for update in range(updates):
+        trainer.local_trigger_step = update
+        waited_for = 4 // updates - trainer.past_groups_now
+        batch, _ = trainer.replay_buffer.sample(STEP, "train", waited_for)
+        batch.extra_info["temperature"] = 1.0
+        batches.append(pass_batch(trainer, batch, metrics := {}))
+    return batches, metrics
+
+
+@pytest.mark.parametrize("trainer_class", MODES)
+def test_past_groups_are_drawn_for_the_step_that_trains_on_them(training_queue, trainer_class):
+    trainer = with_groups(trainer_class)
+    trainer._add_prompts_to_generate(4)  # the warm-up
+    assert not trainer.waiting and len(trainer.in_flight.questions) == 4
+    trainer._add_batch_to_generate()
+    past = [each.question for each in trainer.waiting]
+    assert len(past) == 2 and len(trainer.in_flight.questions) == 6, "two of four are fresh"
+    trainer._add_prompts_to_generate(2)  # what replaces evicted groups
+    assert len(trainer.waiting) == 2 and not set(past) & set(trainer.in_flight.questions)
+    assert not {"waiting", "stored"} & trainer.replay.state().keys() and set(trainer.in_flight.state()) == set(
+        trainer.agent_loop_manager.asked
+    ), "a checkpoint has fresh prompts in flight and no past group"
+    batches, metrics = train(trainer)
+    updates = MODES[trainer_class]
+    stored = [{uid for uid in queue_uids(batch) if "s" in uid} for batch in batches]
+    assert [len(uids) for uids in stored] == [2 // updates] * updates and len(set().union(*stored)) == 2
+    assert [len(batch) for batch in batches] == [4 // updates * K] * updates and not trainer.waiting
+    assert metrics["experience/stored_groups"] == 2 and metrics["experience/stored_group_drift"] == pytest.approx(0.25)
+    assert sorted(row.question for row in trainer.replay.pool.replays) == sorted(past)
+    assert len(trainer.in_flight.questions) == 6, "as many prompts are ahead as were replaced and warmed up"
+
+
+@pytest.mark.parametrize("trainer_class", MODES)
+def test_a_group_that_was_submitted_ahead_is_rescued_when_it_is_trained_on(training_queue, trainer_class):
+    trainer = with_groups(trainer_class)
+    trainer.agent_loop_manager.rewards = {"q0": 0.0}
+    trainer.global_steps = STEP - 1
+    trainer._add_prompts_to_generate(2)  # q0 and q1; a success of q0 is found only then
+    trainer.global_steps = STEP
+    trainer.replay.pool.observe(RolloutGroup("q0", K, (Trajectory([5, 6], [-5.5, -6.5], step=1),)))
+    trainer._add_batch_to_generate()
+    batches, metrics = train(trainer)
+    (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q0"]
+    rewards = {}
+    for batch in batches:
+        rewards |= dict(zip(batch.keys, map(sum, read(batch, "rm_scores")), strict=True))
+    assert [rewards[f"{uid}_{session}_0"] for session in range(K)] == [0, 0, 0, 1]
+    assert metrics["experience/replayed_groups"] == 1
+
+
+def test_past_groups_join_prompts_that_were_drawn_before_mixing_began(training_queue):
+    trainer = with_groups(ExperienceMixPPOTrainerColocateAsync)
+    trainer.replay.mixing, trainer.global_steps = False, STEP - 1
+    trainer._add_prompts_to_generate(2)  # the older ones are trained on first
+    trainer.replay.mixing, trainer.global_steps = True, STEP
+    trainer._add_batch_to_generate()
+    (batch,), _ = train(trainer)
+    assert {code for row in read(batch, "rollout_is_weights") for code in row} == {FRESH, REPLAYED}
+
+
+def test_the_odds_of_questions_in_flight_are_saved_and_those_of_evicted_ones_forgotten(training_queue):
+    trainer = asynchronous(12)
+    trainer._add_prompts_to_generate(4)
+    state = json.loads(json.dumps(trainer.replay.state()))
+    resumed = asynchronous(12)
+    resumed.replay.restore(state)
+    choice = resumed.replay.choose(resumed.replay.candidates(["q0"]), None)
+    assert choice.groups[0].odds.bucket == 1 and choice.groups[0].odds.size == 1
+    solved = tuple(Trajectory([token], [-1.0], step=1) for token in range(K))
+    trainer.replay.pool.observe(RolloutGroup("q0", K, solved))  # it is retired, and was evicted
+    trainer.replay.draw(STEP + 1, 4, trainer._next_question, in_flight=[])
+    assert trainer.replay.state()["odds"] == {}
+
+
 # -- groups that are filtered out --------------------------------------------------------------------------------------
 
 
@@ -117,7 +225,6 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 ):
     """q0 is replayed; q1 is always right and q2 always wrong: both are filtered out, and that is known of them."""
     trainer = make_trainer(trainer_class, 12, set(), "algorithm.filter_groups.enable=True")
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": reward, "q1": 1.0, "q2": 0.0}
     trainer._add_batch_to_generate()
     batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
@@ -126,25 +233,33 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
     assert len(trained) == 4 and not trained & {"q1", "q2"} and (kept or "q0" not in trained)
     if kept and trainer.asynchronous:  # the synchronous buffer discards what its refills bring too much of
         assert "q0" in trained
-    groups = group_filter.take()
+    groups = trainer.replay_buffer.take()
     observed = {}
     for found in groups:  # asynchronously q0 may be drawn again, as a fresh question
         observed.setdefault(found.question, (found.size, found.replayed, found.solved))
     assert observed == {"q1": (K, 0, K), "q2": (K, 0, 0)} | ({} if kept else {"q0": (K - 1, 1, K - 1)})
     assert all(found.mean_reward == trainer.agent_loop_manager.rewards[found.question] for found in groups)
-    assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not group_filter.take()
+    assert metrics["training/filter_groups/evicted_samples"] == len(groups) and not trainer.replay_buffer.take()
     assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
 
 
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
     trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
     trainer._add_batch_to_generate()
     trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
-    metrics = trainer.replay.observe(STEP, group_filter.take(), {})
+    metrics = trainer.replay.observe(STEP, trainer.replay_buffer.take(), {})
     assert trainer.replay.pool.retired == ["q0"] and "q1" not in trainer.replay.pool
     assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def users_functions():
+    """Registers an advantage estimator, as verl does where VERL_USE_EXTERNAL_MODULES names a module of a user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "unit")
+        importlib.import_module("users_functions")
+        yield
 
 
 # -- verl's advantages over a group that holds a replayed row ----------------------------------------------------------
@@ -173,7 +288,7 @@ def read(batch, field):
 
 
 @pytest.mark.parametrize("std", [False, True])
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", [*ESTIMATORS, "users_estimator"])
 def test_a_replayed_row_counts_in_its_own_group_alone(make_batch, name, std):
     trainer, batch = make_batch(f"algorithm.adv_estimator={name}", f"algorithm.norm_adv_by_std_in_grpo={std}")
     trainer._compute_advantage(batch, {})

@@ -8,7 +8,6 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.correct import FRESH, REPLAYED
-from exgrpo.on_verl.group_filter import GroupFilter
 
 
 @pytest.fixture
@@ -25,7 +24,6 @@ def make(training_queue):
 
 def test_what_the_filter_left_out_is_observed_with_the_step(make):
     trainer = make("algorithm.filter_groups.enable=True")
-    trainer.group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q1": 1.0}
     trainer._add_batch_to_generate()
     pass_batch(trainer, sample(trainer), {})

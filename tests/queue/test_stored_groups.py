@@ -19,7 +19,6 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import complete, correct, observe, queue, rescue, stored_groups
 from exgrpo.on_verl.complete import CandidateScorer
 from exgrpo.on_verl.correct import FRESH, REPLAYED, LossShares, codes, log_ratios
-from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.observe import rollout_groups
 
 REWARDS = (1.0, 0.75, 0.0, 0.0)
@@ -203,7 +202,6 @@ def test_the_filter_refills_with_fresh_questions(training_queue):
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True
     trainer.replay.groups.hold([past(f"q{i}", 1.0, 0.0, 0.0, 0.0) for i in (9, 10, 11)])
-    group_filter = GroupFilter(trainer.replay_buffer, trainer.in_flight, threshold=0.5)
     trainer.agent_loop_manager.rewards = {"q0": 1.0}
     trainer._add_batch_to_generate()
     waited_for = 4 - len(trainer.waiting)
@@ -212,7 +210,7 @@ def test_the_filter_refills_with_fresh_questions(training_queue):
     trained = {asked[key.split("_")[0]] for key in batch.keys}
     assert waited_for == 2 == len(trained) == len(trainer.waiting) and "q0" not in trained
     assert not {each.question for each in trainer.waiting} & set(asked.values())
-    assert [found.question for found in group_filter.take()] == ["q0"]
+    assert [found.question for found in trainer.replay_buffer.take()] == ["q0"]
 
 
 # -- rescue ------------------------------------------------------------------------------------------------------------

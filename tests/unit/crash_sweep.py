@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.dataset
 import pyarrow.parquet  # noqa: F401  (what they import is imported before the forks)
+from saved_pools import archive
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -95,7 +96,7 @@ class Trainer:
         (folder / "actor").mkdir(exist_ok=True)
         self.saved.append(folder / "actor")
         (folder / "actor" / "weights").write_text(str(self.step))
-        (folder / "data.pt").write_text(str(self.step))
+        archive(folder / "data.pt", str(self.step))
         (self.root / checkpoints.MARKER).write_text(str(self.step))
 
     def digest(self):

@@ -29,6 +29,7 @@ ENTROPY = [
     "actor_rollout_ref.actor.policy_loss.entropy_agg=released",
 ]
 VANILLA = "actor_rollout_ref.actor.policy_loss.loss_mode=vanilla"
+USERS_LOSS = "+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=users_loss"
 BOUND = "actor_rollout_ref.actor.optim.skip_grad_bound"
 WHOLE = {"calculate_entropy": True, "global_batch_size": ROWS, "mini_batch_size": ROWS}
 HALVES = {"calculate_entropy": True, "global_batch_size": 16, "mini_batch_size": 16}
@@ -43,6 +44,7 @@ CASES = {
     "rows_mean": case(*PACKED, NO_CLIPPING, *ENTROPY),
     "verl_entropy": case(*PACKED, NO_CLIPPING, SCALE, ENTROPY[0]),
     "on_policy": case(*PACKED, NO_CLIPPING, SCALE, *ENTROPY, VANILLA, rows="fresh"),
+    "users_loss": case(*PACKED, NO_CLIPPING, SCALE, *ENTROPY, USERS_LOSS),
     "clipped": case(*PACKED, "actor_rollout_ref.actor.optim.clip_grad=0.01", SCALE, *ENTROPY),
     "skipped": case(*PACKED, f"{BOUND}=0.01", SCALE, *ENTROPY),
     "review": case(*BY_FOUR, *ENTROPY, SCALE, rows="sixteen", settings=HALVES),
@@ -121,9 +123,8 @@ def run(*folders):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     path = [SCRIPT.parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = watched.run(
-        [sys.executable, SCRIPT, str(port), *folders], env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
-    )
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, path)), "VERL_USE_EXTERNAL_MODULES": "users_functions"}
+    done = watched.run([sys.executable, SCRIPT, str(port), *folders], env=os.environ | environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return [{name: torch.load(folder / f"{name}.pt", weights_only=False) for name in CASES} for folder in folders]
 

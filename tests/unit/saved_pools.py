@@ -1,6 +1,7 @@
 """Pools of random groups, saved and loaded, for the tests of saved pools."""
 
 import weakref
+import zipfile
 
 import numpy as np
 
@@ -54,6 +55,12 @@ def load(folder, config=CONFIG, step=0, **changes):
     pool = disk.load(folder, config, step, {**IDENTITY, **changes})
     DISKS[pool] = disk
     return pool
+
+
+def archive(path, content="x"):
+    """A file as torch saves it."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data", content)
 
 
 def files(folder):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ablate
 import comparison
+import invariants
 import numpy as np
 import pytest
 from skills import SKILLS
@@ -86,7 +87,7 @@ def test_a_pool_that_never_retires_gives_a_question_back(difficulty, solved_by_a
     for solved, eligible in ((3, 1), (4, solved_by_all), (2, 1)):
         pool.observe(group("q", solved))
         assert pool.eligible == eligible
-        pool.check_invariants()
+        invariants.check(pool)
 
 
 def test_a_pool_by_question_files_the_longest_as_the_most_difficult():

@@ -3,6 +3,7 @@
 import math
 import tempfile
 
+import invariants
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -121,7 +122,7 @@ class BufferMachine(RuleBasedStateMachine):
         global taken
         taken += 1
         pool, bucketer = self.buffer.pool, self.buffer.bucketer
-        pool.check_invariants()
+        invariants.check(pool)
         assert len(self.buffer) == len(self.records)
         assert bucketer.windows() == {q: [float(x) for x in o[-self.window :]] for q, o in self.outcomes.items()}
         for question in {record[0] for record in self.records}:

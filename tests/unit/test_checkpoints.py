@@ -2,6 +2,7 @@
 
 import pytest
 from omegaconf import OmegaConf
+from saved_pools import archive
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
@@ -26,14 +27,15 @@ def make(root, step, *, data=True, actor=True):
     if actor:
         (folder / "actor").mkdir()
     if data:
-        (folder / "data.pt").write_text("x")
+        archive(folder / "data.pt")
     (root / checkpoints.MARKER).write_text(str(step))
     return folder
 
 
 def open_(root, mode="auto", path=None, config=CONFIG, **identity):
     trainer = OmegaConf.create({"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(root)})
-    step, replay, *_ = checkpoints.open_experience(trainer, config, IDENTITY | identity, ["q"])
+    questions = ["q", *(f"after {step}" for step in range(50))]
+    step, replay, *_ = checkpoints.open_experience(trainer, config, IDENTITY | identity, questions)
     steps = [each.step for each in replay.pool.candidates("q")] if replay.pool.eligible else []
     return step, steps, replay.state()["deferred"]
 
@@ -78,7 +80,7 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert checkpoints.marked_step(tmp_path) == 4  # verl takes the weights of the marked step
     assert "checkpoint of step 8 cannot be used: saved pool" in caplog.text
     assert "global_step_6 has no data.pt" in caplog.text
-    assert "resuming from step 4 instead of step 8" in caplog.text
+    assert "resuming from step 4: " in caplog.text and "named step 8; what it named is left as it is" in caplog.text
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 
@@ -102,7 +104,7 @@ def test_with_nothing_whole_the_marked_one_is_named(tmp_path):
     make(tmp_path, 4, data=False)
     with pytest.raises(FileNotFoundError, match=r"global_step_4 has no data\.pt"):
         open_(tmp_path)
-    (checkpoints.step_folder(tmp_path, 4) / "data.pt").write_text("x")
+    archive(checkpoints.step_folder(tmp_path, 4) / "data.pt")
     damage(checkpoints.step_folder(tmp_path, 4))
     with pytest.raises(DamagedPool, match="global_step_4"):
         open_(tmp_path)
@@ -173,7 +175,7 @@ def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
     make(tmp_path, 12, data=False)
     (tmp_path / checkpoints.MARKER).write_text("")
     assert checkpoints.marked_step(tmp_path) is None
-    assert checkpoints.mend_marker(tmp_path) == 10 == checkpoints.marked_step(tmp_path)
+    assert open_(tmp_path)[0] == 10 == checkpoints.marked_step(tmp_path)
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -184,15 +186,14 @@ def test_a_marker_that_names_no_step_that_is_there_is_no_new_run(tmp_path, torn,
     (tmp_path / checkpoints.MARKER).unlink()
     if torn is not None:
         (tmp_path / checkpoints.MARKER).write_text(torn)  # of 40, of a step that somebody has removed
-    assert checkpoints.step_to_resume(tmp_path) == 40
     assert open_(tmp_path) == (40, [40], ["after 40"])
-    assert checkpoints.marked_step(tmp_path) == 40 and "now names step 40" in caplog.text
+    assert checkpoints.marked_step(tmp_path) == 40
+    assert "resuming from step 40: " in caplog.text
 
 
 def test_a_whole_marker_is_left_alone_and_a_first_save_that_was_cut_is_said(tmp_path, caplog):
     folder = make(tmp_path, 2)
-    assert checkpoints.mend_marker(tmp_path) is None
-    assert checkpoints.marked_step(tmp_path) == 2 and not caplog.text
+    assert open_(tmp_path)[0] == 2 == checkpoints.marked_step(tmp_path) and not caplog.text
     (tmp_path / checkpoints.MARKER).unlink()
     (folder / "data.pt").unlink()
     assert open_(tmp_path) == (0, [], [])
@@ -228,3 +229,24 @@ def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_a
         assert with_folder(tmp_path, "experience") == kept, step
         assert with_folder(tmp_path, "transfer_queue") == [s for s in kept if s > 1], step
     assert gone == verl.deleted and len(gone) == (7 - keep if keep in (2, 3) else 0)
+
+
+def test_the_odds_of_questions_in_flight_are_saved_and_others_forgotten():
+    replay = ExperienceReplay(ExperienceConfig(rollout_n=8, experience_start_sratio=0), ["q", "r", "s", "t"])
+    replay.pool.observe(RolloutGroup("q", 8, (Trajectory([1], [-1.0], 1),)))
+    assert replay.draw(1, 2, lambda: ("r", False), in_flight=()).replayed == ["q"]
+    again = ExperienceReplay(replay.config, ["q", "r", "s", "t"], replay.pool)
+    again.restore(replay.state())
+    assert again.state()["odds"] == replay.state()["odds"] and list(again.state()["odds"]) == ["q"]
+    again.draw(2, 1, lambda: ("s", False), in_flight=("r", "q"))
+    assert list(again.state()["odds"]) == ["q"]
+    again.draw(3, 1, lambda: ("t", False), in_flight=("r",))  # the group of q never came back
+    assert again.state()["odds"] == {}
+
+
+def test_a_stuck_question_waits_once_however_many_epochs_fetch_it():
+    replay = ExperienceReplay(CONFIG, ["stuck", "a", "b"])
+    epochs = iter(["stuck", "a", "b"] * 20)
+    for step in range(20):
+        replay.draw(step, 1, lambda: (next(epochs), False), in_flight=("stuck",))
+    assert replay.state()["deferred"] == ["stuck"]

@@ -59,3 +59,14 @@ def test_all_that_is_saved_is_on_the_disk_before_it_gets_its_name(tmp_path, monk
     before = {Path(path).relative_to(tmp_path / ".pool.tmp") for path in done[: done.index("rename")]}
     saved = {path.relative_to(tmp_path / "pool") for path in (tmp_path / "pool").rglob("*")}
     assert len(saved) > 6 and before == saved | {Path()}
+
+
+def test_a_linked_folder_is_replaced_where_it_is(tmp_path):
+    (tmp_path / "disk").mkdir()
+    save(lived(0), tmp_path / "disk" / "pool")
+    (tmp_path / "pool").symlink_to(tmp_path / "disk" / "pool")
+    new = lived(1)
+    for _ in range(2):
+        save(new, tmp_path / "pool")
+    assert (tmp_path / "pool").is_symlink() and draws(load(tmp_path / "pool")) == draws(new)
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["pool"]

@@ -1,5 +1,9 @@
 """The command line of eval/generate_vllm.py: the released defaults, samples a question, and what is refused."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from eval_inputs import settings
 
@@ -87,3 +91,13 @@ def test_a_wrong_flag_is_one_line(flags, message, capsys):
 def test_the_released_flag_without_a_use_is_accepted_and_said(capsys):
     assert settings("--output_eval", "results/x.json") == settings()
     assert capsys.readouterr().out.startswith("--output_eval=results/x.json: not written, as in the release")
+
+
+def test_help_imports_nothing_heavy():
+    """What half a second has no time for."""
+    script = str(Path(__file__).parents[2] / "eval" / "generate_vllm.py")
+    command = [sys.executable, "-X", "importtime", script, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and "--output_file" in done.stdout and "eval.generate.command" in imported
+    assert not imported & {"numpy", "torch", "vllm", "transformers", "pyarrow", "openai", "tqdm", "jinja2"}

@@ -36,8 +36,19 @@ def test_mean_and_deviation_are_those_of_the_posteriors_draws():
 
 def test_it_orders_runs_as_mean_at_n_does():
     """(n Mean@n + 1)/(n + 2), for any number of questions."""
-    own = score(rows_of("x", ["Aaaa", "AAAa", "aaaa"]))["x"]
-    assert bayes.of_scores(own).value == pytest.approx((4 * own.column("mean").mean() + 1) / 6)
+    own = score(rows_of("x", ["Aaaa" * 8, "AAAa" * 8, "aaaa" * 8]))["x"]
+    assert bayes.of_scores(own).value == pytest.approx((32 * own.column("mean").mean() + 1) / 34)
+
+
+def test_it_is_left_out_where_its_prior_decides():
+    """Below 9 samples for each of two categories; and where Mean@n is outside its interval, as with many questions."""
+    shown = [bayes.of_scores(score(rows_of("x", ["Aa" * (n // 2)] * 5))["x"]) is not None for n in (4, 16, 18, 32)]
+    assert shown == [False, False, True, True]
+    hard = "A" * 2 + "a" * 30  # .062, which the prior moves to .088
+    few, many = (bayes.of_scores(score(rows_of("x", [hard] * count))["x"]) for count in (5, 500))
+    assert few.value == pytest.approx(3 / 34) and many is None
+    assert bayes.mean([few, many], 2 / 32) is None
+    assert bayes.mean([few] * 2, 2 / 32).value == few.value and bayes.mean([few] * 500, 2 / 32) is None
 
 
 def test_credible_intervals_cover_chances_drawn_from_the_prior():
@@ -53,7 +64,7 @@ def test_credible_intervals_cover_chances_drawn_from_the_prior():
 def test_the_interval_stays_in_the_range_and_the_mean_weighs_benchmarks_alike():
     found = posterior(np.array([[0, 1]]))
     assert found.high == 1 and found.low > 0
-    both = bayes.mean([found, posterior(np.array([[5, 3], [5, 3]]))])
+    both = bayes.mean([found, posterior(np.array([[5, 3], [5, 3]]))], 0.5)
     assert both.value == pytest.approx((2 / 3 + 0.4) / 2)
     assert both.deviation == pytest.approx(sqrt(found.deviation**2 + 4 * 6 / 10**2 / 11 / 2) / 2)
 

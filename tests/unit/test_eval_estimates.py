@@ -15,10 +15,15 @@ from eval.estimate.estimates import (
     generator,
     intervals,
     majority,
+    mean_of,
     pass_at_k,
+    percentiles,
     powers_of_two,
     score,
+    wilson,
 )
+
+Z2 = 1.959964**2
 
 
 def rows_of(benchmark, table):
@@ -103,7 +108,7 @@ def test_the_bootstrap_has_the_moments_of_its_closed_form():
 def test_the_interval_of_right_or_wrong_is_the_binomials_quantiles():
     """Of 40 questions 10 right, a draw's count is binomial(40, 1/4), whose 2.5 and 97.5 % quantiles are 5 and 16."""
     values_Q1 = np.array([[1.0]] * 10 + [[0.0]] * 30)
-    [found] = intervals(values_Q1.mean(axis=0), bootstrap(values_Q1, np.random.default_rng(0), 40_000))
+    [found] = percentiles(values_Q1.mean(axis=0), bootstrap(values_Q1, np.random.default_rng(0), 40_000))
     cdf = np.cumsum([comb(40, c) * 0.25**c * 0.75 ** (40 - c) for c in range(41)])
     assert [int(np.searchsorted(cdf, q)) for q in (0.025, 0.975)] == [5, 16]
     assert found == Estimate(0.25, 5 / 40, 16 / 40)
@@ -115,7 +120,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     for _ in range(400):
         chances_Q = rng.beta(1, 1, size=100)  # mean 1/2
         values_Q1 = rng.binomial(8, chances_Q)[:, None] / 8
-        [found] = intervals(values_Q1.mean(axis=0), bootstrap(values_Q1, rng, 1_000))
+        [found] = percentiles(values_Q1.mean(axis=0), bootstrap(values_Q1, rng, 1_000))
         hits += found.low <= 0.5 <= found.high
     assert 0.915 <= hits / 400 <= 0.975  # 0.945 or so; standard error 0.011
 
@@ -138,7 +143,9 @@ def test_overall_weighs_benchmarks_alike():
 def test_a_draw_without_a_small_benchmarks_questions_counts_its_mean():
     """Drawn together, since the large benchmark has its question too; a third of the draws go without."""
     found = estimate(score(rows_of("large", ["A"] * 40) + rows_of("small", ["A"])))
-    assert found["overall"]["mean"] == Estimate(1, 1, 1)
+    of_benchmarks = [found[name]["mean"] for name in ("large", "small")]
+    assert found["overall"]["mean"] == mean_of([of_benchmarks])  # in one group: the benchmarks share a question
+    assert [each.low for each in of_benchmarks] == pytest.approx([1 / (1 + Z2 / 40), 1 / (1 + Z2)])
 
 
 def test_intervals_depend_on_the_seed_and_not_on_other_benchmarks():
@@ -149,8 +156,73 @@ def test_intervals_depend_on_the_seed_and_not_on_other_benchmarks():
     assert generator(0, "x").random() != generator(0, "y").random()
 
 
-def test_one_question_has_no_width():
-    assert estimate(score(rows_of("x", ["Aa"])))["x"]["mean"] == Estimate(0.5, 0.5, 0.5)
+@pytest.mark.parametrize(
+    ("right", "count", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilsons_interval_of_the_literature(right, count, low, high):
+    """Newcombe 1998 (doi 10.1002/(SICI)1097-0258(19980430)17:8<857), table I, method 3."""
+    assert wilson(right / count, count) == pytest.approx((low, high), abs=5e-5)
+    assert wilson(1 - right / count, count) == pytest.approx((1 - high, 1 - low), abs=5e-5)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_nothing_right_is_no_certainty(samples):
+    """0 of 80 questions: up to z^2 / (80 + z^2) of all may be right; and the other way round."""
+    none = estimate(score(rows_of("x", ["a" * samples] * 80)))
+    most = Z2 / (80 + Z2)
+    for metric in ("mean", "best", "majority", "pass@1"):
+        found = none["x"][metric]
+        assert (found.value, found.low, found.high) == pytest.approx((0, 0, most))
+    assert most == pytest.approx(0.0458, abs=5e-5)
+    everything = estimate(score(rows_of("x", ["A" * samples] * 80)))["x"]["mean"]
+    assert (everything.value, everything.low, everything.high) == pytest.approx((1, 1 - most, 1))
+    assert none["overall"] == none["x"]
+
+
+@pytest.mark.parametrize(
+    ("table", "few"),
+    [
+        (["A"] * 5 + ["a"] * 5, False),
+        (["A"] * 5 + ["a"] * 4, True),  # nine questions
+        (["A"] * 4 + ["a"] * 76, True),  # four right ones
+        (["A"] * 76 + ["a"] * 4, True),
+        (["Aaaa"] * 5 + ["aaaa"] * 75, False),
+        (["Aa"] * 40, True),  # all alike
+    ],
+)
+def test_where_too_few_questions_differ_the_interval_is_wilsons(table, few):
+    scores = score(rows_of("x", table))["x"]
+    found, values = estimate({"x": scores})["x"]["mean"], scores.column("mean")
+    drawn = percentiles(values.mean(keepdims=True), bootstrap(values[:, None], generator(0, "x")))[0]
+    if not few:
+        assert found == drawn
+    elif len(set(table)) > 1:
+        assert (found.low, found.high) == wilson(values.mean(), len(table))
+    else:
+        others = wilson(0.0, 40)[1]
+        assert (found.low, found.high) == pytest.approx((0.5 - others / 2, 0.5 + others / 2))
+
+
+def test_rare_success_is_covered():
+    """80 questions of which one in fifty is answered: a bootstrap alone holds the truth in three of four runs."""
+    rng, hits, simulated = np.random.default_rng(0), np.zeros(2), 400
+    for right in rng.binomial(80, 0.02, size=simulated):
+        scores = score(rows_of("x", ["A"] * right + ["a"] * (80 - right)))["x"]
+        means_BM = bootstrap(scores.values_QM, rng, 500)
+        for place, found in enumerate(
+            (percentiles(scores.values_QM.mean(axis=0), means_BM), intervals(scores, means_BM))
+        ):
+            hits[place] += found[0].low <= 0.02 <= found[0].high
+    assert hits[0] / simulated < 0.85 and hits[1] / simulated >= 0.95 - 4 * sqrt(0.95 * 0.05 / simulated)
+
+
+def test_the_mean_of_intervals_adds_their_squares():
+    """Two benchmarks without a right response: the upper end is sqrt(a^2 + b^2) / 2."""
+    other = [{**row, "question_id": f"other {row['question_id']}"} for row in rows_of("y", ["a"] * 30)]
+    found = estimate(score(rows_of("x", ["a"] * 80) + other))
+    ends = [found[name]["mean"].high for name in ("x", "y")]
+    assert found["overall"]["mean"] == Estimate(0, 0, pytest.approx(sqrt(ends[0] ** 2 + ends[1] ** 2) / 2))
 
 
 def test_questions_with_unlike_samples_are_refused():

@@ -66,6 +66,9 @@ def test_a_box_that_hangs_is_tried_twice_and_a_thought_that_hangs_spoils_no_othe
     monkeypatch.setattr(grading, "Verifier", Fake)
     assert verdicts([row(rf"{n} \boxed{{hang}}") for n in range(9)], "timed_out") == [True] * 9
     assert asked == [r"0 \boxed{hang}", r"\boxed{hang}"]
+    asked.clear()
+    assert verdicts([row(r"alone \boxed{hang}")], "timed_out") == [True]
+    assert asked == [r"alone \boxed{hang}"]  # a second process would be started for nothing
     rows = [row(r"they hang \boxed{2}", "2"), row(r"so \boxed{2}", "2"), row(r"so \boxed{2}", "2")]
     assert verdicts(rows) == [False, True, True]
 

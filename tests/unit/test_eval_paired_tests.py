@@ -8,9 +8,9 @@ import pytest
 from test_eval_estimates import rows_of
 
 from eval.estimate import paired_tests
-from eval.estimate.estimates import Estimate, bootstrap, estimate, score, sharing
+from eval.estimate.estimates import Estimate, bootstrap, estimate, score, sharing, wilson
 from eval.estimate.paired_tests import PairedTest, drawn_sign_flip, holm, quantiles, sign_flip, standard_error
-from eval.report.compare_text import verdict
+from eval.reports.compare_text import verdict
 
 SIMULATED = 10_000
 
@@ -122,7 +122,9 @@ def test_copies_of_a_question_do_not_narrow_an_interval():
 def test_a_rows_cluster_goes_before_its_question():
     rows = [{**row, "cluster": "all"} for row in rows_of("b", ["Aa", "aa", "AA"])]
     found = estimate(score(rows))["b"]["mean"]
-    assert found.low == found.high == found.value == 0.5
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (0.5, 0.5 - wilson(0.0, 1)[1] / 2, 0.5 + wilson(0.0, 1)[1] / 2)
+    )
 
 
 def test_questions_that_benchmarks_share_are_drawn_once_for_their_mean():
@@ -188,6 +190,7 @@ def test_unlike_numbers_of_samples_have_a_common_unit():
             "higher if it were the only benchmark, not after the correction",
         ),
         ((0.001, 0.03), PairedTest(0.02, 0.06, None, 0.02), "higher by the interval, not by the test"),
+        ((-0.01, 0.03), PairedTest(0.02, 0.04, None, 0.02), "higher by the test, not by the interval"),
     ],
 )
 def test_what_is_said(ends, test, words):

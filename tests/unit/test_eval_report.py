@@ -8,9 +8,9 @@ import pytest
 from browser import ask, needs_browser
 from graded_rows import HOSTILE, row, two_benchmarks
 
-from eval.report import command as report
-from eval.report import report_page
-from eval.report.report_text import accuracies, markdown, markdown_table, number
+from eval.reports import command as report
+from eval.reports import report_page
+from eval.reports.report_text import accuracies, markdown, markdown_table, number
 from exgrpo_tools import charts
 
 RUN = {
@@ -58,7 +58,7 @@ def test_the_numbers_of_a_small_run(rows):
     assert aime["estimates"]["pass@2"]["value"] == pytest.approx(1 - 1 / 6)
     assert aime["cut_off"] == 1 / 16 and aime["tokens"]["max"] == 400
     assert found["overall"]["estimates"]["mean"]["value"] == 0.5
-    assert aime["bayes"]["value"] == pytest.approx(sum((q + 1) / 6 for q in (2, 2, 2, 2)) / 4)
+    assert aime["bayes"] is None  # of four samples
     assert aime["pass_at_k"]["k"] == [1, 2, 3, 4]
     assert aime["pass_at_k"]["value"][1] == pytest.approx(aime["estimates"]["pass@2"]["value"])
     assert found["benchmarks"][HOSTILE[:40]]["pass_at_k"] is None  # of one sample
@@ -103,7 +103,7 @@ def test_hardware_has_a_column_where_it_is_known(rows, machine, text):
     found = report.summarise(rows, {**RUN, "machine": machine})
     header, _, line, *_ = markdown_table(found).splitlines()
     assert found["hardware"] == text == (line.split(" | ")[-1].removesuffix(" |") if text else None)
-    assert header.endswith("| hardware |" if text else "| cut off | Bayes@N |")
+    assert header.endswith("| hardware |" if text else "| cut off |")
     page = report_page.render(found, rows)
     assert ("<th>hardware</th>" in page) == bool(text) and '<td class="n">.062</td>' in page
 
@@ -179,7 +179,7 @@ def test_the_plots_show_the_estimates_and_their_tips_say_them(rows, tmp_path):
     assert [[each[k - 1] for k in (1, 2, 4)] for each in (curve, low, high)] == table and len(curve) == 4
     assert found["curves"]["sets"][0][0] == "aime" and found["curves"]["tip"] == [
         "pass@4",
-        "aime: 1.000 (1.000 to 1.000)",
+        "aime: 1.000 (0.510 to 1.000)",
     ]
     assert found["intervals"]["colours"] > 5 and found["curves"]["colours"] > 5 and found["cards"] == 20
 
@@ -205,7 +205,7 @@ def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_cou
     line = "mean over benchmarks: Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %"
     assert found["benchmarks"]["aime"]["graders"] == {"Math-Verify": 0.5, "full grader": 0.5, "Oat": 1.0}
     printed = capsys.readouterr().out.splitlines()
-    assert printed[2] == "Prompt: |x|" and printed[-1] == line
+    assert printed[2:4][0] == "Prompt: |x|" and printed[3].startswith("Sampling: ") and printed[-1] == line
     text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
     assert text.splitlines()[2] == "Prompt: \\|x\\|" and f"- {line}" in text
     assert "| Mean@n (Oat) | Math-Verify | full grader | Best@n |" in text
@@ -215,6 +215,42 @@ def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_cou
     assert accuracies(either)[0].endswith(
         "Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %, Oat or Math-Verify 75.0 %"
     )
+
+
+def test_how_the_responses_were_sampled_stands_above_the_table(rows, tmp_path, capsys):
+    settings = {"temperature": 0.6, "top_p": 1.0, "max_tokens": 8192, "seed": 7, "template": "own"}
+    report.write(rows, {**RUN, "settings": settings}, tmp_path / "out.jsonl")
+    sampled = "temperature 0.6, top_p 1.0, max_tokens 8192, seed 7, template own."
+    line = f"Sampling: model {RUN['model_path']}, n 4 (aime), 1 ({HOSTILE[:40]}), {sampled}"
+    assert capsys.readouterr().out.splitlines()[2] == line
+    text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
+    assert text.splitlines()[2].endswith(sampled) and sampled in page.split("<table>")[0]
+    facts = dict(report_page.facts(report.summarise(rows, RUN)))  # of an older run file, without settings
+    assert [facts[name] for name in ("temperature", "seed", "template", "template sha256")] == [
+        "-",
+        "7",
+        "own",
+        "cd" * 32,
+    ]
+
+
+def test_one_benchmark_has_no_second_mean_and_its_accuracy_stands_last(rows, tmp_path, capsys):
+    report.write(rows[:16], RUN, tmp_path / "out.jsonl")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == "aime: Math-Verify 50.0 %" and sum(line.startswith("| ") for line in printed) == 3
+    text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
+    assert "mean over" not in text + page and "**all**" not in text and 'class="overall"' not in page
+
+
+def test_bayes_stands_where_its_prior_does_not_decide(rows):
+    many = [row("x", q, s, s % 2 == 0) for q in range(4) for s in range(32)]
+    found = report.summarise(rows + many, {**RUN, "machine": None})
+    header, _, aime, *_, of_many, mean = markdown_table(found).splitlines()
+    assert header.endswith("| cut off | Bayes@N |") and found["overall"]["bayes"] is None
+    assert [line.split(" | ")[-1] for line in (aime, mean)] == ["- |", "- |"] and "| .500 (.417 to .583) |" in of_many
+    page = report_page.render(found, rows)
+    assert page.count("<th>Bayes@N</th>") == 1 and "posterior" in page
+    assert "Bayes" not in report_page.render(report.summarise(rows, RUN), rows)
 
 
 def test_disagreements_are_listed(rows):

@@ -1,4 +1,4 @@
-"""eval/report/terminal.py: tables are drawn on a terminal and only there."""
+"""eval/reports/terminal.py: tables are drawn on a terminal and only there."""
 
 import os
 import pty
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TEXT = "# a and b\n\n| name | value |\n| --- | ---: |\n| mmlu_pro | **+.1** (.0 to .2) |\n\n- what \\(x_1\\) *is* | ..."
-SHOW = [sys.executable, "-c", f"from eval.report.terminal import show\nshow({TEXT!r})"]
+SHOW = [sys.executable, "-c", f"from eval.reports.terminal import show\nshow({TEXT!r})"]
 
 
 def on_a_terminal():

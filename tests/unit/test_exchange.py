@@ -24,7 +24,7 @@ def train_file(tmp_path):
 
 @pytest.fixture
 def importer(train_file):
-    return RowImporter(read_questions([str(train_file)]), Letters(), 8, 4, "recorded")
+    return RowImporter(read_questions([str(train_file)]), Letters(), 8, "recorded")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
@@ -86,7 +86,7 @@ def test_a_response_is_tokenised_and_ended_once(importer):
     first = importer.read({"question": "Why?", "response": "abc", "correct": True})
     again = importer.read({"question": "How many?", "response": "abc<end>", "reward": 1.0})
     assert first.trajectory.tokens.tolist() == again.trajectory.tokens.tolist() == [1, 2, 3, 0]
-    assert not first.trajectory.has_log_probs and first.successes == 4 and first.trajectory.step == 0
+    assert not first.trajectory.has_log_probs and first.successes is None and first.trajectory.step == 0
 
 
 def test_tokens_count_where_there_are_both_and_gaps_of_pandas_are_no_answer(importer):
@@ -114,13 +114,13 @@ def test_a_thought_that_the_prompt_opens_is_not_opened_again(train_file, opening
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "exp_scripts" / "quickstart" / "base_model")
     tokenizer.chat_template = None if opening is None else f"{{{{ messages[-1]['content'] + {opening!r} }}}}"
     row = {"question": "Why?", "response": response}
-    read = RowImporter(read_questions([str(train_file)]), tokenizer, 8, 4, "none").read(row)
+    read = RowImporter(read_questions([str(train_file)]), tokenizer, 8, "none").read(row)
     assert tokenizer.decode(read.trajectory.tokens) == expected
 
 
 @pytest.mark.parametrize("mode", ["none", "model"])
 def test_log_probs_are_left_out_where_they_are_not_asked_for(train_file, mode):
-    importer = RowImporter(read_questions([str(train_file)]), Letters(), 8, 4, mode)
+    importer = RowImporter(read_questions([str(train_file)]), Letters(), 8, mode)
     assert not importer.read({**TOKENS, "log_probs": [1.0, "x"]}).trajectory.has_log_probs
 
 
@@ -129,7 +129,7 @@ def test_log_probs_are_left_out_where_they_are_not_asked_for(train_file, mode):
     [
         ({"question": "Who?"}, "question='Who?': not a question of the data"),
         ({"question_id": "who"}, "question_id='who': not a question of the data"),
-        ({"question": None}, "no question_id, question or prompt"),
+        ({"question": None}, "no question_id, question, prompt or messages"),
         ({"question": 7}, "question is a int: must be a text or messages"),
         ({"question_id": ["why"]}, "question_id is a list: must be a text"),
         ({"prompt": [{"role": "user"}], "question": None}, "prompt is a list: must be a text or messages"),
@@ -164,8 +164,8 @@ def test_log_probs_are_left_out_where_they_are_not_asked_for(train_file, mode):
         ({"reward": 1.5}, "reward='1.5': must be above 0 and at most 1"),
         ({"score": float("nan")}, "score=nan: must be"),
         ({"acc": "yes"}, "acc='yes': must be true or 1"),
-        ({"successes": 9}, "successes=9: must be between 0 and 8"),
-        ({"successes": -1}, "successes=-1: must be an integer of at least 0"),
+        ({"successes": 9}, "successes=9: must be an integer between 0 and 8"),
+        ({"successes": -1}, "successes=-1: must be an integer between 0 and 8"),
         ({"successes": 2.5}, "successes=2.5: must be an integer"),
         ({"successes": True}, "successes=True: must be an integer"),
         ({"entropy": -0.5}, "entropy=-0.5: must be a mean entropy"),

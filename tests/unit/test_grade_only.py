@@ -10,7 +10,7 @@ import pytest
 from eval import compare
 from eval.generate import command as generate_vllm
 from eval.grade import response_files
-from eval.report import report_page
+from eval.reports import report_page
 
 PROMPT = "What is half of one?"
 RIGHT, WRONG = r"It is \boxed{\frac{1}{2}}.", r"It is \boxed{2}."
@@ -66,17 +66,71 @@ def test_it_gives_the_files_of_a_run(tmp_path):
         (1, 0, False),
         (1, 1, False),  # right, but cut off
     ]
-    assert [row["tokens"] for row in rows] == [7, 9, 0, 0] and {row["benchmark"] for row in rows} == {"halves"}
+    assert [row["tokens"] for row in rows] == [7, 9, None, None] and {row["benchmark"] for row in rows} == {"halves"}
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {f"graded.{end}" for end in ("jsonl", "run.json", "report.json", "report.md", "report.html")}
     assert (tmp_path / "out" / "graded.report.md").read_text().startswith("# someone/model\n")
     report = json.loads((tmp_path / "out" / "graded.report.json").read_text())
     assert report["benchmarks"]["halves"]["estimates"]["mean"]["value"] == 0.25
     assert report["run"]["files"].keys() == {str(file)} and report["hardware"] is None
-    facts = dict(report_page.facts(report["run"]))
-    assert facts["responses"] == "of another harness, graded here; 16 tokens"
+    facts = dict(report_page.facts(report))
+    assert facts["responses"] == "of another harness, graded here; - tokens"
     assert {"machine of the grading", "versions of the grading"} <= set(facts)
-    assert not {"template", "seed", "generated", "server"} & set(facts)
+    assert not {"generated", "server", "started"} & set(facts)
+
+
+def test_what_the_file_does_not_say_is_null_and_a_dash(tmp_path, capsys):
+    """Neither lengths nor finish reasons nor sampling, of one response of four but the length and the reason."""
+    file = jsonl(
+        tmp_path / "halves.jsonl",
+        {
+            "question": PROMPT,
+            "responses": [RIGHT, WRONG],
+            "gold": "0.5",
+            "tokens": [7, None],
+            "stop_reason": [None, "eos"],
+        },
+        {"id": 3, "responses": [WRONG, RIGHT], "gold": 1},
+    )
+    rows = graded(file, tmp_path)
+    assert [row["tokens"] for row in rows] == [7, None, None, None]
+    assert [row["finish_reason"] for row in rows] == [None, "eos", None, None]
+    assert [row["prompt"] for row in rows] == [PROMPT, PROMPT, None, None]
+    record = json.loads((tmp_path / "out" / "graded.run.json").read_text())
+    for name in ("template", "seed", "temperature", "top_p", "max_tokens", "n", "dtype", "gpu_memory_utilization"):
+        assert record["settings"][name] is None
+    for name in ("model_path", "template", "seed", "model_sha256", "started", "seconds", "generated_tokens"):
+        assert record[name] is None
+    sampling = "Sampling: model -, n 2, temperature -, top_p -, max_tokens -, seed -, template -."
+    line = "| halves | 2 | 2 |"
+    printed = capsys.readouterr().out
+    text, page = ((tmp_path / "out" / f"graded.report.{end}").read_text() for end in ("md", "html"))
+    assert sampling in printed and sampling in text and f"<p>{sampling}</p>" in page
+    for written in (printed, text):
+        [found] = [each for each in written.splitlines() if each.startswith(line)]
+        assert found.endswith("| 7 (of 1 of 4) | .000 (of 1 of 4) |")
+    assert text.startswith("# responses of halves.jsonl\n") and '<td class="n">7 (of 1 of 4)</td>' in page
+    again = graded(tmp_path / "out" / "graded.jsonl", tmp_path / "again")  # and reads its own nulls
+    assert [[row[key] for key in ("tokens", "finish_reason", "prompt")] for row in again] == [
+        [row[key] for key in ("tokens", "finish_reason", "prompt")] for row in rows
+    ]
+
+
+def test_of_no_response_is_a_length_known(tmp_path, capsys):
+    graded(jsonl(tmp_path / "a.jsonl", {"question": PROMPT, "response": RIGHT, "gold": "0.5"}), tmp_path)
+    report = json.loads((tmp_path / "out" / "graded.report.json").read_text())
+    assert report["benchmarks"]["a"]["cut_off"] is None and report["benchmarks"]["a"]["finish_known"] == 0
+    assert report["benchmarks"]["a"]["tokens"] == {
+        "responses": 0,
+        "median": None,
+        "p95": None,
+        "max": None,
+        "mean": None,
+        "mean_right": None,
+        "mean_wrong": None,
+    }
+    assert "| - | - |" in capsys.readouterr().out
+    assert "| a | 1 | - | - | - | - | - | - | - | .000 | 0 |" in (tmp_path / "out" / "graded.report.md").read_text()
 
 
 def test_clusters_are_kept(tmp_path):
@@ -111,7 +165,7 @@ def test_without_a_text_the_harness_own_number_names_the_question(tmp_path):
     rows = response_files.read(
         jsonl(tmp_path / "a.jsonl", *({"id": n, "response": "a", "answer": "1"} for n in (4, 5)))
     )
-    assert [(row["question"], row["question_id"], row["prompt"]) for row in rows] == [(0, "4", ""), (1, "5", "")]
+    assert [(row["question"], row["question_id"], row["prompt"]) for row in rows] == [(0, "4", None), (1, "5", None)]
 
 
 def test_letters_are_judged_as_letters(tmp_path):

@@ -17,8 +17,8 @@ from exgrpo.on_verl.checkpoints import MARKER
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
 from exgrpo_tools.inspect import __main__ as inspect
-from exgrpo_tools.inspect.look import find_pool
-from exgrpo_tools.inspect.summary import look_through
+from exgrpo_tools.inspect.show import find_pool
+from exgrpo_tools.inspect.summary import read_overview
 from exgrpo_tools.inspect.text import load_tokenizer
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
@@ -92,7 +92,7 @@ def test_a_question_is_printed_decoded(run, capsys):
 
 def test_what_is_kept_of_a_pass_is_a_copy(run):
     saved = read_saved(run / "global_step_10" / "experience")
-    overview = look_through(saved, {question_id(TEXTS[1])})
+    overview = read_overview(saved, {question_id(TEXTS[1])})
     (kept,) = overview.kept[question_id(TEXTS[1])]
     assert len(kept.tokens.base) < 100 and not kept.has_log_probs  # a view of its own bytes, not of a segment
     assert overview.lengths.tolist() == [6, 2, 6] and np.isnan(overview.entropies).tolist() == [False, True, False]

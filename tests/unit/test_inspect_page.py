@@ -16,7 +16,7 @@ from exgrpo.saved.pool_folder import PoolFolder
 from exgrpo_tools import charts
 from exgrpo_tools.inspect.page import MAX_POINTS, Sample, build_page, draw_sample
 from exgrpo_tools.inspect.questions import Question
-from exgrpo_tools.inspect.summary import look_through
+from exgrpo_tools.inspect.summary import read_overview
 from exgrpo_tools.inspect.text import Decoder, printable
 
 HOSTILE = [
@@ -69,7 +69,7 @@ def page(tmp_path):
     names = [f"q{number}" for number in range(30)]
     saved = make_pool(tmp_path / "pool", names)
     sample = draw_sample(saved, 200, 0)
-    overview = look_through(saved, frozenset(names))
+    overview = read_overview(saved, frozenset(names))
     questions = {
         name: Question([{"role": "user", "content": f"{HOSTILE[1]} {name}"}], HOSTILE[0]) for name in names[1:]
     }
@@ -111,7 +111,7 @@ def test_a_long_history_is_thinned_and_ends_with_the_last_step(tmp_path):
         pool.end_step(step, {})
     PoolFolder().save(pool, tmp_path / "pool", step, {})
     saved = read_saved(tmp_path / "pool")
-    data = embedded(build_page(look_through(saved, ()), draw_sample(saved, 5, 0), {}, Decoder(Bytes()), None, {}))
+    data = embedded(build_page(read_overview(saved, ()), draw_sample(saved, 5, 0), {}, Decoder(Bytes()), None, {}))
     steps = data["history"]["step"]
     assert steps[-1] == step and len(steps) <= MAX_POINTS and set(np.diff(steps)) == {3}
     assert data["histograms"] == [] and data["questions"] == [] and data["tiles"]["median age"] == "none"
@@ -120,7 +120,7 @@ def test_a_long_history_is_thinned_and_ends_with_the_last_step(tmp_path):
 def test_a_sample_is_drawn_with_its_seed_and_never_exceeds_its_limit(tmp_path):
     saved = make_pool(tmp_path / "pool", [f"q{number}" for number in range(30)])
     sample = draw_sample(saved, 7, 3)
-    shown = sample.cut(look_through(saved, frozenset(sample.questions)).kept)
+    shown = sample.cut(read_overview(saved, frozenset(sample.questions)).kept)
     assert list(map(len, shown.values())) == [2, 2, 2, 1] and list(shown) == sample.questions[:4]
     assert draw_sample(saved, 7, 3) == sample and draw_sample(saved, 7, 4).questions != sample.questions
     assert Sample(["a", "b"], 3, 0).cut({"b": [1, 2, 3, 4]}) == {"b": [1, 2, 3]}
@@ -239,4 +239,4 @@ def test_bytes_that_never_become_a_character_have_a_piece_all_the_same():
 
 
 def test_a_response_cannot_move_the_cursor():
-    assert printable("a\tb\n\x1b[31m\u202e") == "a\tb\n\\x1b[31m\\u202e"
+    assert printable("a\tb\n\x1b[31m\u202e") == "a\tb\\n\\x1b[31m\\u202e"

@@ -5,6 +5,7 @@ import json
 from dataclasses import astuple
 from pathlib import Path
 
+import invariants
 import numpy as np
 import pandas
 import pytest
@@ -156,6 +157,19 @@ def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
     assert sum(line.endswith("<- replayed") for line in lines) == 2 and any("this row's 0.5" in line for line in lines)
 
 
+def test_a_reader_never_writes(run, capsys):
+    """Nor does it finish a save that was killed between its two renames."""
+    pool = pool_of(run)
+    pool.rename(pool.with_name(f".{pool.name}.previous"))
+    before = content(run)
+    for arguments in ([], ["--explain", 4], ["--rewards", "--train_files", run / "train.parquet"]):
+        try:
+            printed(capsys, run, *arguments)
+        except SystemExit:
+            capsys.readouterr()
+    assert content(run) == before
+
+
 # -- quarantine -------------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +184,7 @@ def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it
     assert any(line.startswith(f"replayed        {len(replays)} times") for line in lines)
 
     resumed = PoolFolder().load(pool, world.CONFIG, world.STEPS, {})
-    resumed.check_invariants()
+    invariants.check(resumed)
     left = [each for name in resumed for each in resumed.candidates(name)]
     assert len(left) == len(held) - len(faulty) and str(world.FAULTY) not in {each.grader for each in left}
     assert resumed.retired == read_saved(pool).state.retired

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from composed import configuration
 
+from exgrpo.on_verl import registered
 from exgrpo.preflight import modes
 from exgrpo.preflight.checks import resolve, verify
 
@@ -20,8 +21,12 @@ SEPARATE = [
     "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
 ]
+LENT = ["trainer.v1.separate_async.hybrid_rollout.enable_switch=True"]
 REFUSED = {
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
+    "algorithm.adv_estimator=gdpo": "with replay; gdpo needs the parts of each reward",
+    "algorithm.adv_estimator=grop": "adv_estimator=grop: must be one of grpo, ",
+    f"{LOSS}=gsop": "gpg, clip_cov, kl_cov, geo_mean, dro, cispo, with replay; or a name that a module of VERL_USE_EXT",
     "algorithm.rollout_correction.bypass_mode=True": "bypass_mode=True: must be False; the pool needs log-probs of",
     "actor_rollout_ref.rollout.enable_rollout_routing_replay=True": "routing_replay=True: must be False",
     "distillation.enabled=True": "distillation.enabled=True: must be False",
@@ -59,15 +64,15 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "rollout_is=token: needs actor_rollout_ref.rollout.calculate_log_probs=True",
         ),
         (
-            ["trainer.v1.trainer_mode=colocate_async", "trainer.exp_unit=group"],
-            "trainer.exp_unit=group: must be trajectory with trainer.v1.trainer_mode=colocate_async",
+            [*SEPARATE, "trainer.exp_unit=group", "trainer.experience_ratio=0.8"],
+            "trainer.experience_ratio=0.8: must leave 2 of data.train_batch_size=8 groups fresh with",
         ),
         (
-            [*SEPARATE, "trainer.exp_rescue=True"],
-            "trainer.exp_rescue=True: must be False with trainer.v1.trainer_mode=separate_async",
+            [*SEPARATE, *LENT, "trainer.exp_unit=group", "trainer.v1.separate_async.num_warmup_batches=0.25"],
+            "trainer.v1.separate_async.num_warmup_batches=0.25: must be at least trainer.experience_ratio=0.5 with",
         ),
         (
-            ["algorithm.filter_groups.enable=True", "trainer.exp_rescue=True"],
+            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc", "trainer.exp_rescue=True"],
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True",
         ),
         (
@@ -77,6 +82,14 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
         (
             ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=null"],
             "algorithm.filter_groups.metric=null: must be reward, or a name",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "trainer.v1.sampler.custom_sampler.path=mine.py"],
+            "trainer.v1.sampler.custom_sampler.path=mine.py: must be null with algorithm.filter_groups.enable=True",
+        ),
+        (
+            ["algorithm.filter_groups.enable=True", "reward.reward_model.enable=True"],
+            "reward.reward_model.enable_resource_pool=False: must be True with algorithm.filter_groups.enable=True",
         ),
     ],
 )
@@ -95,6 +108,21 @@ def test_every_key_that_is_refused_with_replay_is_tested_and_passes_without(file
         verify(configuration(files, wrong, "trainer.experience=False"))
 
 
+def test_what_users_register_passes_with_one_line_that_it_is_untested(files, caplog):
+    import users_functions
+
+    assert users_functions
+    for wanted in ("algorithm.adv_estimator=users_estimator", f"{LOSS}=users_loss"):
+        caplog.clear()
+        verify(configuration(files, wanted))
+        assert caplog.messages[-1] == f"exgrpo: {wanted}: registered with verl, untested with replay"
+
+
+def test_every_estimator_of_verls_is_known_to_work_or_not_to():
+    names = registered.estimators() - {"users_estimator"}  # which another test may have registered
+    assert names == {*modes.ESTIMATORS, *modes.UNFIT_ESTIMATORS}
+
+
 def test_what_is_supported_passes_and_stands_in_the_page(files):
     for estimator in modes.ESTIMATORS:
         verify(configuration(files, f"algorithm.adv_estimator={estimator}"))
@@ -106,6 +134,10 @@ def test_what_is_supported_passes_and_stands_in_the_page(files):
     verify(configuration(files, f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"))
     verify(configuration(files, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
     verify(configuration(files, "trainer.exp_unit=group", "algorithm.filter_groups.enable=True"))
+    for mode in (SEPARATE, ["trainer.v1.trainer_mode=colocate_async"]):
+        verify(configuration(files, *mode, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
+    unbounded = ["trainer.v1.sampler.max_off_policy_threshold=null", "trainer.v1.separate_async.num_warmup_batches=0.5"]
+    verify(configuration(files, *SEPARATE, *LENT, *unbounded, "trainer.exp_unit=group"))
     names = set(re.findall(r"`(\w+)`", PAGE))
     assert {*modes.ESTIMATORS, *modes.FRESH_LOSSES, *modes.TRAINERS} - names == set()
 
@@ -116,6 +148,17 @@ def test_verls_name_of_a_mode_becomes_our_trainers(files, mode):
     verify(config)
     resolve(config)
     assert config.trainer.v1.trainer_mode == modes.TRAINERS[mode]
+
+
+@pytest.mark.parametrize(("mode", "name"), [("sync", "GroupFilter"), ("colocate_async", "GroupFilterAsync")])
+def test_verls_filter_has_a_buffer_of_ours_with_replay_alone(files, mode, name):
+    keys = [f"trainer.v1.trainer_mode={mode}", "algorithm.filter_groups.enable=True"]
+    config, without = configuration(files, *keys), configuration(files, *keys, "trainer.experience=False")
+    resolve(config)
+    resolve(without)
+    sampler = config.trainer.v1.sampler
+    assert (sampler.custom_sampler.name, sampler.sampler_kwargs.filter_groups_metric) == (name, "reward")
+    assert without.trainer.v1.sampler.custom_sampler.name is None
 
 
 @pytest.mark.parametrize("loss", ["exgrpo", "gspo"])

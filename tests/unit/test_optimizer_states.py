@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from omegaconf import OmegaConf
+from saved_pools import archive
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
@@ -25,9 +26,9 @@ def make(root, step, *, whole=True, mark=True):
     (folder / "actor").mkdir(exist_ok=True)
     for rank in range(2):
         for part in ("model", "optim", "extra_state"):
-            (folder / "actor" / f"{part}_world_size_2_rank_{rank}.pt").write_text("x")
+            archive(folder / "actor" / f"{part}_world_size_2_rank_{rank}.pt")
     if whole:
-        (folder / "data.pt").write_text("x")
+        archive(folder / "data.pt")
     if whole and mark:
         (root / checkpoints.MARKER).write_text(str(step))
 
@@ -113,19 +114,23 @@ def trainer(root, **keys):
     return {"max_optim_to_keep": 2, "resume_mode": "auto", "resume_from_path": None, "default_local_dir": root} | keys
 
 
+def verify(trainer, contents):
+    checkpoints.settle(trainer, True, optimizer_states.check_if_loaded(contents))
+
+
 def test_a_run_from_a_checkpoint_without_states_is_refused_before_anything_starts(tmp_path):
     for step in (50, 100):
         make(tmp_path, step)
         rotate(tmp_path, keep=1)
     everything, path = ["model", "optimizer", "extra"], str(tmp_path / "global_step_50")
-    optimizer_states.verify(trainer(tmp_path), everything)
+    verify(trainer(tmp_path), everything)
     with pytest.raises(FileNotFoundError, match=r"global_step_50: its optimizer states were deleted .*load_contents"):
-        optimizer_states.verify(trainer(tmp_path, resume_mode="resume_path", resume_from_path=path), everything)
+        verify(trainer(tmp_path, resume_mode="resume_path", resume_from_path=path), everything)
     (tmp_path / checkpoints.MARKER).write_text("50")
     with pytest.raises(FileNotFoundError, match="global_step_50"):
-        optimizer_states.verify(trainer(tmp_path), everything)
-    optimizer_states.verify(trainer(tmp_path), ["model", "extra"])
-    optimizer_states.verify(trainer(tmp_path, resume_mode="disable"), everything)
+        verify(trainer(tmp_path), everything)
+    verify(trainer(tmp_path), ["model", "extra"])
+    verify(trainer(tmp_path, resume_mode="disable"), everything)
 
 
 @pytest.mark.parametrize("value", [0, -1, "two", 1.5, True])

@@ -109,9 +109,12 @@ print(SelectiveReplay(replay_probability=1.0).choose(buffer, size=1).texts, exgr
     assert done.stdout == f"['r'] {built[1] / 'exgrpo' / '__init__.py'}\n", done.stderr
 
 
-def test_nothing_in_it_is_loaded_by_others_or_of_a_cpu(built):
+def test_verl_alone_loads_something_of_it_and_nothing_is_of_a_cpu(built):
     (file,) = built[1].glob("*.dist-info/entry_points.txt")
-    assert [line for line in file.read_text().splitlines() if line.startswith("[")] == ["[console_scripts]"]
+    assert [line for line in file.read_text().splitlines() if line.startswith("[")] == [
+        "[console_scripts]",
+        "[verl.plugins]",
+    ]
     assert not [path for path in (built[1] / "exgrpo").rglob("*") if "cpu" in path.name or "prepared" in path.name]
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import invariants
 import numpy as np
 import pytest
 from pool_groups import group, new_pool, success, tokens_of
@@ -33,7 +34,7 @@ def test_overall_the_oldest_recording_leaves_first_and_an_emptied_question_with_
         pool.candidates("b")
     assert sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "c"]
     assert pool.metrics()["evicted"] == 2
-    pool.check_invariants()
+    invariants.check(pool)
 
 
 def test_candidates_are_read_only_views_that_outlive_their_eviction():
@@ -55,7 +56,7 @@ def test_the_bound_in_bytes_counts_tokens_and_what_python_adds():
     pool.observe(group("b", 8, success(1, 2, 3, 4)))  # eight bytes too many: the oldest, which is b's, goes
     assert tokens_of(pool, "b") == [(1, 2, 3, 4)]
     assert pool.metrics()["pool_bytes"] == 200 + 4 * 8 and pool.metrics()["evicted_by_size"] == 3
-    pool.check_invariants()
+    invariants.check(pool)
 
 
 def test_what_is_too_old_for_the_next_step_leaves_at_the_end_of_this_one():
@@ -65,7 +66,7 @@ def test_what_is_too_old_for_the_next_step_leaves_at_the_end_of_this_one():
         metrics = pool.end_step(step, {})
     assert sorted(pool.choose(9, np.random.default_rng(0))) == ["b", "c"]  # in step 4 a would be 3 steps old
     assert metrics["evicted_by_age"] == 1 and (metrics["age_median"], metrics["age_p95"]) == (0, 1)
-    pool.check_invariants()
+    invariants.check(pool)
 
 
 def test_only_known_questions_and_short_trajectories_are_kept():
@@ -76,4 +77,4 @@ def test_only_known_questions_and_short_trajectories_are_kept():
     assert pool.keep_only({"b", "long"}, longest=2) == 8
     assert pool.choose(9, np.random.default_rng(0)) == ["b"] and tokens_of(pool, "b") == [(1,), (1, 2)]
     assert pool.metrics()["retired_trajectories"] == 0
-    pool.check_invariants()
+    invariants.check(pool)

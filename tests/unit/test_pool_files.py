@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import invariants
 import numpy as np
 import pandas
 import pytest
@@ -31,7 +32,7 @@ def test_a_reloaded_pool_makes_the_same_draws_now_and_later(tmp_path, sample_ran
     pool = lived(config=config)
     save(pool, tmp_path / "pool")
     loaded = load(tmp_path / "pool", config)
-    loaded.check_invariants()
+    invariants.check(loaded)
     assert len(set(map(tuple, draws(pool)[0]))) > 1
     assert draws(loaded) == draws(pool) and loaded.metrics() == pool.metrics()
     counters = pool.metrics()
@@ -175,7 +176,7 @@ def test_tighter_bounds_hold_after_loading(tmp_path):
     save(pool, tmp_path / "pool")
     tight = ExperienceConfig(rollout_n=8, experience_max_per_question=2, experience_max_trajectories=20)
     loaded = load(tmp_path / "pool", tight)
-    loaded.check_invariants()
+    invariants.check(loaded)
     before, after = pool.metrics(), loaded.metrics()
     assert after["pool_trajectories"] == 20
     assert after["evicted"] - before["evicted"] == before["pool_trajectories"] - 20

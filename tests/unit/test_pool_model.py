@@ -4,6 +4,7 @@ import math
 import tempfile
 from pathlib import Path
 
+import invariants
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -144,7 +145,7 @@ class PoolMachine(RuleBasedStateMachine):
             return
         global taken
         taken += 1
-        self.pool.check_invariants()
+        invariants.check(self.pool)
         metrics = self.pool.metrics()
         assert metrics["pool_trajectories"] == len(self.records)
         assert metrics["pool_tokens"] == sum(1 + record[1] % 3 for record in self.records)

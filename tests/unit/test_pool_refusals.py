@@ -32,9 +32,19 @@ def test_what_belongs_elsewhere_is_refused_with_both_sides(tmp_path, changes, me
 
 def test_another_format_is_refused_with_both_sides(tmp_path):
     save(lived(), tmp_path / "pool")
+    path = tmp_path / "pool" / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"format_version": 5}
+    manifest.pop("checksum")
+    path.write_text(json.dumps(manifest | {"checksum": checksum_of(manifest)}))
+    with pytest.raises(ValueError, match="format_version is 5, expected 4"):
+        load(tmp_path / "pool")
+
+
+def test_a_bit_that_flipped_in_the_format_version_is_damage(tmp_path):
+    save(lived(), tmp_path / "pool")
     manifest = tmp_path / "pool" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"format_version": 4', '"format_version": 5'))
-    with pytest.raises(ValueError, match="format_version is 5, expected 4"):
+    with pytest.raises(DamagedPool, match=r"checksum of manifest\.json"):
         load(tmp_path / "pool")
 
 

@@ -132,7 +132,8 @@ def test_a_missing_math_verify_is_named(files, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="the package math-verify is not installed"):
         verify(configuration(files))
-    verify(configuration(files, "reward.custom_reward_function.path=mine.py"))
+    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))
 
 
 def test_a_missing_flash_attn_is_named_with_what_works_without_it(files, monkeypatch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from composed import configuration
+from saved_pools import archive
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
@@ -21,6 +22,7 @@ def checkpoint(files, questions):
     folder.mkdir(parents=True)
     identity = {"data_fingerprint": fingerprint(question_id(question) for question in questions)}
     PoolFolder().save(pool, folder / "experience", 3, identity)
+    archive(folder / "data.pt")
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
 
 
@@ -38,6 +40,7 @@ def test_experience_of_this_data_set_is_taken(files):
 
 def test_a_checkpoint_without_experience_is_refused(files):
     (files / "checkpoints" / "global_step_3").mkdir(parents=True)
+    archive(files / "checkpoints" / "global_step_3" / "data.pt")
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
     with pytest.raises(FileNotFoundError, match="a checkpoint without experience"):
         verify(configuration(files))
@@ -48,6 +51,7 @@ def test_an_on_policy_run_is_told_that_its_folder_has_one_with_replay(files, cap
     verify(configuration(files, "trainer.experience=False"))
     assert not caplog.messages
     checkpoint(files, [f"q{i}" for i in range(16)])
+    (files / "checkpoints" / "global_step_3" / "actor").mkdir()
     verify(configuration(files, "trainer.experience=False"))
     [said] = caplog.messages
     assert "global_step_3, which was trained with replay; a baseline needs another trainer.default_local_dir" in said
@@ -84,7 +88,7 @@ def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
     verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
     actor.mkdir()
     for rank in range(2):
-        (actor / f"model_world_size_2_rank_{rank}.pt").write_text("")
+        archive(actor / f"model_world_size_2_rank_{rank}.pt")
     for ranks in (1, 4):
         with pytest.raises(ValueError) as caught:
             verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", *more))
@@ -105,7 +109,10 @@ def test_an_imported_pool_must_be_there_and_of_this_data_set(files):
         verify(configuration(files, f"trainer.experience_import={teacher}", "trainer.resume_mode=disable"))
 
 
-def test_a_damaged_manifest_is_left_to_the_trainer_which_looks_for_an_older_one(files):
+def test_a_damaged_manifest_without_an_older_checkpoint_is_one_line(files):
     checkpoint(files, ["other question"])
     (files / "checkpoints" / "global_step_3" / "experience" / "manifest.json").write_text("{")
-    verify(configuration(files))
+    with pytest.raises(ValueError, match=r"manifest\.json cannot be read") as caught:
+        verify(configuration(files))
+    assert "\n" not in str(caught.value)
+    verify(configuration(files, "trainer.resume_mode=disable"))

@@ -31,7 +31,11 @@ def files(tmp_path):
 
 
 def write_questions(folder, questions):
-    rows = [{"prompt": [{"role": "user", "content": question}], "data_source": "t"} for question in questions]
+    gold = {"ground_truth": "1"}
+    rows = [
+        {"prompt": [{"role": "user", "content": question}], "data_source": "t", "reward_model": gold}
+        for question in questions
+    ]
     pd.DataFrame(rows).to_parquet(folder / "data.parquet")
 
 
@@ -125,7 +129,8 @@ def test_a_prompt_that_opens_no_thought(files, end):
     assert "reward_kwargs.require_think=True: the prompts end in" in said
     assert "data/thinking_copy.py" in said and "or set it to False" in said
     verify(configuration(files, "reward.custom_reward_function.reward_kwargs.require_think=False"))
-    verify(configuration(files, "reward.custom_reward_function.path=mine.py"))  # another reward, other rules
+    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))  # another reward, other rules
 
 
 def test_arguments_of_the_template_are_passed_on(files):
@@ -146,7 +151,7 @@ def test_questions_that_are_all_too_long(files):
     wide = "data.max_response_length=64"
     verify(configuration(files, f"data.max_prompt_length={needed}", wide))
     assert "must be at least" in refusal(files, f"data.max_prompt_length={needed - 1}", wide)
-    verify(configuration(files, "data.filter_overlong_prompts=False"))
+    assert "would cut off the beginning" in refusal(files, "data.filter_overlong_prompts=False")
 
 
 def test_one_question_that_fits_is_found_wherever_it_stands(files):
@@ -168,8 +173,10 @@ def test_a_template_that_fails_on_every_question(files):
 
 
 def test_a_file_without_prompts(files):
-    pd.DataFrame({"question": ["1+1"]}).to_parquet(files / "bare.parquet")
-    assert "no column 'prompt'" in refusal(files, f"data.val_files={files}/bare.parquet")
+    pd.DataFrame({"question": ["1+1"], "data_source": "t", "reward_model": [{"ground_truth": "2"}]}).to_parquet(
+        files / "bare.parquet"
+    )
+    assert "no column prompt (data.prompt_key)" in refusal(files, f"data.val_files={files}/bare.parquet")
 
 
 def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(files, monkeypatch, caplog):

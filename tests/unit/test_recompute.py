@@ -72,7 +72,7 @@ def test_imported_rows_get_the_log_probs_and_the_entropy_of_the_model(tmp_path, 
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1+2+3", "response": "1+2=3;", "log_probs": None}))
     files = ["--import", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "pool")]
     files += ["--train_files", str(tmp_path / "train.parquet"), "--tokenizer", str(BASE_MODEL)]
-    inspect.main([*files, "--log_probs", "model", "--model", str(BASE_MODEL)])
+    inspect.main([*files, "--trust", "--log_probs", "model", "--model", str(BASE_MODEL)])
     ((name, trajectory),) = read_saved(tmp_path / "pool").trajectories()
     log_probs, entropies = scorer.score(prompt_tokens(tokenizer, messages), trajectory.tokens)
     assert name == question_id("1+2+3") and trajectory.tokens[-1] == tokenizer.eos_token_id

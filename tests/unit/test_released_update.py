@@ -74,6 +74,13 @@ def test_the_gradient_is_the_released_one_on_any_number_of_ranks(made, size, nam
 
 
 @pytest.mark.parametrize("size", [1, 2])
+def test_a_policy_loss_that_a_user_registered_is_that_of_fresh_tokens(made, size):
+    found, expected, _ = compared(made, size, "users_loss")
+    assert distance(found["gradients"], expected) < 1e-6
+    assert set(found["metrics"]["actor/users_loss"]) == {1.0}  # it is what has run
+
+
+@pytest.mark.parametrize("size", [1, 2])
 def test_a_mean_over_rows_is_smaller_by_the_rows_of_a_gpu(made, size):
     """The default scale, for everybody else's settings: rows / 8 times smaller, and the bonus as strong."""
     _, expected, _ = compared(made, size, "rows_mean")

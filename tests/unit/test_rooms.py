@@ -1,5 +1,6 @@
 """Who may import whom, and who may use which framework: read from the source of the package, file by file."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 # Not here: exgrpo/__init__.py, the front door, which loads any of them at the first use of a name.
 ARROWS = {
     "accidents": "",
+    "config": "",
     "phases": "",
     "open_table": "",
+    "sizing": "",
+    "verl_contract": "",
     "gold_answers": "",
     "prompts": "",
     "math_verify_worker": "",
@@ -26,11 +30,15 @@ ARROWS = {
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": "phases judged_by prompts experience saved loss_metrics loss_settings mix_core_alg replay",
-    "preflight": "open_table full_grader prompts experience saved loss_settings math_verify_reward on_verl",
+    "preflight": (
+        "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
+    ),
     "mix_trainer_experience": "judged_by experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "accidents phases on_verl preflight",
+    "verl_plugin": "on_verl preflight",
     "commands": "accidents phases main_mix_ppo",
 }
+MAP = (ROOT / "docs" / "map.md").read_text()
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's stack
 DATA_SET = "exgrpo/experience/rl_dataset_with_experience.py"  # the release has it in that room
@@ -84,6 +92,19 @@ def test_a_file_imports_only_what_its_room_may(path):
 def test_no_arrow_of_the_table_is_unused():
     used = {(room(path), target) for path in FILES for target, _ in own_imports(path)}
     assert {(name, target) for name, targets in ARROWS.items() for target in targets.split()} <= used
+
+
+def test_a_step_is_read_in_the_ten_files_that_the_map_lists():
+    section = MAP.split("## A step, in ten files")[1].split("\n## ")[0]
+    listed = re.findall(r"^\d+\. `(.+?)`", section, flags=re.MULTILINE)
+    assert len(listed) == 10 and [path for path in listed if not (ROOT / path).is_file()] == []
+
+
+def test_the_map_names_each_file_on_verl_that_the_trainer_opens():
+    opened = {
+        name.name.split(".")[2] for name in imports(PACKAGE / "mix_trainer_experience.py") if ".on_verl." in name.name
+    }
+    assert {name for name in opened if f"{name}.py" not in MAP} == set()
 
 
 def importers(framework: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 import pytest
 from omegaconf import OmegaConf
+from saved_pools import archive
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from exgrpo.experience.config import ExperienceConfig
@@ -17,6 +18,7 @@ def trainer_in(folder, keep=None):
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(folder), "max_optim_to_keep": None}})
     trainer.experience, trainer.replay, trainer.identity = CONFIG, ExperienceReplay(CONFIG, ["q"]), {}
+    trainer.resumed_state = {"run": "r"}
     trainer.pool_folder, trainer.rotation = PoolFolder(), checkpoints.Rotation(folder, keep)
     return trainer
 
@@ -25,7 +27,7 @@ def marked(root, step):
     """What verl leaves of a step."""
     folder = checkpoints.step_folder(root, step)
     (folder / "actor").mkdir(parents=True)
-    (folder / "data.pt").write_text("x")
+    archive(folder / "data.pt")
     (root / checkpoints.MARKER).write_text(str(step))
 
 

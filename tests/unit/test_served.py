@@ -9,8 +9,8 @@ from eval_inputs import parquet, row
 
 from eval.generate import command as generate_vllm
 from eval.generate import served
-from eval.report import report_page
-from eval.report.report_text import hardware
+from eval.reports import report_page
+from eval.reports.report_text import hardware
 
 
 class Fake(BaseHTTPRequestHandler):
@@ -116,7 +116,7 @@ def test_the_report_names_server_and_engine_without_credentials(server, run, tmp
     assert record["settings"]["base_url"] == address
     texts = [(tmp_path / f"out.report.{suffix}").read_text() for suffix in ("md", "json", "html")]
     assert not any("sesame" in text for text in texts)
-    facts = dict(report_page.facts(record))
+    facts = dict(report_page.facts(json.loads(texts[1])))
     assert (facts["server"], facts["engine"]) == (address, "llamacpp")
     assert {"machine of the client", "versions of the client"} <= set(facts) and "model sha256" not in facts
     assert hardware(record) is None  # the client's machine generated nothing

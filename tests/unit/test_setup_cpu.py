@@ -1,9 +1,13 @@
 """exp_scripts/setup_cpu.sh with interpreters that write down what they are asked: which is taken, what is installed."""
 
 import importlib.metadata
+import os
+import random
 import re
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -26,8 +30,16 @@ case "$1 $2" in
         [[ -z "$FAILS" || "$*" != *$FAILS* ]] || exit 1 ;;
 esac
 """
+PACKAGES = sorted(ROOT.glob("packages/*/pyproject.toml"))
 SCRIPTS = {
-    "exp_scripts": ["setup_cpu.sh", "environment.sh", "find_python.sh", "quickstart.sh", "pip_settings.py"],
+    "exp_scripts": [
+        "setup_cpu.sh",
+        "environment.sh",
+        "find_python.sh",
+        "unfinished.sh",
+        "quickstart.sh",
+        "pip_settings.py",
+    ],
     "tests": ["gpu_versions.sh", "run_tests.sh"],
 }
 SHIM = "#!/usr/bin/env bash\necho 'pyenv: command not found' >&2\nexit 127\n"
@@ -44,7 +56,22 @@ def machine(tmp_path):
         (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
     (tmp_path / "bin").mkdir()
-    for tool in ["bash", "uname", "dirname", "basename", "cat", "cmp", "cp", "mkdir", "grep", "awk", "sort"]:
+    for tool in [
+        "bash",
+        "uname",
+        "dirname",
+        "basename",
+        "cat",
+        "cmp",
+        "cp",
+        "mkdir",
+        "grep",
+        "awk",
+        "sort",
+        "rm",
+        "flock",
+        "sleep",
+    ]:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
     return tmp_path
 
@@ -202,7 +229,9 @@ def test_an_environment_elsewhere_remembers_its_replaced_pins(machine):
     "arguments, said",
     [
         (["--pyton", "3.12"], "exgrpo: --pyton: setup_cpu.sh takes --python and --replace"),
-        (["--python"], "exgrpo: --python: needs a value"),
+        (["--python"], "exgrpo: --python : must be 3.11 or 3.12, for which the CPU stack is pinned"),
+        (["--python", "3.13"], "exgrpo: --python 3.13: must be 3.11 or 3.12, for which the CPU stack is pinned"),
+        (["--replace"], "exgrpo: --replace: needs a value"),
         (["--replace", "no.txt"], "exgrpo: no.txt: no such file"),
         (["no.txt"], "exgrpo: no.txt: no such file"),
     ],
@@ -250,3 +279,97 @@ def test_the_gpu_versions_are_those_of_verls_own_extras_and_of_the_gpu_stack():
     for theirs in (verls, pins(ROOT / "requirements.txt")):
         shared = ours.keys() & theirs.keys()
         assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+@pytest.mark.parametrize(
+    "there, arguments, wanted", [("3.13", [], "3.11 or 3.12"), ("3.12", ["--python", "3.11"], "3.11")]
+)
+def test_another_python_is_refused_in_every_call_before_anything_is_installed(machine, there, arguments, wanted):
+    has(machine, ".venv/bin/python", INTERPRETER.replace("VERSION", there))
+    done = setup(machine, *arguments)
+    line = f"exgrpo: {machine}/.venv has Python {there}; must be {wanted}: delete it, or name another by EXGRPO_VENV"
+    assert (done.returncode, done.stderr.splitlines()) == (2, [line]) and not (machine / "pip.log").exists()
+
+
+# What is interrupted stays half there: the installer sees that it is there, and leaves it.
+SLOW = r"""#!/usr/bin/env bash
+here=$(dirname "$0")/..
+case "$1 $2" in
+    "-c import importlib"*) for file in "$here"/torch==*.half; do basename "${file%.half}"; done ;;
+    "-m pip" | "-m uv")
+        name=${!#}
+        name=${name//\//_}
+        if [ ! -e "$here/$name.half" ]; then
+            sleep 0.03
+            : > "$here/$name.half"
+            sleep 0.03
+            : > "$here/$name.whole"
+        fi ;;
+esac
+"""
+SLOW_INTERPRETER = SLOW + INTERPRETER.replace("VERSION", "3.12")
+
+
+def start(machine):
+    environment = {
+        "HOME": str(machine),
+        "PATH": f"{machine}/bin",
+        "NO_CPU_BUILD": "",
+        "NO_UV": "",
+        "UV_FAILS": "",
+        "FAILS": "",
+    }
+    command = ["bash", "exp_scripts/setup_cpu.sh"]
+    return subprocess.Popen(command, cwd=machine, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_an_interrupted_call_the_next_one_leaves_a_whole_environment(machine, seed):
+    has(machine, "python3.12", SLOW_INTERPRETER)
+    chosen = random.Random(seed)
+    interrupted = start(machine)
+    time.sleep(chosen.uniform(0.01, 0.9))
+    os.killpg(interrupted.pid, chosen.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+    interrupted.wait()
+    assert setup(machine).returncode == 0
+    half, whole = ({path.stem for path in (machine / ".venv").glob(f"*.{what}")} for what in ("half", "whole"))
+    assert half == whole and len(whole) == len(["uv", "torch", "cpu.txt", "exgrpo", *PACKAGES])
+    assert not (machine / ".venv" / "unfinished").exists()
+    (machine / "pip.log").unlink()
+    assert setup(machine).stdout == "" and not (machine / "pip.log").exists()
+
+
+def test_an_environment_is_made_anew_with_its_own_python_and_pins(machine):
+    for version in ("3.11", "3.12"):
+        has(machine, f"python{version}", INTERPRETER.replace("VERSION", version))
+    setup(machine, "--python", "3.12", "--replace", "requirements/gpu-versions.txt")
+    installed = pins(machine / "installed.txt")
+    (machine / ".venv" / "half-there").touch()
+    (machine / ".venv" / "unfinished").write_text("3.12\n")
+    said = setup(machine).stdout
+    assert "the last one was interrupted; .venv is made anew" in said and "with Python 3.12" in said
+    assert not (machine / ".venv" / "half-there").exists() and pins(machine / "installed.txt") == installed
+
+
+def test_what_an_installer_refuses_costs_no_environment(machine):
+    has(machine, "python3.12", INTERPRETER.replace("VERSION", "3.12"))
+    setup(machine)
+    (machine / ".venv" / "mine").touch()
+    (machine / "more.txt").write_text("nothing==1.0\n")
+    has(
+        machine,
+        ".venv/bin/python",
+        INTERPRETER.replace("VERSION", "3.12").replace("case", "[[ $* != *more.txt* ]] || exit 1\ncase", 1),
+    )
+    assert setup(machine, "more.txt").stderr.endswith("exgrpo: more.txt could not be installed\n")
+    assert "made anew" not in setup(machine).stdout and (machine / ".venv" / "mine").exists()
+
+
+def test_a_second_call_waits_for_the_first(machine):
+    has(machine, "python3.12", SLOW_INTERPRETER)
+    first = start(machine)
+    while not (machine / ".venv" / "unfinished").exists():
+        time.sleep(0.01)
+    second = setup(machine)
+    assert first.wait() == second.returncode == 0
+    assert second.stdout == f"set-up: waiting for another one in {machine}/.venv\n"

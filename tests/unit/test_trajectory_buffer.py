@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import invariants
 import numpy as np
 import pytest
 from buffer_rows import ALL, leveled, right, wrong
@@ -112,7 +113,7 @@ def test_the_bounds_hold_and_what_leaves_takes_its_text_along():
         assert len(buffer) <= 5 and buffer.pool.metrics()["pool_bytes"] < 5 * 300
     batch = buffer.sample(size=9, **ALL)
     assert sorted(batch.texts) == [f"text {number}" for number in range(395, 400)]
-    buffer.pool.check_invariants()
+    invariants.check(buffer.pool)
 
 
 def test_of_one_question_the_highest_entropy_goes_and_the_same_tokens_are_kept_once():
@@ -150,7 +151,7 @@ def test_the_too_old_leave_in_whatever_order_they_were_recorded():
     buffer.policy_snapshot = 14
     assert sorted(buffer.sample(size=9, **ALL).ages.tolist()) == [4, 5]
     assert "late" not in buffer.pool and len(buffer) == 2 and buffer.pool.metrics()["evicted_by_age"] == 3
-    buffer.pool.check_invariants()
+    invariants.check(buffer.pool)
 
 
 def test_clear_forgets_all_but_the_generator():

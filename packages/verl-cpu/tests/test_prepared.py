@@ -7,10 +7,13 @@ import shlex
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from verl_cpu.prepared import PreparedProcess
+from verl_cpu.prepared_workers import queue_threads
 
 MODULE = """
 import gc, os
@@ -138,3 +141,16 @@ def test_it_ends_with_the_process_that_made_it(tmp_path):
     reader = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     told = reader.stdout.read()  # its end: nobody holds the pipe any more, the prepared process neither
     assert reader.wait() == -9 and not os.path.exists(f"/proc/{int(told)}/exe")
+
+
+def test_transfer_queue_is_asked_for_no_more_threads_than_there_are_cores(monkeypatch):
+    import psutil
+
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: None if logical else 2)
+    assert queue_threads() == 2
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: 64)
+    assert queue_threads() == 8
+    # it warns at every put and get where it finds fewer; both of its modules read the variable
+    folder = Path(find_spec("transfer_queue").origin).parent
+    readers = [folder / "client.py", folder / "storage" / "simple_storage.py"]
+    assert all('os.environ.get("TQ_NUM_THREADS", 8)' in file.read_text() for file in readers)

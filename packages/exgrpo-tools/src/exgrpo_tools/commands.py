@@ -19,7 +19,7 @@ PACKAGES = "pip install 'exgrpo-tools[all]'"
 # name -> module, what it does
 EVAL = {
     "generate": ("eval.generate.command", "sample answers with vLLM, judge them, report (eval/generate_vllm.py)"),
-    "report": ("eval.report.command", "make a run's report again"),
+    "report": ("eval.reports.command", "make a run's report again"),
     "compare": ("eval.compare", "compare runs, paired by question"),
     "sample-size": ("eval.sample_size", "how many questions and samples a difference needs"),
     "export": ("eval.export.__main__", "a run for lighteval, Hugging Face, inspect, EveryEvalEver"),

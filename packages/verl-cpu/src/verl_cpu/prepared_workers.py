@@ -9,6 +9,7 @@ import uuid
 from importlib.metadata import entry_points
 from typing import Any
 
+import psutil
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict
 
@@ -42,6 +43,7 @@ class PreparedWorkers(Callback):
         # The driver imports verl, all of which stays, and then waits: a fifth of that time goes by
         # looking for garbage.
         gc.set_threshold(100_000, 50, 100)
+        os.environ.setdefault("TQ_NUM_THREADS", str(queue_threads()))
         ray_init = config.ray_kwargs.ray_init
         if ray_init.get("address") != "local" or ray_init.runtime_env.get("py_executable"):
             return
@@ -61,6 +63,11 @@ class PreparedWorkers(Callback):
         """Stop it; where the driver ends otherwise, it ends with the driver."""
         if self.prepared is not None:
             self.prepared.stop()
+
+
+def queue_threads() -> int:
+    """Threads of TransferQueue: it asks for 8, and on fewer cores it takes those and warns at every put and get."""
+    return min(8, psutil.cpu_count(logical=False) or 1)
 
 
 def _why_not() -> str | None:

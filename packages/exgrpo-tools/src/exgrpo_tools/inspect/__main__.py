@@ -11,8 +11,9 @@
 
 CHECKPOINT is a run's folder of checkpoints (the latest is used), one checkpoint, or a saved pool. A run with
 trainer.experience_import=POOL starts from the pool POOL. Rows of an import name their question (question_id, question
-or prompt) and have tokens, with or without log_probs, or a response; successes and entropy are optional. Rejected rows
-are listed in POOL.rejected.jsonl, with the reason.
+or prompt) and have tokens, with or without log_probs, or a response, or are chats (messages); successes and entropy
+are optional. Their answers are judged, and wrong ones kept out; refused rows are listed in POOL.rejected.jsonl, with
+the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from exgrpo.math_verify_reward import GRADERS, STRICT
+from exgrpo.open_table import REFERENCES, is_reference
 from exgrpo.saved.exchange import SUFFIXES
+from exgrpo_tools.inspect.text import printable
 
 LOG_PROBS = ("recorded", "none", "model")
 # options of only one of the two commands, with their defaults
@@ -36,14 +40,21 @@ _SUSPECT: dict[str, Any] = {
     "dry_run": False,
 }
 _REWARDS: dict[str, Any] = {"rewards": False, "rollouts": None, "explain": None, "quarantine": False, **_SUSPECT}
-_LOOKING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0, **_REWARDS}
-_IMPORTING: dict[str, Any] = {"output": None, "rollout_n": 8, "successes": None, "log_probs": "recorded"}
+_SHOWING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0, **_REWARDS}
+_IMPORTING: dict[str, Any] = {
+    "output": None,
+    "rollout_n": 8,
+    "successes": None,
+    "log_probs": "recorded",
+    "grader": STRICT,
+    "trust": False,
+}
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with the message in one line, without the usage."""
-        self.exit(2, f"exgrpo-inspect: error: {' '.join(message.split())}\n")
+        self.exit(2, f"exgrpo-inspect: error: {printable(' '.join(message.split()))}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,22 +63,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # called as a command: `| head` is not an error
     parser = _make_parser()
     options = parser.parse_args(arguments)
+    accepted, interrupted = None, False
     try:
-        _check(options)
-        if options.import_file is None:
-            from exgrpo_tools.inspect.look import look
-
-            look(options)
-            return
-        from exgrpo_tools.inspect.importing import import_pool
-
-        accepted = import_pool(options)
+        accepted = _run(options)
     except ModuleNotFoundError as error:
         parser.error(f"{error.name} is not installed: pip install ./packages/exgrpo-tools, and torch for --model")
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        interrupted = True  # the line comes when what was under way, such as a bar, has ended with the exception
+    if interrupted:
+        parser.exit(130, f"exgrpo-inspect: interrupted: {_left(options.output)}\n")
     if accepted == 0:
         parser.error(f"--import={options.import_file}: no row was accepted, no pool was made")
+
+
+def _run(options: argparse.Namespace) -> int | None:
+    """Run the command; the number of rows that an import has accepted."""
+    _check(options)
+    if options.import_file is not None:
+        from exgrpo_tools.inspect.importing import import_pool
+
+        return import_pool(options)
+    from exgrpo_tools.inspect.show import show
+
+    show(options)
+    return None
+
+
+def _left(output: Path | None) -> str:
+    """What an interrupted command leaves: it writes files and folders as a whole."""
+    if output is None:
+        return "no file was left half written"
+    return f"{output} is whole" if output.exists() else f"{output} was not made, nothing of it is left"
 
 
 def _make_parser() -> _Parser:
@@ -97,6 +125,8 @@ def _make_parser() -> _Parser:
     add("--successes", type=int, metavar="N", help="successes out of K of questions whose rows do not say (half of K)")
     text = "recorded: those of the rows that have them; none; model: computed with --model (recorded)"
     add("--log_probs", choices=LOG_PROBS, help=text)
+    text = "do not judge the rows (by default --grader does, as the run would: strict, full or a reward function)"
+    add("--trust", action="store_true", default=None, help=text)
     return parser
 
 
@@ -112,7 +142,8 @@ def _add_rewards(parser: _Parser) -> None:
     add = parser.add_argument_group("quarantine").add_argument
     text = "take out of the pool what a grader let in, by the next four; the latest checkpoint, or the one named"
     add("--quarantine", action="store_true", default=None, help=text)
-    add("--grader", metavar="NAME", help="strict, full, a reward function's PATH:NAME, or unknown")
+    text = "strict, full, a reward function's PATH:NAME, stated or unknown; with --import: who judges the rows (strict)"
+    add("--grader", metavar="NAME", help=text)
     add("--version", metavar="TEXT", help="a part of the recorded version")
     add("--rule", metavar="NAME", help="a rule of docs/grading.md")
     add("--steps", type=_steps, metavar="FIRST-LAST", help="only trajectories generated in these steps")
@@ -133,8 +164,8 @@ def _check(options: argparse.Namespace) -> None:
     importing = options.import_file is not None
     inspecting = options.checkpoint is not None
     _need(importing != inspecting, "CHECKPOINT", options.checkpoint, "this or --import is required, not both")
-    own, others = (_IMPORTING, _LOOKING) if importing else (_LOOKING, _IMPORTING)
-    for name in others:
+    own, others = (_IMPORTING, _SHOWING) if importing else (_SHOWING, _IMPORTING)
+    for name in (name for name in others if name not in own):
         value = getattr(options, name)
         rule = "not allowed with --import" if importing else "requires --import"
         _need(value is None, f"--{name}", value, rule)
@@ -147,10 +178,10 @@ def _check(options: argparse.Namespace) -> None:
         path = getattr(options, name)
         local = path is not None and path.startswith(("/", ".", "~"))
         _need(not local or Path(path).expanduser().is_dir(), f"--{name}", path, "no such folder")
-    (_check_import if importing else _check_look)(options)
+    (_check_import if importing else _check_show)(options)
 
 
-def _check_look(options: argparse.Namespace) -> None:
+def _check_show(options: argparse.Namespace) -> None:
     _need(options.checkpoint.is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
     _need(options.sample >= 1, "--sample", options.sample, "must be 1 or more")
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")
@@ -200,6 +231,10 @@ def _check_import(options: argparse.Namespace) -> None:
         options.successes = rollout_n // 2
     in_range = 1 <= options.successes < rollout_n
     _need(in_range, "--successes", options.successes, f"must be between 1 and {rollout_n - 1}")
+    grader, allowed = options.grader, ", ".join(GRADERS)
+    known = grader in GRADERS or is_reference(grader)
+    _need(known, "--grader", grader, f"must be one of {allowed}, or {REFERENCES}")
+    _need(not options.trust or grader == STRICT, "--trust", "", "takes no --grader: nothing is judged")
     consistent = (options.log_probs == "model") == (options.model is not None)
     _need(consistent, "--log_probs", options.log_probs, "model requires --model, and --model requires it")
 

@@ -9,7 +9,6 @@ from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay
 from exgrpo.judged_by import UNKNOWN
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.questions import Question
-from exgrpo_tools.inspect.text import printable
 
 
 def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping[str, Question]) -> Iterator[str]:
@@ -49,8 +48,8 @@ def _one(
     yield f"{'row':16}{number} of {count} in step {row.step}"
     yield f"{'question':16}{row.question}"
     if row.question in questions:
-        yield f"{'':16}{printable(' '.join(questions[row.question].text.split())[:200])}"
-        yield f"{'gold':16}{printable(questions[row.question].gold)}"
+        yield f"{'':16}{' '.join(questions[row.question].text.split())[:200]}"
+        yield f"{'gold':16}{questions[row.question].gold}"
     yield ""
     if odds.bucket < 0:
         how = "a whole past group, at random" if row.chosen == WHOLE_GROUP else "not by this replay's own draw"

@@ -12,20 +12,22 @@ import numpy as np
 
 from exgrpo.experience.question_id import question_id, row_question_id
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.judged_by import JudgedBy
 from exgrpo.prompts import THINK, opens_thought, render
 from exgrpo_tools.inspect.questions import Question, ids_by_text
 
 LogProbs = Literal["recorded", "none", "model"]
 _VERDICTS = ("correct", "is_correct", "acc", "score")
 _TOO_LONG = 200  # characters of a reason
+UNJUDGED = str(JudgedBy("stated", "not judged"))  # who judged a row that does not say
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An accepted row: a trajectory with its question and bucket."""
+    """An accepted row: a trajectory with its question and bucket; None if the row does not say."""
 
     question: str
-    successes: int
+    successes: int | None
     trajectory: Trajectory
 
 
@@ -34,49 +36,44 @@ class RowImporter:
 
     A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
     without `log_probs`, or a `response`, which is tokenised and closed with the end token; a `<think>` that it begins
-    with is left out if the question's prompt ends with one. Optional are `successes`,
-    `entropy`, `loss_mask`, `reward`, `note` and `grader`; a `step` is ignored: imported trajectories are of step 0. A
-    row whose answer is marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is
-    rejected.
+    with is left out if the question's prompt ends with one. Or it is a chat: the last of its `messages`, the
+    assistant's, is the response, those before it are the prompt. Optional are `successes`, `entropy`, `loss_mask`,
+    `reward`, `note` and `grader`; a `step` is ignored: imported trajectories are of step 0. A row whose answer is
+    marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is rejected.
 
     Args:
         questions: question id -> question, of the data set that the pool is for.
         tokenizer: of the model to be trained.
         rollout_n: K; successes must be 0 to K. Training draws from 1 to K - 1; other questions wait for a new count.
-        successes: for rows that do not have them.
         log_probs: `recorded` uses a row's own if it has them; otherwise they are left out, even if the row has them.
     """
 
-    def __init__(
-        self, questions: Mapping[str, Question], tokenizer: Any, rollout_n: int, successes: int, log_probs: LogProbs
-    ) -> None:
+    def __init__(self, questions: Mapping[str, Question], tokenizer: Any, rollout_n: int, log_probs: LogProbs) -> None:
         self._questions = questions
         self._ids = ids_by_text(dict(questions))
         self._tokenizer = tokenizer
         self._vocab_size = len(tokenizer)
         self._rollout_n = rollout_n
-        self._successes = successes
         self._log_probs = log_probs
         self._seen: set[bytes] = set()
 
     def read(self, row: Mapping[str, Any]) -> Imported:
         """The accepted row; ValueError, in one line, with the reason if it is rejected."""
         try:
+            row = _plain(row)
             _refuse_wrong(row)
             question = self._question(row)
-            successes = _integer(row, "successes", self._successes)
-            if not 0 <= successes <= self._rollout_n:
-                raise ValueError(f"successes={successes}: must be between 0 and {self._rollout_n}")
+            successes = _integer("successes", row.get("successes"), self._rollout_n)
             trajectory = self._trajectory(row, self._questions[question])
             self._refuse_duplicate(question, trajectory)
-        except ValueError as error:
-            raise ValueError(" ".join(str(error).split())[:_TOO_LONG]) from error
+        except Exception as error:  # on a row of another author a tokenizer or a template may raise any error
+            raise ValueError(one_line(error)) from error
         return Imported(question, successes, trajectory)
 
     def _question(self, row: Mapping[str, Any]) -> str:
         field = next((name for name in ("question_id", "question", "prompt") if row.get(name) is not None), None)
         if field is None:
-            raise ValueError("no question_id, question or prompt: must have one of them")
+            raise ValueError("no question_id, question, prompt or messages: must have one of them")
         value = row[field]
         if field == "question_id" and isinstance(value, str):
             name = value if value in self._questions else None
@@ -99,7 +96,7 @@ class RowImporter:
         if row.get("tokens") is None and log_probs is not None:
             raise ValueError("log_probs without tokens: must come with the tokens they belong to")
         tokens = self._tokens(row, question)
-        rest = row.get("loss_mask"), _reward(row), row.get("note"), row.get("grader")
+        rest = row.get("loss_mask"), _reward(row), row.get("note"), row.get("grader") or UNJUDGED
         if log_probs is None:
             trajectory = Trajectory.without_log_probs(tokens, 0, entropy, *rest)
         else:
@@ -143,6 +140,26 @@ class RowImporter:
         self._seen.add(digest)
 
 
+def one_line(error: Exception) -> str:
+    """What a row is refused for, in a line of bounded length."""
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split())[:_TOO_LONG]
+
+
+def _plain(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A chat as a row with a prompt and a response; what the row says besides counts first."""
+    chat = row.get("messages")
+    if chat is None:
+        return row
+    if not _is_messages(chat) or len(chat) < 2 or chat[-1]["role"] != "assistant":
+        raise ValueError("messages: must have a role and a content each, and the last must be the assistant's answer")
+    more = [name for name, value in chat[-1].items() if value and name not in ("role", "content")]
+    if more:
+        raise ValueError(f"messages: the answer has {', '.join(more)}: must be content alone, a thought in <think>")
+    named = {name: value for name, value in row.items() if value is not None}
+    return {"prompt": chat[:-1], "response": chat[-1]["content"], **named}
+
+
 def _refuse_wrong(row: Mapping[str, Any]) -> None:
     for name in _VERDICTS:
         value = row.get(name)
@@ -161,12 +178,11 @@ def _reward(row: Mapping[str, Any]) -> float:
     return float(value)
 
 
-def _integer(row: Mapping[str, Any], name: str, default: int) -> int:
-    value = default if row.get(name) is None else row[name]
+def _integer(name: str, value: Any, highest: int) -> int | None:
     if isinstance(value, float) and value.is_integer():  # pandas writes an integer column with gaps as floats
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name}={str(value)[:60]}: must be an integer of at least 0")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest):
+        raise ValueError(f"{name}={str(value)[:60]}: must be an integer between 0 and {highest}")
     return value
 
 

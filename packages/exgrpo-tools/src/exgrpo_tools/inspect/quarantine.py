@@ -14,6 +14,7 @@ from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay, digest_of
 from exgrpo.judged_by import JudgedBy
 from exgrpo.saved import durable, pool_quarantine
 from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
+from exgrpo_tools.inspect.text import print_lines
 
 SHOWN = 10  # questions or steps named on the terminal
 
@@ -52,7 +53,7 @@ _NAMED = ("grader", "version", "rule")
 
 
 @dataclass(frozen=True)
-class Found:
+class Affected:
     """The trajectories in the pool that a suspect judged.
 
     Attributes:
@@ -75,26 +76,28 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     with _no_run(folder):
         if options.undo:
             record = pool_quarantine.put_back(folder)
-            print(f"{folder}: as it was before; {record['trajectories']:,} trajectories are back ({record['asked']})")
+            print_lines(
+                [f"{folder}: as it was before; {record['trajectories']:,} trajectories are back ({record['asked']})"]
+            )
             return
         saved = read_saved(folder)
         last = options.steps[1] if options.steps else int(saved.manifest["step"])
         first = options.steps[0] if options.steps else 0
         suspect = Suspect(options.grader, options.version, options.rule, first, last)
-        found = find(saved, suspect)
+        affected = find_affected(saved, suspect)
         groups = read_groups(folder)
         kept = [group for group in groups if not any(suspect.judged(one.grader, one.step) for one in group.rollouts)]
-        if not found.serials and len(kept) == len(groups):
-            graders = ", ".join(f"{name!r} ({count:,})" for name, count in found.graders.most_common())
+        if not affected.serials and len(kept) == len(groups):
+            graders = ", ".join(f"{name!r} ({count:,})" for name, count in affected.graders.most_common())
             raise ValueError(f"--quarantine: no trajectory in the pool was judged by {suspect}; recorded are {graders}")
-        print("\n".join(report(saved, suspect, found)))
+        print_lines(report(saved, suspect, affected))
         if groups:
             print(f"{'past groups':16}{len(groups) - len(kept):,} of {len(groups):,} hold what it judged and leave too")
         if options.dry_run:
             print(f"{'written':16}nothing (--dry_run)")
             return
-        record = {"asked": str(suspect), "trajectories": len(found.serials), "emptied": found.emptied}
-        pool_quarantine.take_out(saved, found.serials, found.tokens, found.emptied, record, kept)
+        record = {"asked": str(suspect), "trajectories": len(affected.serials), "emptied": affected.emptied}
+        pool_quarantine.take_out(saved, affected.serials, affected.tokens, affected.emptied, record, kept)
         print(f"{'written':16}{folder}; --quarantine --undo puts everything back")
 
 
@@ -109,7 +112,7 @@ def _no_run(folder: Path) -> Iterator[None]:
         yield
 
 
-def find(saved: SavedPool, suspect: Suspect) -> Found:
+def find_affected(saved: SavedPool, suspect: Suspect) -> Affected:
     """One pass over the pool."""
     serials, digests, others, tokens = [], set(), set(), 0
     held: Counter[str] = Counter()
@@ -127,32 +130,32 @@ def find(saved: SavedPool, suspect: Suspect) -> Found:
         tokens += len(trajectory)
         held[question] -= 1
     emptied = [question for question in saved.state.questions if not held[question]]
-    return Found(serials, tokens, digests, others, emptied, graders)
+    return Affected(serials, tokens, digests, others, emptied, graders)
 
 
-def report(saved: SavedPool, suspect: Suspect, found: Found) -> Iterator[str]:
+def report(saved: SavedPool, suspect: Suspect, affected: Affected) -> Iterator[str]:
     """The lines on what is taken out and what it touched."""
-    questions = {question for question, _ in found.digests}
+    questions = {question for question, _ in affected.digests}
     yield f"{'pool':16}{saved.folder}, step {saved.manifest['step']}"
     yield f"{'quarantine':16}{suspect}"
     yield (
-        f"{'taken out':16}{len(found.serials):,} trajectories of {len(questions):,} questions, "
-        f"{found.tokens:,} tokens; {len(found.emptied):,} questions are left without any and leave the pool"
+        f"{'taken out':16}{len(affected.serials):,} trajectories of {len(questions):,} questions, "
+        f"{affected.tokens:,} tokens; {len(affected.emptied):,} questions are left without any and leave the pool"
     )
     rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
-    yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], found)
+    yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], affected)
     yield from _retired(saved, suspect)
 
 
-def _replays(rows: Sequence[LoggedReplay], found: Found) -> Iterator[str]:
+def _replays(rows: Sequence[LoggedReplay], affected: Affected) -> Iterator[str]:
     """How often what the suspect judged was replayed; also what has left the pool since."""
     if not rows:
         yield f"{'replayed':16}never"
         return
     distinct = {(row.question, row.digest) for row in rows}
     steps = Counter(row.step for row in rows)
-    again = len(distinct & found.others)
-    gone = len(distinct - found.digests) - again
+    again = len(distinct & affected.others)
+    gone = len(distinct - affected.digests) - again
     yield (
         f"{'replayed':16}{len(rows):,} times, {len(distinct):,} trajectories; {again:,} of them were sampled again in "
         f"other steps and stay, {gone:,} had left the pool before"

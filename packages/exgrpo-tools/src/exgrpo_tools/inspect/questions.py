@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.question_id import question_id, question_text, row_question_id
+from exgrpo.saved.exchange import read_rows
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,12 @@ class Question:
     Attributes:
         messages: the prompt, before the chat template.
         gold: the correct answer; empty if the row has none.
+        reward_arguments: what verl hands a reward function besides the response.
     """
 
     messages: list[dict[str, Any]]
     gold: str
+    reward_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -48,28 +51,18 @@ def ids_by_text(questions: dict[str, Question]) -> dict[str, str]:
     return {text: names[0] for text, names in ids.items() if len(names) == 1}
 
 
-def _rows(path: Path) -> list[tuple[str, Question]]:
+def _rows(path: Path) -> Iterator[tuple[str, Question]]:
     try:
-        table = _table(path)
+        for number, row in read_rows(path):
+            if isinstance(row, str):
+                raise ValueError(f"row {number}: {row}")
+            if "prompt" not in row:
+                raise ValueError(f"row {number}: must have a column prompt; it has {', '.join(row)}")
+            gold, extra = (row.get("reward_model") or {}).get("ground_truth"), row.get("extra_info")
+            handed = {"data_source": row.get("data_source"), "ground_truth": gold, "extra_info": extra}
+            yield (
+                row_question_id(extra, row["prompt"]),
+                Question(row["prompt"], "" if gold is None else str(gold), handed),
+            )
     except ValueError as error:  # pyarrow's errors are ValueErrors, too
         raise ValueError(f"{path}: cannot be read ({error})") from error
-    if "prompt" not in table.column_names:
-        raise ValueError(f"{path}: must have a column prompt; it has {', '.join(table.column_names)}")
-    absent: list[Any] = [None] * table.num_rows
-    rewards = table["reward_model"].to_pylist() if "reward_model" in table.column_names else absent
-    extras = table["extra_info"].to_pylist() if "extra_info" in table.column_names else absent
-    rows = []
-    for messages, reward, extra in zip(table["prompt"].to_pylist(), rewards, extras, strict=True):
-        gold = (reward or {}).get("ground_truth")
-        rows.append((row_question_id(extra, messages), Question(messages, "" if gold is None else str(gold))))
-    return rows
-
-
-def _table(path: Path) -> Any:
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return pq.read_table(path)
-    import pyarrow.json
-
-    return pyarrow.json.read_json(path)

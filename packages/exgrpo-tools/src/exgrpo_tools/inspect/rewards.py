@@ -9,16 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
 from exgrpo.judged_by import JudgedBy, version_of
 from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
 from exgrpo.saved.durable import replaced
 from exgrpo.saved.pool_files import SavedPool
+from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question
-from exgrpo_tools.inspect.text import printable
 
 SHOWN = 20  # rows on the terminal
 LIMIT_S = 5.0  # for an answer, the reward's own default
@@ -102,7 +100,7 @@ def judge_again(
 
 def _pool(saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, graders: _Graders) -> Iterator[Judged]:
     total = saved.manifest["counts"]["trajectories"]
-    for name, trajectory in tqdm(saved.trajectories(), total=total, desc="judging", unit="trajectory", disable=None):
+    for name, trajectory in progress(saved.trajectories(), total, "judging", "row"):
         if name in questions and questions[name].gold:
             text = tokenizer.decode(trajectory.tokens.tolist(), skip_special_tokens=True)
             author = JudgedBy.read(trajectory.grader)
@@ -114,7 +112,7 @@ def _dumps(folder: Path, author: JudgedBy, graders: _Graders) -> Iterator[Judged
     files = sorted(folder.glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
     if not files:
         raise ValueError(f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them")
-    for path in tqdm(files, desc="judging", unit="step", disable=None):
+    for path in progress(files, len(files), "judging", "step"):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             gold = "" if row.get("gts") is None else str(row["gts"])
@@ -140,7 +138,7 @@ def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
             f"{row.place}, step {row.step}, {row.question}: run {row.score:g}, strict "
             f"{'right' if row.strict else 'wrong'}, full {full}"
         )
-        yield f"    gold {printable(row.gold)}   answer ...{printable(row.answer)}"
+        yield f"    gold {row.gold}   answer ...{row.answer}"
     if len(notable) > SHOWN:
         yield f"{len(notable) - SHOWN:,} more; --export FILE.jsonl writes all rows"
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.questions import Question
-from exgrpo_tools.inspect.text import printable
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAR = 40  # columns of the longest bar
@@ -54,7 +53,7 @@ class Overview:
         return np.bincount(self.saved.state.buckets, minlength=self.rollout_n + 1).tolist()
 
 
-def look_through(saved: SavedPool, selected: Container[str]) -> Overview:
+def read_overview(saved: SavedPool, selected: Container[str]) -> Overview:
     """One pass over the segments, verifying their checksums; keeps the trajectories of the questions in `selected`."""
     step = int(saved.manifest["step"])
     ages: list[int] = []
@@ -145,7 +144,7 @@ def _quantile_table(overview: Overview) -> Iterator[str]:
 def _one_line(questions: Mapping[str, Question], question: str) -> str:
     """The beginning of a question's text; empty if the data files are not known."""
     text = " ".join(questions[question].text.split()) if question in questions else ""
-    return printable(text if len(text) <= 60 else f"{text[:59]}…")
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def question_lines(
@@ -157,8 +156,8 @@ def question_lines(
     yield f"{'question':16}{name}"
     yield f"{'successes':16}{bucket} of {overview.rollout_n}"
     if name in questions:
-        yield f"{'gold':16}{printable(questions[name].gold)}"
-        yield printable(questions[name].text)
+        yield f"{'gold':16}{questions[name].gold}"
+        yield from questions[name].text.splitlines()
     for number, (trajectory, response) in enumerate(zip(overview.kept[name], responses, strict=True), 1):
         mean = f"mean log-prob {trajectory.log_probs.mean():.4f}" if trajectory.has_log_probs else "no log-probs"
         yield ""
@@ -166,4 +165,4 @@ def question_lines(
             f"--- {number} of {len(responses)}: step {trajectory.step}, {len(trajectory)} tokens, "
             f"entropy {trajectory.entropy:.4f}, {mean}"
         )
-        yield printable(response)
+        yield from response.splitlines()

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from exgrpo.experience.question_id import tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
@@ -19,12 +18,13 @@ from exgrpo.saved.exchange import Row, to_row, write_rows
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 from exgrpo_tools.inspect import quarantine
 from exgrpo_tools.inspect.explain import explanation
+from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question, read_questions
-from exgrpo_tools.inspect.summary import look_through, question_lines, summary
-from exgrpo_tools.inspect.text import Decoder, load_tokenizer
+from exgrpo_tools.inspect.summary import question_lines, read_overview, summary
+from exgrpo_tools.inspect.text import Decoder, load_tokenizer, print_lines
 
 
-def look(options: argparse.Namespace) -> None:
+def show(options: argparse.Namespace) -> None:
     """Run the command with checked options. ValueError or OSError, in one line, if it fails."""
     folder = find_pool(options.checkpoint)
     if options.quarantine:
@@ -35,7 +35,7 @@ def look(options: argparse.Namespace) -> None:
     tokenizer = _tokenizer(saved, options)
     if options.explain is not None:
         step, row = [*options.explain, None][:2]
-        print("\n".join(explanation(saved, step, row, questions)))
+        print_lines(explanation(saved, step, row, questions))
         return
     if options.rewards:
         _print_rewards(saved, options, questions, tokenizer)
@@ -45,7 +45,7 @@ def look(options: argparse.Namespace) -> None:
     elif options.html is not None:
         _write_page(saved, options, questions, tokenizer)
     else:
-        print("\n".join(summary(look_through(saved, ()), questions)))
+        print_lines(summary(read_overview(saved, ()), questions))
     if options.export is not None:
         decoder = None if tokenizer is None else Decoder(tokenizer)
         written = write_rows(options.export, _rows(saved, questions, decoder))
@@ -99,9 +99,9 @@ def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Questio
     if name not in saved.state.questions:
         reason = "it is retired" if name in saved.state.retired else "must be the id of a question in the pool"
         raise ValueError(f"--question={name}: {reason}")
-    overview = look_through(saved, {name})
+    overview = read_overview(saved, {name})
     responses = [decoder.text(trajectory.tokens) for trajectory in overview.kept[name]]
-    print("\n".join(question_lines(overview, name, questions, responses)))
+    print_lines(question_lines(overview, name, questions, responses))
 
 
 def _print_rewards(
@@ -111,7 +111,7 @@ def _print_rewards(
 
     rows = judge_again(saved, questions, tokenizer, options.rollouts)
     of_pool = sum(row.place == "pool" for row in rows)
-    print("\n".join(lines(rows, saved.manifest["counts"]["trajectories"] - of_pool)))
+    print_lines(lines(rows, saved.manifest["counts"]["trajectories"] - of_pool))
     if options.export is not None:
         print(f"{options.export}: {export(options.export, rows):,} rows")
 
@@ -122,8 +122,8 @@ def _write_page(
     from exgrpo_tools.inspect.page import build_page, draw_sample
 
     sample = draw_sample(saved, options.sample, options.seed)
-    overview = look_through(saved, frozenset(sample.questions))
-    print("\n".join(summary(overview, questions)))
+    overview = read_overview(saved, frozenset(sample.questions))
+    print_lines(summary(overview, questions))
     shown = sample.cut(overview.kept)
     now = {} if options.model is None else _score(options.model, shown, questions, tokenizer)
     page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now)
@@ -141,7 +141,7 @@ def _score(
     scorer = LogProbScorer(model, len(tokenizer))
     known = [name for name in shown if name in questions]
     now = {}
-    for name in tqdm(known, desc="scoring", unit="question", disable=None):
+    for name in progress(known, len(known), "scoring", "question"):
         prompt = prompt_tokens(tokenizer, questions[name].messages)
         now[name] = [scorer.score(prompt, trajectory.tokens)[0] for trajectory in shown[name]]
     return now
@@ -150,7 +150,7 @@ def _score(
 def _rows(saved: SavedPool, questions: Mapping[str, Question], decoder: Decoder | None) -> Iterator[Row]:
     buckets = dict(zip(saved.state.questions, saved.state.buckets, strict=True))
     total = saved.manifest["counts"]["trajectories"]
-    for name, trajectory in tqdm(saved.trajectories(), total=total, desc="export", unit="trajectory", disable=None):
+    for name, trajectory in progress(saved.trajectories(), total, "exporting", "row"):
         text = questions[name].text if name in questions else None
         response = None if decoder is None else decoder.text(trajectory.tokens)
         yield to_row(name, buckets[name], trajectory, text, response)

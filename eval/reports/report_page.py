@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from eval.report import report_text
+from eval.reports import report_text
 from exgrpo_tools import charts
 
 RESPONSES_SHOWN = 100  # per benchmark: half of them right and half wrong, if there are enough
@@ -48,11 +48,18 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
             {metric for _, benchmark in benchmarks for metric in benchmark["estimates"] if "@" in metric}, key=_k
         ),
         run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
-        facts=facts(summary["run"]),
+        model=report_text.model_name(summary["run"]),
+        heading=report_text.heading(summary),
+        facts=facts(summary),
+        lengths=report_text.length_rows(summary),
         graders=report_text.other_graders(summary),
         accuracies=report_text.accuracies(summary),
         notes=report_text.notes(summary),
         number=report_text.number,
+        tokens=report_text.tokens,
+        mean_tokens=report_text.mean_tokens,
+        cut_off=report_text.cut_off,
+        has_bayes=report_text.has_bayes(summary),
         chart_script=charts.script(),
         data=charts.embedded(
             {"rows": [entry(row) for row in shown], "intervals": intervals(table), "pass_at_k": curves}
@@ -105,7 +112,7 @@ def entry(row: Row) -> dict[str, Any]:
     return {
         **{key: row[key] for key in keys},
         **second,
-        "prompt": shortened(row.get("prompt", "")),
+        "prompt": shortened(row.get("prompt") or ""),
         "response": shortened(row["response"]),
     }
 
@@ -118,10 +125,13 @@ def shortened(text: str) -> str:
     return f"{text[:half]}\n\n[... {len(text) - 2 * half:,} characters are left out here ...]\n\n{text[-half:]}"
 
 
-def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of a run's main facts, for the page's table; what the run file lacks is left out."""
-    shown = [("model", run.get("model_path")), ("model sha256", run.get("model_sha256"))]
-    shown += _generation(run)
+def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of a run's main facts, for the page's table; what the run file lacks is left out, but a dash
+    stands for sampling that is not known.
+    """
+    run = summary["run"]
+    shown = [*report_text.sampling(summary), ("model sha256", run.get("model_sha256"))]
+    shown += [("template sha256", run.get("template_sha256")), *_generation(run)]
     machine, versions = run.get("machine") or {}, run.get("versions", {})
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
     whose = report_text.MACHINES[report_text.origin(run)]
@@ -135,16 +145,14 @@ def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _generation(run: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """How the responses were generated."""
-    tokens = f"{run.get('generated_tokens', 0):,} tokens"
+    count, seconds = run.get("generated_tokens"), run.get("seconds")
+    tokens = "- tokens" if count is None else f"{count:,} tokens"
     if report_text.origin(run) == "graded":
         return [("responses", f"of another harness, graded here; {tokens}")]
     server = run.get("server") or {}
-    template, template_sha256 = run.get("template"), run.get("template_sha256")
     return [
         ("server", server.get("address")),
         ("engine", server.get("engine")),
-        ("template", f"{template} ({template_sha256})" if template else None),
-        ("seed", run.get("seed")),
         ("started", run.get("started")),
-        ("generated", f"{tokens} in {run['seconds']:,.0f} s" if "seconds" in run else None),
+        ("generated", None if seconds is None else f"{tokens} in {seconds:,.0f} s"),
     ]

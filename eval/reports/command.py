@@ -22,12 +22,13 @@ import numpy as np
 from eval.estimate import bayes, graded_file
 from eval.estimate.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
 from eval.estimate.pass_curves import curves
-from eval.report import picture, report_page
-from eval.report.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
-from eval.report.terminal import show
+from eval.reports import picture, report_page, report_text
+from eval.reports.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
+from eval.reports.terminal import show
 from exgrpo.saved import durable
 
 KEPT_DISAGREEMENTS = 500
+FEW = "Wilson"  # method of the intervals where too few questions differ for a bootstrap
 Row = Mapping[str, Any]
 
 
@@ -47,7 +48,7 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
     ):
         durable.replace_file(output.with_suffix(suffix), text, errors="replace")
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
-    print(f"{run['prompt']}\n" if "prompt" in run else "", end="")
+    print("\n".join(report_text.heading(summary)) + "\n")
     show(markdown_table(summary))
     print("\n" + "\n".join(accuracies(summary)))
     return summary
@@ -65,7 +66,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
             "questions": len(benchmark.questions),
             "samples": benchmark.samples,
             "estimates": {metric: asdict(value) for metric, value in estimates[name].items()},
-            "bayes": asdict(posteriors[name]),
+            "bayes": _fields(posteriors[name]),
             "pass_at_k": pass_curves.get(name),
             **_responses([row for row in rows if row["benchmark"] == name]),
         }
@@ -73,7 +74,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     def mean_over(names: Sequence[str], estimates: Mapping[str, Estimate]) -> dict[str, Any]:
         return {
             "estimates": {metric: asdict(value) for metric, value in estimates.items()},
-            "bayes": asdict(bayes.mean([posteriors[name] for name in names])),
+            "bayes": _fields(bayes.mean([posteriors[name] for name in names], estimates["mean"].value)),
             **_responses([row for row in rows if row["benchmark"] in names]),
             "graders": {
                 grader: _mean_of([benchmarks[name]["graders"][grader] for name in names]) for grader in graders
@@ -89,7 +90,12 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
         "benchmarks": benchmarks,
         "parts": parts,
         "overall": mean_over(list(scores), estimates[OVERALL]),
-        "interval": {"level": LEVEL, "resamples": RESAMPLES, "method": "percentile bootstrap over questions"},
+        "interval": {
+            "level": LEVEL,
+            "resamples": RESAMPLES,
+            "method": "percentile bootstrap over questions",
+            "few": FEW,
+        },
         "graders": graders,
         "decided_by": _decided_by(rows),
         "disagreements": len(differing),
@@ -111,31 +117,39 @@ def _parts(rows: Sequence[Row]) -> dict[str, list[str]]:
 def _responses(rows: Sequence[Row]) -> dict[str, Any]:
     """Lengths in tokens, and the shares of responses that are truncated, have no answer, or could not be judged.
 
-    ``graders``: the accuracy by each, None for one that judged none of the rows; ``rules``: the full grader's extra
-    successes.
+    Lengths and truncation are of the responses of which they are known, None if of none; ``tokens.responses`` and
+    ``finish_known`` count those. ``graders``: the accuracy by each, None for one that judged none of the rows;
+    ``rules``: the full grader's extra successes.
     """
-    tokens = np.array([row["tokens"] for row in rows])
-    mean_right, mean_wrong = SIDES
     extra_rules = Counter(row["rule"] for row in rows if row.get("rule") and not _by_math_verify(row))
-    lengths = {
-        mean_right: _mean(tokens, [row["correct"] is True for row in rows]),
-        mean_wrong: _mean(tokens, [row["correct"] is False for row in rows]),
-    }
     return {
         "responses": len(rows),
-        "tokens": {
-            "mean": float(tokens.mean()),
-            "median": float(np.median(tokens)),
-            "p95": float(np.percentile(tokens, 95)),
-            "max": int(tokens.max()),
-            **lengths,
-        },
-        "cut_off": _share(row["finish_reason"] == "length" for row in rows),
+        "tokens": _lengths([row for row in rows if row["tokens"] is not None]),
+        "cut_off": graded_file.cut_off(rows),
+        "finish_known": sum(row["finish_reason"] is not None for row in rows),
         "no_answer": _share(row["vote"] is None and row["finish_reason"] != "length" for row in rows),
         "timed_out": sum(row["timed_out"] for row in rows),
         "graders": _accuracies(rows),
         "rules": dict(extra_rules.most_common()),
     }
+
+
+def _lengths(rows: Sequence[Row]) -> dict[str, Any]:
+    """Statistics of the rows' numbers of tokens, which are known; None if there are no rows."""
+    tokens = np.array([row["tokens"] for row in rows])
+    correct = np.array([row["correct"] for row in rows], dtype=bool)
+    parts = {"mean": tokens, **dict(zip(SIDES, (tokens[correct], tokens[~correct]), strict=True))}
+    return {
+        "responses": len(rows),
+        "median": float(np.median(tokens)) if len(rows) else None,
+        "p95": float(np.percentile(tokens, 95)) if len(rows) else None,
+        "max": int(tokens.max()) if len(rows) else None,
+        **{name: float(part.mean()) if len(part) else None for name, part in parts.items()},
+    }
+
+
+def _fields(found: bayes.Posterior | None) -> dict[str, float] | None:
+    return None if found is None else asdict(found)
 
 
 def _accuracies(rows: Sequence[Row]) -> dict[str, float | None]:
@@ -162,10 +176,6 @@ def _decided_by(rows: Sequence[Row]) -> str:
 def _mean_of(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if len(known) == len(values) else None
-
-
-def _mean(tokens: Any, chosen: list[bool]) -> float | None:
-    return float(tokens[chosen].mean()) if any(chosen) else None
 
 
 def _share(marks: Any) -> float:

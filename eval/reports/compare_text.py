@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 from eval.estimate import paired_tests
 from eval.estimate.estimates import OVERALL, Estimate, estimate
 from eval.estimate.paired_runs import Run, differences, flips
 from eval.estimate.paired_tests import PairedTest
 from eval.estimate.training_runs import Comparison
-from eval.report.report_text import hardware, number, plain, with_interval
+from eval.reports.report_text import hardware, model_name, number, plain, with_interval
 
+Content = TypeVar("Content")
 SHOWN_FLIPS = 20
 PROMPT_END = 100  # characters of a question in the list of flips
 TESTS_NOTE = (
@@ -29,13 +31,29 @@ METHODS_NOTE = (
 
 def markdown(runs: Sequence[Run]) -> str:
     """The whole comparison."""
-    parts = ["# " + " and ".join(run.name for run in runs), _side_by_side(runs), _facts_table(runs)]
+    parts = ["# " + " and ".join(run.name for run in runs), pairing(runs), _side_by_side(runs), _facts_table(runs)]
     for other in runs[1:]:
         by_benchmark = differences(runs[0], other)
         parts.append(f"## {plain(other.name)} minus {plain(runs[0].name)}")
         parts.append(_differences_table(runs[0], other, by_benchmark))
         parts += [_tests_table(runs[0], other, by_benchmark), TESTS_NOTE, _flips_text(runs[0], other)]
     return "\n\n".join(parts)
+
+
+def pairing(runs: Sequence[Run]) -> str:
+    """Which questions are compared, in words."""
+    first, *others = runs
+    said = []
+    for name, scores in first.scores.items():
+        elsewhere = [
+            f"in {plain(run.name)} of {plain(', '.join(run.paired[name]))}"
+            for run in others
+            if run.paired[name] != (name,)
+        ]
+        count = len(scores.questions)
+        said.append(", ".join([f"{plain(name)} ({count} question{'s' if count > 1 else ''})", *elsewhere]))
+    golds = [f" Of {plain(run.name)}'s, {run.other_gold} have another gold answer." for run in others if run.other_gold]
+    return f"Paired by question id: {'; '.join(said)}.{''.join(golds)}"
 
 
 def _side_by_side(runs: Sequence[Run]) -> str:
@@ -50,16 +68,23 @@ def _side_by_side(runs: Sequence[Run]) -> str:
             for run, of_run in zip(runs, estimates, strict=True)
         ]
         lines.append(f"| {plain(name)} | {len(scores.questions)} |{''.join(cells)}")
-    overall = [f" {with_interval(asdict(of_run[OVERALL]['mean']))} |  |" for of_run in estimates]
-    lines.append(f"| **mean over benchmarks** |  |{''.join(overall)}")
+    if len(runs[0].scores) > 1:
+        overall = [f" {with_interval(asdict(of_run[OVERALL]['mean']))} |  |" for of_run in estimates]
+        lines.append(f"| **mean over benchmarks** |  |{''.join(overall)}")
     return "\n".join(lines)
+
+
+def _without_second_mean(by_benchmark: Mapping[str, Content]) -> dict[str, Content]:
+    """The same without the mean over benchmarks if there is only one benchmark."""
+    alone = len(by_benchmark) == 2
+    return {name: content for name, content in by_benchmark.items() if not (alone and name == OVERALL)}
 
 
 def _facts_table(runs: Sequence[Run]) -> str:
     """Model, hardware and truncated responses of each run, over all rows of its file."""
     lines = ["| run | model | hardware | cut off |", "| --- | --- | --- | ---: |"]
     for run in runs:
-        model = plain(str(run.facts.get("model_path", "-")))
+        model = plain(model_name(run.facts)) if run.facts else "-"
         lines.append(f"| {plain(run.name)} | {model} | {plain(hardware(run.facts) or '-')} | {number(run.cut_off)} |")
     return "\n".join(lines)
 
@@ -70,7 +95,7 @@ def _tests_table(first: Run, other: Run, by_benchmark: Mapping[str, Mapping[str,
         "| Mean@n | difference | p | p, corrected | resolvable | |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
-    for name, test in paired_tests.compare(first.scores, other.scores).items():
+    for name, test in _without_second_mean(paired_tests.compare(first.scores, other.scores)).items():
         title = "**mean over benchmarks**" if name == OVERALL else plain(name)
         p_values = f"{_p_value(test.p)} | {_p_value(test.corrected)}"
         difference = by_benchmark[name]["mean"]
@@ -82,6 +107,8 @@ def _tests_table(first: Run, other: Run, by_benchmark: Mapping[str, Mapping[str,
 def verdict(difference: Estimate, test: PairedTest) -> str:
     """In words: which run is better, or that these questions and samples cannot tell."""
     if difference.low <= 0 <= difference.high:
+        if test.p < paired_tests.LEVEL:
+            return f"{'higher' if difference.value > 0 else 'lower'} by the test, not by the interval"
         if test.resolvable is None:
             return "cannot be resolved"
         return f"cannot be resolved (these samples resolve {100 * test.resolvable:.1f} points or more)"
@@ -103,7 +130,7 @@ def _differences_table(first: Run, other: Run, by_benchmark: Mapping[str, Mappin
         f"| | {' | '.join(metrics)} | became right | became wrong |",
         "| --- |" + " --- |" * len(metrics) + " ---: | ---: |",
     ]
-    for name, by_metric in by_benchmark.items():
+    for name, by_metric in _without_second_mean(by_benchmark).items():
         title, counts = "**mean over benchmarks**", " | "
         if name != OVERALL:
             flipped = flips(first, other, name)
@@ -152,7 +179,7 @@ def methods_markdown(first: Sequence[Run], second: Sequence[Run], comparisons: M
         "| Mean@n | questions | a | b | b minus a | Student's | deviation | resolvable | |",
         "| --- | ---: | --- | --- | --- | --- | ---: | ---: | --- |",
     ]
-    for name, comparison in comparisons.items():
+    for name, comparison in _without_second_mean(comparisons).items():
         title, questions = "**mean over benchmarks**", ""
         if name != OVERALL:
             title, questions = plain(name), str(len(first[0].scores[name].questions))
@@ -167,11 +194,14 @@ def methods_markdown(first: Sequence[Run], second: Sequence[Run], comparisons: M
         ]
         lines.append(f"| {title} | {questions} | {' | '.join(cells)} |")
     names = [", ".join(plain(run.name) for run in runs) for runs in (first, second)]
-    return "\n\n".join([f"# Method a ({names[0]}) and method b ({names[1]})", "\n".join(lines), METHODS_NOTE])
+    title = f"# Method a ({names[0]}) and method b ({names[1]})"
+    return "\n\n".join([title, pairing([*first, *second]), "\n".join(lines), METHODS_NOTE])
 
 
 def methods_verdict(comparison: Comparison) -> str:
     """In words, by Student's interval: which method is better, or that these runs cannot tell."""
     if comparison.student.low <= 0 <= comparison.student.high:
+        if comparison.resolvable is None:
+            return "cannot be resolved"
         return f"cannot be resolved (these runs resolve {100 * comparison.resolvable:.1f} points or more)"
     return "b higher" if comparison.difference.value > 0 else "b lower"

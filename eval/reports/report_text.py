@@ -11,7 +11,9 @@ from typing import Any
 SHOWN_DISAGREEMENTS = 50
 # whose machine and versions a run file holds, by where the responses come from: an engine of our own, a server, a file
 MACHINES = {"engine": "", "served": " of the client", "graded": " of the grading"}
+ALL = "all"  # title of the lengths of all responses
 SIDES = ("mean_right", "mean_wrong")  # lengths of right and of wrong responses
+SAMPLING = ("temperature", "top_p", "max_tokens", "seed", "template")  # of a run's settings
 MATH_VERIFY, FULL, OAT = "Math-Verify", "full grader", "Oat"
 
 
@@ -30,8 +32,49 @@ def with_interval(estimate: Mapping[str, float]) -> str:
     return f"{number(estimate['value'])} ({number(estimate['low'])} to {number(estimate['high'])})"
 
 
+def tokens(count: float | None) -> str:
+    """A number of tokens without decimals; a dash if it is not known."""
+    return "-" if count is None else f"{count:.0f}"
+
+
+def over(text: str, known: int, responses: int) -> str:
+    """A figure, and over how many responses it is where it is not over all of them."""
+    return text if known in (0, responses) else f"{text} (of {known} of {responses})"
+
+
+def model_name(run: Mapping[str, Any]) -> str:
+    """The model's path or name; of a file of responses that does not say, the file's name."""
+    if run.get("model_path"):
+        return str(run["model_path"])
+    graded = (run.get("settings") or {}).get("grade_only")
+    return f"responses of {Path(graded).name}" if graded else "a model"
+
+
+def sampling(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of how the responses were sampled; a dash where that is not known."""
+    run = summary["run"]
+    settings = run.get("settings") or {}
+    by_count: dict[int, list[str]] = {}
+    for name, benchmark in summary["benchmarks"].items():
+        by_count.setdefault(benchmark["samples"], []).append(name)
+    counts = [f"{count} ({', '.join(names)})" if len(by_count) > 1 else str(count) for count, names in by_count.items()]
+    values = {name: settings.get(name, run.get(name)) for name in SAMPLING}
+    shown = {name: "-" if value is None else str(value) for name, value in values.items()}
+    return [("model", str(run.get("model_path") or "-")), ("n", ", ".join(counts)), *shown.items()]
+
+
+def heading(summary: Mapping[str, Any]) -> list[str]:
+    """The lines above the table: the prompt, if the run file has it, and the sampling."""
+    prompt = [summary["run"]["prompt"]] if summary["run"].get("prompt") else []
+    return [*prompt, "Sampling: " + ", ".join(f"{name} {value}" for name, value in sampling(summary)) + "."]
+
+
 def means(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Title and content of the means over an input file's benchmarks, if several files have some, and over all."""
+    """Title and content of the means over an input file's benchmarks, if several files have some, and over all; none of
+    a single benchmark.
+    """
+    if len(summary["benchmarks"]) == 1:
+        return []
     parts = [(f"mean over {Path(file).name}", part) for file, part in summary["parts"].items()]
     return [*parts, ("mean over benchmarks", summary["overall"])]
 
@@ -43,8 +86,9 @@ def _lines(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def accuracies(summary: Mapping[str, Any]) -> list[str]:
-    """A line for each mean, with its accuracy by every grader in percent; last that of the verdict that counts."""
-    return [f"{title}: {', '.join(_percents(summary, mean))}" for title, mean in means(summary)]
+    """A line for each mean, or the only benchmark: its accuracy by every grader in percent, that which counts last."""
+    lines = means(summary) or summary["benchmarks"].items()
+    return [f"{title}: {', '.join(_percents(summary, mean))}" for title, mean in lines]
 
 
 def _percents(summary: Mapping[str, Any], mean: Mapping[str, Any]) -> list[str]:
@@ -63,27 +107,47 @@ def markdown_table(summary: Mapping[str, Any]) -> str:
     others = other_graders(summary)
     titles = [f"Mean@n ({summary['decided_by']})", *others, "Best@n", "majority@n"]
     lines = [
-        f"| benchmark | questions | n | {' | '.join(titles)} | tokens | cut off | Bayes@N |",
-        f"| --- | ---: | ---: |{' --- |' * len(titles)} ---: | ---: | --- |",
+        f"| benchmark | questions | n | {' | '.join(titles)} | tokens | cut off |",
+        f"| --- | ---: | ---: |{' --- |' * len(titles)} ---: | ---: |",
     ]
+    bayes = has_bayes(summary)
+    if bayes:
+        lines = [f"{lines[0]} Bayes@N |", f"{lines[1]} --- |"]
     if summary["hardware"]:
         lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
     for title, benchmark in _lines(summary):
         mean, *rest = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
         values = " | ".join([mean, *(number(benchmark["graders"][name]) for name in others), *rest])
         counts = f"{benchmark.get('questions', '')} | {benchmark.get('samples', '')}"
-        responses = f"{benchmark['tokens']['mean']:.0f} | {number(benchmark['cut_off'])}"
+        posterior = f" {with_interval(benchmark['bayes']) if benchmark['bayes'] else '-'} |" if bayes else ""
         machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
-        lines.append(f"| {title} | {counts} | {values} | {responses} | {with_interval(benchmark['bayes'])} |{machine}")
+        lines.append(
+            f"| {title} | {counts} | {values} | {mean_tokens(benchmark)} | {cut_off(benchmark)} |{posterior}{machine}"
+        )
     return "\n".join(lines)
+
+
+def has_bayes(summary: Mapping[str, Any]) -> bool:
+    """Whether a benchmark has a Bayes@N, which is left out where its prior decides it."""
+    return any(benchmark["bayes"] for benchmark in summary["benchmarks"].values())
+
+
+def mean_tokens(benchmark: Mapping[str, Any]) -> str:
+    """The responses' mean length."""
+    lengths = benchmark["tokens"]
+    return over(tokens(lengths["mean"]), lengths["responses"], benchmark["responses"])
+
+
+def cut_off(benchmark: Mapping[str, Any]) -> str:
+    """The share of truncated responses."""
+    return over(number(benchmark["cut_off"]), benchmark["finish_known"], benchmark["responses"])
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
     """The report as Markdown."""
-    title = f"# {plain(str(summary['run'].get('model_path', 'a model')))}"
-    prompt = [plain(summary["run"]["prompt"])] if "prompt" in summary["run"] else []
+    title = f"# {plain(model_name(summary['run']))}"
     accuracy = "\n".join(f"- {plain(line)}" for line in accuracies(summary))
-    parts = [title, *prompt, markdown_table(summary), accuracy, notes(summary)]
+    parts = [title, *map(plain, heading(summary)), markdown_table(summary), accuracy, notes(summary)]
     metrics = {
         metric for benchmark in summary["benchmarks"].values() for metric in benchmark["estimates"] if "@" in metric
     }
@@ -108,13 +172,24 @@ def _k(metric: str) -> int:
 def notes(summary: Mapping[str, Any]) -> str:
     """What the table's figures are."""
     interval = summary["interval"]
-    return (
-        f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws. The "
-        "last line is the unweighted mean over benchmarks, each with its own n; above it the means over the benchmarks "
-        f"of each input file, if there are several such files. {_graders(summary)} majority@n: whether the "
-        "most frequent answer is right; with ties, the probability that a random one of them is. Bayes@N: the "
-        "posterior mean under a flat prior and its 95 % credible interval, for these questions only (arXiv 2510.04265)."
-    )
+    said = [
+        f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws; where "
+        f"too few questions differ for it, {interval['few']}'s."
+    ]
+    if means(summary):
+        said.append("The last line is the unweighted mean over benchmarks, each with its own n.")
+    if summary["parts"]:
+        said.append("Above it are the means over the benchmarks of each input file.")
+    said += [
+        _graders(summary),
+        "majority@n: whether the most frequent answer is right; with ties, the probability that a random one is.",
+    ]
+    if has_bayes(summary):
+        said.append(
+            "Bayes@N: the posterior mean under a flat prior and its 95 % credible interval, for these questions only "
+            "(arXiv 2510.04265); a dash where the prior decides it."
+        )
+    return " ".join(said)
 
 
 def _graders(summary: Mapping[str, Any]) -> str:
@@ -133,18 +208,23 @@ def _graders(summary: Mapping[str, Any]) -> str:
     return " ".join(said)
 
 
+def length_rows(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The lines of the table of lengths: the benchmarks, the input files' and, of several benchmarks, all together."""
+    together = [(ALL if mean is summary["overall"] else title, mean) for title, mean in means(summary)]
+    return [*summary["benchmarks"].items(), *together]
+
+
 def _lengths(summary: Mapping[str, Any]) -> str:
     lines = [
         "| benchmark | responses | tokens: mean | median | 95 % | longest | of right ones | of wrong ones | cut off "
         "| no answer | judging timed out |",
         "| --- |" + " ---: |" * 10,
     ]
-    for name, benchmark in [*summary["benchmarks"].items(), ("**all**", summary["overall"])]:
-        tokens = benchmark["tokens"]
-        sides = " | ".join("-" if tokens[s] is None else f"{tokens[s]:.0f}" for s in SIDES)
-        middle = f"{tokens['mean']:.0f} | {tokens['median']:.0f} | {tokens['p95']:.0f} | {tokens['max']} | {sides}"
-        shares = f"{number(benchmark['cut_off'])} | {number(benchmark['no_answer'])} | {benchmark['timed_out']}"
-        lines.append(f"| {plain(name)} | {benchmark['responses']} | {middle} | {shares} |")
+    for name, benchmark in length_rows(summary):
+        title = f"**{name}**" if name == ALL and benchmark is summary["overall"] else plain(name)
+        rest = " | ".join(tokens(benchmark["tokens"][key]) for key in ("median", "p95", "max", *SIDES))
+        shares = f"{cut_off(benchmark)} | {number(benchmark['no_answer'])} | {benchmark['timed_out']}"
+        lines.append(f"| {title} | {benchmark['responses']} | {mean_tokens(benchmark)} | {rest} | {shares} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,1 @@
+"""Hydra finds a folder of configurations by a package: ``pkg://exgrpo.config``."""

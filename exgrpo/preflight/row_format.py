@@ -1,0 +1,94 @@
+"""Whether the rows of the data files are in verl's format (docs/your-own-data.md), which verl finds
+out in the middle of its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+
+from exgrpo.preflight.train_files import is_local
+
+_SUFFIXES = (".parquet", ".jsonl", ".json")
+_MESSAGES = "a list of messages, {role: text, content: text} each"
+_GROUND_TRUTH = "a dictionary with ground_truth, which the reward is handed"
+
+
+def verify(config: DictConfig) -> None:
+    """Raise ValueError with a line for each file with a wrong row: file, row from 0, column, and
+    what is allowed.
+    """
+    judged = config.reward.reward_manager.source == "register"  # each of verl's own reads these two
+    wrong: dict[str, str] = {}  # one file may be given for both
+    for key in ("train_files", "val_files"):
+        value = config.data[key]
+        paths = value if isinstance(value, list | ListConfig) else [value]
+        for path in (str(path) for path in paths if is_local(str(path))):
+            error = next(_errors(Path(path).expanduser(), config.data.prompt_key, judged), None)
+            if error is not None:
+                wrong.setdefault(path, f"data.{key}={path}: {error}")
+    if wrong:
+        raise ValueError("\n".join(wrong.values()))
+
+
+def _errors(path: Path, prompt_key: str, judged: bool) -> Iterator[str]:
+    import pyarrow
+
+    if path.suffix not in _SUFFIXES:
+        yield f"must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
+        return
+    columns: dict[str, tuple[Callable[[Any], bool], str]] = {
+        prompt_key: (_is_prompt, _MESSAGES),
+        "extra_info": (lambda value: value is None or isinstance(value, dict), "a dictionary"),
+    }
+    if judged:
+        columns["data_source"] = lambda value: isinstance(value, str), "text"
+        columns["reward_model"] = _has_ground_truth, _GROUND_TRUTH
+    try:
+        table = _read(path, list(columns))
+    except (pyarrow.ArrowException, OSError) as error:
+        yield f"cannot be read as {path.suffix} ({' '.join(str(error).split())[:200]})"
+        return
+    if missing := columns.keys() - set(table.column_names) - {"extra_info"}:
+        key = " (data.prompt_key)" if prompt_key in missing else ""
+        yield (
+            f"has no column {', '.join(sorted(missing))}{key}; docs/your-own-data.md shows a row"
+        )
+    for name in table.column_names:
+        right, must = columns[name]
+        for row, value in enumerate(table[name].to_pylist()):
+            if not right(value):
+                shown = " ".join(repr(value).split())
+                shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+                yield f"row {row}, column {name}: {shown}: must be {must}"
+                break
+
+
+def _read(path: Path, columns: list[str]) -> Any:
+    """The columns that the file has, of those."""
+    import pyarrow.json
+    import pyarrow.parquet
+
+    if path.suffix == ".parquet":
+        names = pyarrow.parquet.read_schema(path).names
+        return pyarrow.parquet.read_table(path, columns=[name for name in columns if name in names])
+    table = pyarrow.json.read_json(path)
+    return table.select([name for name in columns if name in table.column_names])
+
+
+def _is_prompt(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
+
+
+def _is_message(value: Any) -> bool:
+    """Content is text, or a list of parts where the model sees images too."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        return False
+    return isinstance(value.get("content"), str | list)
+
+
+def _has_ground_truth(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("ground_truth") is not None

@@ -1,0 +1,63 @@
+"""What is said of a key that the configuration does not have: the nearest one. Hydra's own answer,
+to add it with a ``+``, makes a typing error into a key that nobody reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+_UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
+_ADVICE = re.compile(r"\s*(Config search path:|See https:|To append to your).*", re.DOTALL)
+
+
+def explain(
+    error: HydraException, overrides: Sequence[str], compose: Callable[[list[str]], DictConfig]
+) -> list[str]:
+    """A line for each override whose key is unknown, and one for any other error of Hydra's.
+
+    Args:
+        error: raised for these overrides.
+        compose: overrides -> the configuration; raises HydraException.
+    """
+    found = _UNKNOWN.match(str(error))
+    unknown = [each for each in overrides if found and _key(each) == found["key"]]
+    if not unknown:
+        return [" ".join(_ADVICE.sub("", str(error) or str(error.__cause__)).split())]
+    left = [each for each in overrides if each not in unknown]
+    following: list[str] = []
+    try:
+        config = compose(left)
+    except HydraException as another:
+        following = explain(another, left, compose)
+        config = compose([])
+    keys = list(_keys(OmegaConf.to_container(config, resolve=False)))
+    return [*(f"{each}: no such key; {_hint(_key(each), keys)}" for each in unknown), *following]
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _keys(node: Any, before: str = "") -> Iterator[str]:
+    for name, value in node.items():
+        yield f"{before}{name}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{before}{name}.")
+
+
+def _hint(key: str, keys: Sequence[str]) -> str:
+    """The nearest key; one of the same last name, if no key is as near as a typing error."""
+    name = key.rpartition(".")[2]
+    close = difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
+    namesakes = [each for each in keys if each.rpartition(".")[2] == name]
+    if nearest := close or difflib.get_close_matches(key, namesakes, n=1, cutoff=0.0):
+        return f"did you mean {nearest[0]}?"
+    return (
+        "--cfg job prints all keys; one that verl reads without listing it is added as +key=value"
+    )

@@ -1,0 +1,189 @@
+"""A user's functions, each called once on a toy step: an error in one of them would otherwise end a
+run that has loaded its models, or teach it nonsense.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from omegaconf import DictConfig
+
+from exgrpo.experience import rules
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.trajectory import RolloutGroup, Trajectory
+from exgrpo.loss_settings import REPLAY_LOSS_PARAMETERS, RESHAPE_PARAMETERS, LossSettings
+from exgrpo.open_table import is_reference, load_function, load_reference
+
+REWARD_PARAMETERS = ("data_source", "solution_str", "ground_truth", "extra_info")
+
+
+class _Call(NamedTuple):
+    """How a rule is called, which results are right, and the words for these."""
+
+    key: str
+    reference: Any
+    parameters: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    right: Callable[[Any], bool]
+    must: str
+
+
+def verify_rules(experience: ExperienceConfig, losses: LossSettings) -> None:
+    """Raise ValueError with a line for each rule, given by reference, that raises or returns what
+    it must not.
+    """
+    of_replay = [call for call in _of_replay(experience) if is_reference(call.reference)]
+    names = ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")
+    by_reference = [name for name in names if is_reference(getattr(losses, name))]
+    calls = [*of_replay, *(_of_loss(name, losses) for name in by_reference)]
+    wrong = dict.fromkeys(line for call in calls if (line := _wrong(call)))
+    if wrong:
+        raise ValueError("\n".join(wrong))
+
+
+def verify_reward(settings: DictConfig) -> None:
+    """ValueError for a reward that cannot be loaded, or that does not take what verl hands it.
+
+    Args:
+        settings: ``reward.custom_reward_function``.
+    """
+    if not settings.path:
+        return  # verl then judges by data_source
+    key, path = "reward.custom_reward_function.path", str(settings.path).removeprefix("file://")
+    if path.startswith("pkg://"):
+        path = "pkg://" + path.removeprefix("pkg://").replace("/", ".")
+    reward = load_function(key, f"{path}:{settings.name}")
+    kwargs = dict(settings.get("reward_kwargs") or {})
+    try:
+        inspect.signature(reward).bind(**dict.fromkeys(REWARD_PARAMETERS) | kwargs)
+    except TypeError as error:
+        raise ValueError(
+            f"{key}={settings.path}: {settings.name} must take the arguments "
+            f"{', '.join(REWARD_PARAMETERS)} by these names, and those of reward_kwargs "
+            f"({', '.join(kwargs)}; **settings takes any): {error}"
+        ) from None
+
+
+def _wrong(call: _Call) -> str | None:
+    rule = load_reference(call.key, call.reference, call.parameters)
+    try:
+        given = rule(*call.arguments)
+    except Exception as error:  # a user's rule may raise any error
+        why = " ".join(str(error).split())[:200]
+        said = f"raises {type(error).__name__} ({why})"
+    else:
+        try:
+            if call.right(given):
+                return None
+        except (TypeError, ValueError, OverflowError):
+            pass  # it is nothing that could be compared
+        said = f"returns {_shown(given)}"
+    return f"{call.key}={call.reference}: {said} for a toy step: must return {call.must}"
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    text = " ".join(repr(value).split())
+    text = text if len(text) <= 80 else f"{text[:77]}..."
+    return text if shape is None else f"{text} of shape {list(shape)}"
+
+
+def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
+    """The rules of replay, on three groups: partly, never and always solved."""
+    k = config.rollout_n
+    success = Trajectory([5, 6, 7], [-0.5, -0.1, -1.0], step=1, entropy=0.6, grader="strict")
+    entropies_T, log_probs_T = np.array([0.7, 0.4, 0.6]), np.array([-0.4, -0.2, -0.9])
+    groups = [
+        RolloutGroup("a", k - 1, (success,), 1, rewards=(1.0,) + (0.0,) * (k - 2)),
+        RolloutGroup("b", k, (), rewards=(0.0,) * k),
+        RolloutGroup("c", k, (success,) * k, rewards=(1.0,) * k),
+    ]
+    counts: np.ndarray[Any, Any] = np.arange(1, k + 1, dtype=np.float64)
+
+    def log_weights(given: Any) -> bool:
+        weights = np.asarray(given, dtype=np.float64)
+        known = not np.isnan(weights).any() and weights.max() < math.inf
+        return weights.shape == counts.shape and bool(known) and bool(weights.max() > -math.inf)
+
+    def buckets(given: Any) -> bool:
+        listed = isinstance(given, Sequence | np.ndarray) and len(given) == len(groups)
+        return listed and all(bucket in range(k + 1) for bucket in given)
+
+    spread = (config.exp_bucket_mean, config.exp_bucket_sigma)
+    yield _Call(
+        "trainer.exp_bucket_manager",
+        config.exp_bucket_manager,
+        rules.BUCKET_WEIGHTS.parameters,
+        (counts, k, *spread),
+        log_weights,
+        f"{k} log-weights, one for each count from 1 to {k}, finite or -inf, and not -inf for all",
+    )
+    yield _Call(
+        "trainer.exp_metric",
+        config.exp_metric,
+        rules.METRICS.parameters,
+        (entropies_T, log_probs_T, success),
+        lambda given: isinstance(float(given), float),
+        "a number",
+    )
+    yield _Call(
+        "trainer.exp_difficulty",
+        config.exp_difficulty,
+        rules.DIFFICULTIES.parameters,
+        (groups, k),
+        buckets,
+        f"an integer from 0 to {k} for each of the {len(groups)} groups",
+    )
+    for group in groups:
+        yield _Call(
+            "trainer.exp_retirement",
+            config.exp_retirement,
+            rules.RETIREMENTS.parameters,
+            (group, k),
+            lambda given: given in (True, False),
+            "true or false",
+        )
+    yield _Call(
+        "trainer.exp_eviction",
+        config.exp_eviction,
+        rules.EVICTIONS.parameters,
+        (success,),
+        lambda given: not math.isnan(float(given)),
+        "a number",
+    )
+
+
+def _of_loss(name: str, settings: LossSettings) -> _Call:
+    """A rule of the loss, on two rows of three tokens; needs torch, which is imported now alone."""
+    import torch
+
+    log_prob = torch.tensor([[-0.4, -0.2, -0.9], [-1.0, -0.3, -0.1]], requires_grad=True)
+    log_ratio = log_prob - torch.tensor([[-0.5, -0.1, -1.0], [-0.8, -0.4, -0.1]])
+    advantages = torch.tensor([[0.5], [-0.5]]).expand(2, 3)
+    if name == "off_policy_loss":
+        parameters: tuple[str, ...] = REPLAY_LOSS_PARAMETERS
+        more: tuple[Any, ...] = (advantages, torch.ones(2, 3, dtype=torch.bool), settings)
+    else:
+        parameters, side = RESHAPE_PARAMETERS, name.removesuffix("_reshape")
+        more = tuple(getattr(settings, f"{side}_reshape_{each}") for each in ("weight", "pow_exp"))
+
+    def right(given: Any) -> bool:
+        return (
+            isinstance(given, torch.Tensor)
+            and given.shape == log_prob.shape
+            and given.is_floating_point()
+            and bool(given.isfinite().all())
+        )
+
+    return _Call(
+        f"policy_loss.{name}",
+        getattr(settings, name),
+        parameters,
+        (log_ratio, log_prob, *more),
+        right,
+        "a tensor of finite numbers in the shape of log_ratio, here [2, 3]",
+    )

@@ -1,0 +1,201 @@
+"""Values that verl takes and fails on minutes later, or silently ignores: all of a command at once.
+
+``values.yaml`` says what the keys must be that a run is set up with. Of every other key of verl's
+only the kind is asked, that of its default in verl's own reference file: verl takes the word ``no``
+for true.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.loss_settings import LossSettings
+from exgrpo.on_verl.trainer_keys import TrainerKeys
+
+TABLE = Path(__file__).with_name("values.yaml")
+_LOSS = "actor_rollout_ref.actor.policy_loss"
+# of other names verl knows none that is a package's
+_PACKAGES = ("wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio", "rl_insight")
+_GENERIC = {
+    bool: {"kind": "boolean", "must": "true or false"},
+    int: {"kind": "number", "must": "a finite number"},
+    float: {"kind": "number", "must": "a finite number"},
+    str: {"kind": "text or list", "must": "text"},
+    dict: {"kind": "group", "must": "a group of keys"},
+}
+
+
+def verify(config: DictConfig) -> None:
+    """Raise ValueError with a line for each wrong value.
+
+    A text that Hydra would read as a number or a truth value, such as ``"4"``, becomes it in place.
+    """
+    wrong = []
+    for group, rules in _rules().items():
+        node = OmegaConf.select(config, group) if group else config
+        if isinstance(node, DictConfig):  # else it is said of the group
+            wrong += [line for rule in rules if (line := _wrong(node, group, *rule))]
+    if not any(line.endswith(_GENERIC[dict]["must"]) for line in wrong):
+        wrong += [*_wrong_of_ours(config), *_loggers(config.trainer.logger)]
+    if wrong:
+        raise ValueError("\n".join(wrong))
+
+
+def table() -> dict[str, dict[str, Any]]:
+    """Key -> what its value must be."""
+    rules = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {key: rule for rule in rules for key in rule["keys"]}
+
+
+def defaults() -> dict[str, Any]:
+    """Key -> verl's default, as its reference file has it: interpolations are texts with ``${``."""
+    file = _verl("trainer/config/_generated_ppo_trainer.yaml")
+    return dict(_leaves(yaml.safe_load(file.read_text(encoding="utf-8"))))
+
+
+@functools.cache
+def loggers() -> list[str]:
+    """The names of ``trainer.logger`` that the installed verl knows, read without importing it."""
+    tree = ast.parse(_verl("utils/tracking.py").read_text(encoding="utf-8"))
+    lists = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "supported_backend"
+    )
+    return list(ast.literal_eval(next(lists)))
+
+
+def _verl(path: str) -> Path:
+    verl = find_spec("verl")
+    assert verl is not None and verl.submodule_search_locations  # or nothing could be composed
+    return Path(verl.submodule_search_locations[0]) / path
+
+
+def _leaves(node: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        yield f"{before}{name}", value
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{before}{name}.")
+
+
+@functools.cache
+def _rules() -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Group -> its keys, and what the value of each must be."""
+    known, verls = table(), defaults()
+    groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for key, default in ({key: None for key in known} | verls).items():
+        computed = isinstance(default, str) and "${" in default
+        generic = None if computed or default == "???" else _GENERIC.get(type(default))
+        if rule := known.get(key, generic and generic | {"optional": default != {}}):
+            group, _, name = key.rpartition(".")
+            groups.setdefault(group, []).append((name, {"computed": computed} | rule))
+    return groups
+
+
+def _wrong(node: DictConfig, group: str, name: str, rule: Mapping[str, Any]) -> str | None:
+    """The line about the value of a key, if it is not what it must be."""
+    key = f"{group}.{name}" if group else name
+    try:
+        if OmegaConf.is_missing(node, name):
+            return f"{key}=???: must be {rule['must']}"
+        if name not in node:
+            return None  # a key that this verl or stack does not have
+        if rule["computed"] and OmegaConf.is_interpolation(node, name):
+            return None  # said of the key that it takes its value from
+        value = node[name]
+    except OmegaConfBaseException as error:
+        return f"{key}: must be {rule['must']}; {str(error).splitlines()[0]}"
+    typed = _as_hydra_reads(value) if rule["kind"] in ("boolean", "integer", "number") else value
+    if typed is not value:
+        node[name] = typed
+    if (typed is None and rule.get("optional")) or _KINDS[rule["kind"]](typed, rule):
+        return None
+    why = f"; {rule['why']}" if "why" in rule else ""
+    return f"{key}={_shown(value)}: must be {rule['must']}{why}"
+
+
+def _as_hydra_reads(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false", "null"):
+        return {"true": True, "false": False, "null": None}[value.lower()]
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return False
+    least, above, most = (rule.get(bound) for bound in ("least", "above", "most"))
+    return (
+        (least is None or value >= least)
+        and (above is None or value > above)
+        and (most is None or value <= most)
+    )
+
+
+def _is_text(value: Any, rule: Mapping[str, Any]) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+_KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
+    "boolean": lambda value, rule: isinstance(value, bool),
+    "integer": lambda value, rule: isinstance(value, int) and _is_number(value, rule),
+    "number": _is_number,
+    "text": _is_text,
+    "text or list": lambda value, rule: isinstance(value, str | ListConfig),
+    "choice": lambda value, rule: value in rule["choices"],
+    "group": lambda value, rule: isinstance(value, DictConfig),
+}
+
+
+def _shown(value: Any) -> str:
+    """In one line, and short."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _wrong_of_ours(config: DictConfig) -> Iterator[str]:
+    """The same for exgrpo's own keys, each by the check that its class has for it."""
+    for keys in (ExperienceConfig, TrainerKeys):
+        for field in fields(keys):
+            if field.name in config.trainer:
+                key = f"trainer.{field.name}"
+                yield from _said(field.metadata["check"], key, config.trainer[field.name])
+    losses = OmegaConf.select(config, _LOSS)
+    for field in fields(LossSettings):
+        if field.name in losses:
+            yield from _said(LossSettings.from_mapping, {field.name: losses[field.name]})
+
+
+def _said(check: Callable[..., Any], *arguments: Any) -> Iterator[str]:
+    try:
+        check(*arguments)
+    except ValueError as error:
+        yield str(error)
+
+
+def _loggers(value: Any) -> Iterator[str]:
+    names = value if isinstance(value, ListConfig) else [value]
+    known = loggers()
+    for name in names:
+        if name not in known:
+            yield f"trainer.logger={_shown(name)}: must be one or more of {', '.join(known)}"
+        elif name in _PACKAGES and find_spec(name) is None:
+            yield f"trainer.logger={name}: the package {name} is not installed"

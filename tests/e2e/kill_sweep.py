@@ -1,0 +1,178 @@
+"""SIGKILLs a training again and again, half of them inside a save, and compares it with one that never stopped.
+
+    python tests/e2e/kill_sweep.py [--kills 10] [--steps 14] [--seed 0]
+
+The run saves each step. Every other kill falls as soon as a chosen file of a save appears, the others at a random
+moment. The same command goes on each time. In the end the pool's files, the questions asked in each step, the weights
+and the optimizer's states must be equal to the bit; the pool's manifest but for the random id of its run.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("tests/e2e", "tests", "exp_scripts/quickstart", "exp_scripts/guarded")
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
+
+import conftest  # noqa: E402
+import forked_driver  # noqa: E402
+import run as quickstart  # noqa: E402
+import tasks  # noqa: E402
+import torch  # noqa: E402
+from training_run import K, Run  # noqa: E402
+
+from exgrpo.on_verl.checkpoints import marked_step  # noqa: E402
+
+EXACT = ["trainer.rollout_seeded=True", "actor_rollout_ref.rollout.max_num_seqs=1"]
+EXACT += ["actor_rollout_ref.rollout.enable_prefix_caching=False", "data.train_max_samples=16"]
+# of a step's folder, in the order in which a save makes them; the marker is named for its step
+STAGES = [".experience.tmp", "actor/model_*", "actor/optim_*", "actor/huggingface", "data.pt", "marker", ".seal.json.*"]
+
+
+def arguments(folder, data, steps, forks):
+    """A small run that saves each step."""
+    return [
+        *("exgrpo.main_mix_ppo", *quickstart.command(folder, seed=0, done=1, overrides=[])[3:], *EXACT, forks),
+        *(f"data.train_files={data}/train.parquet", f"data.val_files={data}/test.parquet", "data.train_batch_size=8"),
+        *(f"actor_rollout_ref.rollout.n={K}", "actor_rollout_ref.actor.ppo_mini_batch_size=4", "trainer.test_freq=-1"),
+        *(f"trainer.total_training_steps={steps}", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=3"),
+    ]
+
+
+def kill_at(run, reached):
+    """SIGKILL to all of a run as soon as `reached()`; False if it ended before that."""
+    pids, looked = [], 0.0
+    while not reached():
+        if run.process.poll() is not None:
+            return False
+        if time.monotonic() - looked > 0.5:  # known before, so that the kill itself takes no time
+            pids, looked = run._processes(), time.monotonic()
+        time.sleep(0.0003)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    run.kill()
+    return True
+
+
+def appears(root, stage, step):
+    """Whether a save of the step has come as far as the stage."""
+    if stage == "marker":
+        marker = root / "latest_checkpointed_iteration.txt"
+        return marker.exists() and marker.read_text() in ("", str(step))
+    return any((root / f"global_step_{step}").glob(stage))
+
+
+def left(root):
+    """The stages of the newest save that a kill has left, and whether it was complete."""
+    newest = max((int(path.name.split("_")[-1]) for path in root.glob("global_step_*")), default=0)
+    folder = root / f"global_step_{newest}"
+    there = [stage for stage in (*STAGES, "experience") if stage != "marker" and any(folder.glob(stage))]
+    sealed = (folder / "seal.json").exists()
+    return f"step {newest} {'whole' if sealed else 'cut off: ' + ' '.join(there)}, marker {marked_step(root)}", sealed
+
+
+def compare(ours, theirs, steps):
+    """What differs between two finished runs; empty if nothing."""
+    wrong = []
+    folders = [run[-1].folder / "checkpoints" / f"global_step_{steps}" for run in (ours, theirs)]
+    names = [sorted(p.relative_to(f) for p in f.rglob("*") if p.is_file() and p.name != "seal.json") for f in folders]
+    wrong += [] if names[0] == names[1] else [f"files {names}"]
+    for name in names[1]:
+        one, other = (folder / name for folder in folders)
+        if name.name == "manifest.json":
+            same = manifest(one) == manifest(other)
+        elif name.suffix == ".pt":
+            same = equal(*(torch.load(path, weights_only=False) for path in (one, other)))
+        else:
+            same = one.read_bytes() == other.read_bytes()
+        wrong += [] if same else [str(name)]
+    for step in range(1, steps + 1):
+        asked = [
+            next((run.drawn(step) for run in reversed(runs) if step in logged(run)), None) for runs in (ours, theirs)
+        ]
+        wrong += [] if asked[0] == asked[1] is not None else [f"rollouts of step {step}"]
+    print(f"compared: {len(names[1])} files of step {steps}, rollouts of {steps} steps")
+    return wrong
+
+
+def logged(run):
+    """The steps that a run has finished; one that was killed at its start has no file of them."""
+    return run.metrics() if run.metrics_file.exists() else {}
+
+
+def manifest(path):
+    content = json.loads(path.read_text())
+    content["replay_state"].pop("run")
+    content.pop("checksum")
+    return content
+
+
+def equal(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    one, other = (each.to_local() if hasattr(each, "to_local") else each for each in (one, other))
+    return (
+        torch.equal(one, other)
+        if torch.is_tensor(one)
+        else bool((one == other) if not hasattr(one, "all") else (one == other).all())
+    )
+
+
+def main():
+    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("--kills", type=int, default=10)
+    cli.add_argument("--steps", type=int, default=14)
+    cli.add_argument("--seed", type=int, default=0)
+    options = cli.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="xgk-") as parent, conftest.shared() as prepared:
+        with conftest.read_at_import():
+            forked_driver.prepare()
+        forks = f"++ray_kwargs.ray_init.runtime_env.py_executable='{prepared}'"
+        data, whole, killed = (Path(parent, name) for name in ("data", "whole", "killed"))
+        for folder in (data, whole, killed):
+            folder.mkdir()
+        tasks.write(data)
+        began = time.monotonic()
+        unbroken = Run(whole, arguments(whole, data, options.steps, forks), "run")
+        unbroken.wait()
+        lasts, parts, in_save = time.monotonic() - began, [], 0
+        print(f"unbroken: {lasts:.0f} s", flush=True)
+        root = killed / "checkpoints"
+        for number in range(options.kills):
+            done = marked_step(root) or 0
+            parts.append(Run(killed, arguments(killed, data, options.steps, forks), f"part{number}"))
+            if number % 2 == 0:
+                stage, step = STAGES[number // 2 % len(STAGES)], done + 1 + (number > 0)
+                hit = kill_at(parts[-1], lambda stage=stage, step=step: appears(root, stage, step))
+                moment = f"at {stage} of step {step}"
+            else:
+                until = time.monotonic() + rng.uniform(0, lasts)
+                hit = kill_at(parts[-1], lambda until=until: time.monotonic() > until)
+                moment = "at a random moment"
+            state, sealed = left(root)
+            in_save += hit and not sealed
+            if not hit:
+                print(parts[-1].watch.said(), flush=True)
+                parts[-1].kill()
+            print(f"{number + 1}: {'killed' if hit else 'ended before'} {moment}: {state}", flush=True)
+        parts.append(Run(killed, arguments(killed, data, options.steps, forks), "last"))
+        parts[-1].wait()
+        wrong = compare(parts, [unbroken], options.steps)
+    print(f"{options.kills} kills, {in_save} of them in a save: {wrong or 'equal to the bit'}")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

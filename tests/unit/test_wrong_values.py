@@ -1,0 +1,243 @@
+"""No wrong value passes the checks of the command: each ends in one line, before Ray; right ones pass."""
+
+import random
+import re
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import ray
+from composed import configuration, job
+from omegaconf import OmegaConf
+
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.loss_settings import LossSettings
+from exgrpo.main_mix_ppo import _compose, check
+from exgrpo.on_verl.trainer_keys import TrainerKeys
+from exgrpo.preflight import machine, values
+from exgrpo.preflight.checks import verify
+from exgrpo.preflight.unknown_keys import explain
+
+EXP_SCRIPTS = Path(__file__).parents[2] / "exp_scripts"
+ENOUGH = [
+    "+ray_kwargs.ray_init.address=local",
+    "ray_kwargs.ray_init.num_cpus=64",
+    "+ray_kwargs.ray_init.num_gpus=8",
+    "actor_rollout_ref.actor.use_dynamic_bsz=True",
+]
+LOSS = "actor_rollout_ref.actor.policy_loss"
+
+
+def wrong_values():
+    """300 (key, wrong value), the same in every run, of all keys of verl's and ours that have a kind."""
+    draw = random.Random(38)
+    kinds = {key: rule["kind"] for key, rule in values.table().items()}
+    for key, default in values.defaults().items():
+        if isinstance(default, bool | int | float) and key not in kinds:
+            kinds[key] = "boolean" if isinstance(default, bool) else "number"
+    for keys, before in ((ExperienceConfig, "trainer"), (TrainerKeys, "trainer"), (LossSettings, LOSS)):
+        ours = {"bool": "boolean", "int": "integer", "float": "number"}
+        names = [field.name for field in fields(keys) if str(field.type).split(" ")[0] in ours]
+        kinds |= {f"{before}.{name}": "number" for name in names if name not in ("rollout_n", "loss_remove_clip")}
+    wrong = {
+        "boolean": ["no", "off", 3, [True]],
+        "integer": ["abc", float("nan"), 2.5, True, -7, [1]],
+        "number": ["1e-4x", float("nan"), float("inf"), "high", [1]],
+        "text": [7, None, [1]],
+        "choice": ["xyz", 3, None],
+    }
+    known = job(*ENOUGH)
+    there = [key for key in sorted(kinds) if OmegaConf.select(known, key.rpartition(".")[0]) is not None]
+    there = [key for key in there if key.rpartition(".")[2] in OmegaConf.select(known, key.rpartition(".")[0])]
+    assert len(there) > 300
+    return [(key, draw.choice(wrong[kinds[key]])) for key in draw.sample(there, 300)]
+
+
+@pytest.fixture
+def base(files):
+    return configuration(files, *ENOUGH)
+
+
+def refusal(config):
+    """What the command would say, line by line; anything but these errors would be a traceback."""
+    with pytest.raises((ValueError, OSError)) as caught:
+        check(config)
+    return str(caught.value).splitlines()
+
+
+def test_each_of_300_wrong_values_is_refused_in_one_line_that_names_its_key(base):
+    passed = []
+    for key, value in wrong_values():
+        config = base.copy()
+        OmegaConf.update(config, key, value)
+        try:
+            lines = refusal(config)
+        except pytest.fail.Exception:
+            passed.append((key, value))
+            continue
+        if not (len(lines) == 1 and key.rpartition(".")[2] in lines[0]):
+            passed.append((key, value, lines))
+    assert passed == [] and not ray.is_initialized()
+
+
+def test_a_right_configuration_passes_everything_that_the_command_checks(base):
+    check(base)
+    assert not ray.is_initialized()
+
+
+def test_all_wrong_values_of_a_command_are_said_at_once(files):
+    wrong = [
+        "trainer.save_freq=x",
+        "actor_rollout_ref.actor.optim.lr=nan",
+        "trainer.exp_seed=-1",
+        "trainer.logger=wandbb",
+    ]
+    wrong += [f"{LOSS}.loss_remove_clip=no", "trainer.val_before_train=no", "trainer.nnodes=0"]
+    lines = refusal(configuration(files, *ENOUGH, *wrong))
+    assert len(lines) == len(wrong)
+    for name in wrong:
+        assert sum(name.partition("=")[0].rpartition(".")[2] in line for line in lines) == 1, name
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "data.train_max_samples=3",
+        "data.max_prompt_length=2",
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=100",
+        "trainer.resume_mode=resume_path",
+        "trainer.resume_from_path=/nope",
+        "trainer.v1=5",
+        "data.seed=abc",
+        "data.seed=???",
+        "reward.custom_reward_function.path=/nope.py",
+        "reward.custom_reward_function.name=nope",
+        "actor_rollout_ref.rollout.name=sglang",
+        "trainer.experiment_name=2026",
+        "data.max_response_length=${nope}",
+        "reward.reward_manager.name=nope",
+    ],
+)
+def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
+    (line,) = refusal(configuration(files, *ENOUGH, wrong))
+    assert wrong.partition("=")[0].rpartition(".")[2] in line or "nope" in line
+
+
+def test_a_text_is_what_hydra_would_read_it_as(files):
+    config = configuration(files)
+    OmegaConf.update(config, "trainer.save_freq", "4")
+    OmegaConf.update(config, "trainer.val_before_train", "false")
+    verify(config)
+    assert (config.trainer.save_freq, config.trainer.val_before_train) == (4, False)
+
+
+SCRIPTS = [
+    "run_exgrpo.sh",
+    "run_on_policy.sh",
+    *sorted(f"recipes/{each.name}" for each in (EXP_SCRIPTS / "recipes").iterdir()),
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_values_of_a_recipe_pass(script, tmp_path):
+    (tmp_path / "print_arguments").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "print_arguments").chmod(0o755)
+    for name in ("openr1.parquet", "valid.parquet"):
+        (tmp_path / name).touch()
+    folders = {name: str(tmp_path) for name in ("MODEL_PATH", "DATA_DIR", "SAVE_PATH")}
+    environment = {"PYTHON": str(tmp_path / "print_arguments"), "PATH": "/usr/bin:/bin", **folders}
+    done = subprocess.run(["bash", EXP_SCRIPTS / script], capture_output=True, text=True, env=environment, check=True)
+    config = job(*[line for line in done.stdout.splitlines() if "=" in line])
+    values.verify(config)
+    machine.verify_cpus(config, 64)
+
+
+@pytest.mark.parametrize("stack", [[], ["stack=one_gpu"], ["stack=cpu"], ["stack=cpu_separate"]])
+def test_the_values_of_each_stack_pass(stack):
+    config = job(*stack)
+    values.verify(config)
+    machine.verify_cpus(config, OmegaConf.select(config, "ray_kwargs.ray_init.num_cpus") or 64)
+
+
+def test_an_unknown_key_gets_the_nearest_name():
+    from hydra.errors import HydraException
+
+    def said(*overrides):
+        with pytest.raises(HydraException) as caught:
+            _compose(list(overrides))
+        return explain(caught.value, overrides, _compose)
+
+    first, second = said("trainer.save_freqq=3", "trainer.total_epochs=2", "trainer.lr=1e-6")
+    assert first == "trainer.save_freqq=3: no such key; did you mean trainer.save_freq?"
+    assert re.search(r"did you mean \S+\.optim\.lr\?$", second)
+    (line,) = said("stack=nope")
+    assert "Could not find 'stack/nope'" in line and "one_gpu" in line and "search path" not in line
+
+
+RULES = """
+import torch
+def raises(*arguments): raise KeyError("x")
+def short(*arguments): return [1.0]
+def nothing(*arguments): return None
+def fine(log_ratio, log_prob, weight, pow_exp): return log_ratio.exp()
+"""
+KEYS = ["exp_bucket_manager", "exp_metric", "exp_difficulty", "exp_retirement", "exp_eviction"]
+KEYS = [f"trainer.{name}" for name in KEYS]
+KEYS += [f"{LOSS}.{name}" for name in ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_rule_that_raises_or_returns_something_else_is_refused_by_name(files, key):
+    (files / "rules.py").write_text(RULES)
+    for rule, got in (("raises", "raises KeyError"), ("nothing", "returns None"), ("short", "returns [1.0]")):
+        (line,) = refusal(configuration(files, *ENOUGH, f"{key}={files}/rules.py:{rule}"))
+        name = key.rpartition(".")[2]
+        assert f"{name}={files}/rules.py:{rule}: {got}" in line and "must return" in line
+
+
+def test_a_right_rule_passes_and_a_reward_must_take_what_it_is_handed(files):
+    (files / "rules.py").write_text(RULES)
+    check(configuration(files, *ENOUGH, f"{LOSS}.off_policy_reshape={files}/rules.py:fine"))
+    (line,) = refusal(
+        configuration(
+            files,
+            *ENOUGH,
+            f"reward.custom_reward_function.path={files}/rules.py",
+            "reward.custom_reward_function.name=fine",
+        )
+    )
+    assert "must take the arguments data_source, solution_str" in line
+
+
+RIGHT = {"prompt": [{"role": "user", "content": "q"}], "data_source": "t", "reward_model": {"ground_truth": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("prompt", "text"),
+        ("prompt", None),
+        ("prompt", []),
+        ("prompt", [{"role": "user"}]),
+        ("extra_info", "text"),
+        ("data_source", None),
+        ("reward_model", {"style": "rule"}),
+        ("reward_model", None),
+    ],
+)
+def test_a_row_of_another_form_is_named_with_its_file(files, column, value):
+    pd.DataFrame([RIGHT | {column: value}]).to_parquet(files / "wrong.parquet")
+    (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.parquet"))
+    assert f"data.val_files={files}/wrong.parquet: row 0, column {column}: " in line and "must be" in line
+
+
+@pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
+def test_a_missing_column_and_an_unreadable_file_are_named(files, column):
+    pd.DataFrame([{key: value for key, value in RIGHT.items() if key != column}]).to_parquet(files / "wrong.parquet")
+    (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.parquet"))
+    assert f"wrong.parquet: has no column {column}" in line
+    (files / "wrong.parquet").write_text("no parquet")
+    (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.parquet"))
+    assert "cannot be read as .parquet" in line
