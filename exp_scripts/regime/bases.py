@@ -1,8 +1,9 @@
 """Make the base models of the tasks again, and measure them.
 
-    python exp_scripts/regime/bases.py [rare-sum countdown backward rare-mod sorting caesar] [--base 1] [--words] [--measure]
+    python exp_scripts/regime/bases.py [TASK ...] [--base 1] [--words] [--measure]
 
---base 1 makes the second base of each, with another seed. --words draws reasoning-gym's words again first, --measure makes nothing.
+--base 1 makes the second base of each, with another seed. --words draws reasoning-gym's words again first, --measure
+makes nothing.
 """
 
 from __future__ import annotations

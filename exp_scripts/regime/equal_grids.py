@@ -1,9 +1,9 @@
-"""Each method with the same grid and the same number of runs, task by task: a search by halving, then the reported seeds.
+"""Each method with the same grid and as many runs, task by task: a search by halving, then the reported seeds.
 
-    python exp_scripts/regime/equal_grids.py [TASK ...] [--report] [--jobs 2] [--file docs/experiments/equal-grids.jsonl]
+    python exp_scripts/regime/equal_grids.py [TASK ...] [--report] [--jobs 2] [--file FILE]
 
-By docs/appendix/equal-grids-protocol.md. Each run is a line of the file, written when the run ends: a stopped study goes
-on with the same command, on any machine. Without --report it searches only.
+By docs/appendix/equal-grids-protocol.md. Each run is a line of the file, written when the run ends: a stopped study
+goes on with the same command, on any machine. Without --report it searches only.
 """
 
 from __future__ import annotations

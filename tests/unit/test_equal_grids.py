@@ -1,0 +1,64 @@
+"""The study with equal grids: as many runs for each method, a search that goes on, a grid that grows for all."""
+
+import json
+from dataclasses import replace
+
+import equal_grids
+from equal_grids import GRID, METHODS, Point, Results, Run, extended, halve
+from rare_tasks import RARE_TASKS, load
+
+
+class AtOnce:
+    """An executor whose runs score by their rate, and which counts them."""
+
+    def __init__(self):
+        self.runs = []
+
+    def submit(self, perform, run):
+        from concurrent.futures import Future
+
+        self.runs.append(run)
+        done = Future()
+        done.set_result({"area": float(run.point.rate) * int(run.point.epochs), "seconds": 1.0})
+        return done
+
+
+def test_each_method_has_as_many_runs_and_the_best_point_wins(tmp_path):
+    executor, results = AtOnce(), Results(tmp_path / "runs.jsonl")
+    winners = halve("caesar", GRID, results, executor)
+    count = {name: sum(run.method == name for run in executor.runs) for name in METHODS}
+    assert set(count.values()) == {120 * 2 + 24 * 2 + 6 * 4}
+    assert {(point.rate, point.epochs) for point in winners.values()} == {("5e-4", "8")}
+
+
+def test_a_stopped_search_goes_on_from_its_file(tmp_path):
+    file = tmp_path / "runs.jsonl"
+    halve("caesar", GRID, Results(file), AtOnce())
+    again = AtOnce()
+    halve("caesar", GRID, Results(file), again)
+    assert again.runs == [] and len(json.loads(file.read_text().splitlines()[0])["run"]) == 4
+
+
+def test_a_winner_at_an_end_extends_the_grid_once():
+    wider = extended(GRID, [Point("5e-4", "4", "8", "yes")])
+    assert wider["rate"][-1] == "7e-4" and wider["epochs"][-1] == "16" and wider["fresh"] == GRID["fresh"]
+    assert extended(wider, [Point("7e-4", "4", "16", "yes")]) == wider
+    assert extended(GRID, [Point("2e-4", "4", "4", "no")]) == GRID
+
+
+def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
+    monkeypatch.setattr(equal_grids, "COMMON", equal_grids.COMMON | {"loop.tests": "1"})
+    monkeypatch.setitem(RARE_TASKS, "caesar", replace(RARE_TASKS["caesar"], budget=500))
+    run = Run("caesar", "group replay", Point("2e-4", "2", "2", "yes"), 1001)
+    first, second = equal_grids.perform(run), equal_grids.perform(run)
+    assert first["area"] == second["area"] and "loop.questions=4" in run.overrides()
+
+
+def test_draws_are_distinct_questions_that_no_base_saw():
+    for name in equal_grids.TASKS:
+        drawn = [load(name, draw=draw, base=1)[1] for draw in range(3)]
+        kept_back = set(RARE_TASKS[name].kept_back())
+        for task in drawn:
+            every = [*task.train, *task.test]
+            assert len(every) == len(set(every)) and set(every) <= kept_back
+        assert len({tuple(task.train) for task in drawn}) == 3
