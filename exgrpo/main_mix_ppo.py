@@ -16,14 +16,13 @@ from pathlib import Path
 import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo.accidents import in_one_line
 from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.phases import phase
 from exgrpo.preflight import machine
-from exgrpo.preflight.checks import resolve, verify
+from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
 
 resolvers.register()  # before Hydra composes
@@ -45,7 +44,8 @@ def main() -> None:
         run()
     except HydraException as error:
         overrides = [each for each in sys.argv[1:] if "=" in each and not each.startswith("-")]
-        sys.exit(_lines("\n".join(explain(error, overrides, _compose))))
+        with refusals():
+            raise ValueError("\n".join(explain(error, overrides, _compose))) from error
 
 
 def _compose(overrides: list[str]) -> DictConfig:
@@ -53,31 +53,14 @@ def _compose(overrides: list[str]) -> DictConfig:
         return hydra.compose("exgrpo_trainer", overrides)
 
 
-def _lines(message: str) -> str:
-    return "\n".join(f"exgrpo: {line}" for line in message.splitlines())
-
-
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
     with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
-        try:
+        with refusals():
             check(config)
-        except (ValueError, OSError, OmegaConfBaseException) as error:
-            sys.exit(_lines(str(error)))
+            verify_for_verl(config)
         train(config)
-
-
-def check(config: DictConfig) -> None:
-    """Everything that is checked before Ray starts; completes the configuration in place.
-
-    Raises:
-        ValueError, OSError, OmegaConfBaseException: a line for each error.
-    """
-    verify(config)
-    machine.verify(config, os.environ)
-    resolve(config)
-    verify_for_verl(config)
 
 
 def verify_for_verl(config: DictConfig) -> None:
@@ -103,10 +86,8 @@ def train(config: DictConfig) -> None:
     from verl.trainer.main_ppo import run_ppo
 
     def verify_ray() -> None:
-        try:
+        with refusals():
             machine.verify_cpus(config, ray.cluster_resources().get("CPU", 0))
-        except ValueError as error:
-            sys.exit(_lines(str(error)))
 
     # no CPU: on a cluster the node of the command may have none to give
     runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray)

@@ -54,13 +54,10 @@ class Preflight(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         if config.hydra.job.name != "main_ppo":
             return
-        from exgrpo.preflight.checks import resolve, verify
+        from exgrpo.preflight.checks import check, refusals
 
-        try:
-            verify(config)
-        except (ValueError, FileNotFoundError) as error:
-            sys.exit(f"exgrpo: {error}")
-        resolve(config)
+        with refusals():
+            check(config)
 
 
 resolvers.register()

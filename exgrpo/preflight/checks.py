@@ -4,14 +4,17 @@ remedy.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo import full_grader, verl_contract
 from exgrpo.experience.config import ExperienceConfig
@@ -20,7 +23,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL, GRADERS
 from exgrpo.on_verl import checkpoints, optimizer_states, released_scale
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import modes, ranks, resume, row_format, sizes, user_rules, values
+from exgrpo.preflight import machine, modes, ranks, resume, row_format, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
@@ -38,6 +41,26 @@ _REQUIRED: list[tuple[str, Any, str]] = [
         "only FSDP's engine supports the settings of the loss and the optimizer",
     ),
 ]
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What a check within it raises ends the program, with a line for each error."""
+    try:
+        yield
+    except (ValueError, OSError, OmegaConfBaseException) as error:
+        sys.exit("\n".join(f"exgrpo: {line}" for line in str(error).splitlines()))
+
+
+def check(config: DictConfig) -> None:
+    """Everything that exgrpo checks before Ray starts; completes the configuration in place.
+
+    Raises:
+        ValueError, OSError, OmegaConfBaseException: a line for each error.
+    """
+    verify(config)
+    machine.verify(config, os.environ)
+    resolve(config)
 
 
 def verify(config: DictConfig) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from exgrpo.preflight.train_files import is_local
+from exgrpo.preflight.train_files import is_local, read_columns
 from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
@@ -186,23 +186,6 @@ def _thought(config: DictConfig, prompt: str) -> None:
 
 
 def _rows(paths: list[str], prompt_key: str) -> Iterator[Messages]:
-    """The prompts of the files in order, read lazily."""
-    import pyarrow.json
-    import pyarrow.parquet
-
-    for path in (Path(name).expanduser() for name in paths):
-        if path.suffix == ".parquet":
-            file = pyarrow.parquet.ParquetFile(path)
-            names, batches = (
-                file.schema_arrow.names,
-                file.iter_batches(SAMPLE, columns=[prompt_key]),
-            )
-        else:
-            table = pyarrow.json.read_json(path)
-            names, batches = table.column_names, table.to_batches(SAMPLE)
-        if prompt_key not in names:
-            raise ValueError(
-                f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}"
-            )
-        for batch in batches:
-            yield from batch.column(prompt_key).to_pylist()
+    """The prompts of the files in order; exgrpo.preflight.row_format has seen the column."""
+    for path in paths:
+        yield from read_columns(Path(path).expanduser(), [prompt_key])[prompt_key].to_pylist()

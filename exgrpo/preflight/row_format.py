@@ -10,7 +10,8 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig
 
-from exgrpo.preflight.train_files import is_local
+from exgrpo.preflight.train_files import is_local, read_columns
+from exgrpo.preflight.values import shown
 
 _SUFFIXES = (".parquet", ".jsonl", ".json")
 _MESSAGES = "a list of messages, {role: text, content: text} each"
@@ -48,7 +49,7 @@ def _errors(path: Path, prompt_key: str, judged: bool) -> Iterator[str]:
         columns["data_source"] = lambda value: isinstance(value, str), "text"
         columns["reward_model"] = _has_ground_truth, _GROUND_TRUTH
     try:
-        table = _read(path, list(columns))
+        table = read_columns(path, columns)
     except (pyarrow.ArrowException, OSError) as error:
         yield f"cannot be read as {path.suffix} ({' '.join(str(error).split())[:200]})"
         return
@@ -61,22 +62,8 @@ def _errors(path: Path, prompt_key: str, judged: bool) -> Iterator[str]:
         right, must = columns[name]
         for row, value in enumerate(table[name].to_pylist()):
             if not right(value):
-                shown = " ".join(repr(value).split())
-                shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-                yield f"row {row}, column {name}: {shown}: must be {must}"
+                yield f"row {row}, column {name}: {shown(repr(value), 80)}: must be {must}"
                 break
-
-
-def _read(path: Path, columns: list[str]) -> Any:
-    """The columns that the file has, of those."""
-    import pyarrow.json
-    import pyarrow.parquet
-
-    if path.suffix == ".parquet":
-        names = pyarrow.parquet.read_schema(path).names
-        return pyarrow.parquet.read_table(path, columns=[name for name in columns if name in names])
-    table = pyarrow.json.read_json(path)
-    return table.select([name for name in columns if name in table.column_names])
 
 
 def _is_prompt(value: Any) -> bool:

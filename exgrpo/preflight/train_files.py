@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +51,23 @@ def column_names(path: str) -> list[str]:
     return list(pyarrow.json.read_json(file).column_names)
 
 
-def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:
+def read_columns(path: Path, columns: Iterable[str]) -> Any:
+    """A table of those columns that the file has."""
     import pyarrow.json
     import pyarrow.parquet
 
     if path.suffix == ".parquet":
         names = pyarrow.parquet.read_schema(path).names
-        table = None
-    else:
-        table = pyarrow.json.read_json(path)
-        names = table.column_names
-    if prompt_key not in names:
-        raise ValueError(
-            f"{path}: no column {prompt_key!r} (data.prompt_key); it has {', '.join(names)}"
-        )
-    if table is None:
-        columns = [name for name in (prompt_key, "extra_info") if name in names]
-        table = pyarrow.parquet.read_table(path, columns=columns)
-    extras = table["extra_info"].to_pylist() if "extra_info" in names else [None] * table.num_rows
+        return pyarrow.parquet.read_table(path, columns=[name for name in columns if name in names])
+    table = pyarrow.json.read_json(path)
+    return table.select([name for name in columns if name in table.column_names])
+
+
+def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:
+    table = read_columns(path, (prompt_key, "extra_info"))
+    if prompt_key not in table.column_names:
+        has = ", ".join(column_names(str(path)))
+        raise ValueError(f"{path}: no column {prompt_key!r} (data.prompt_key); it has {has}")
+    has_extra = "extra_info" in table.column_names
+    extras = table["extra_info"].to_pylist() if has_extra else [None] * table.num_rows
     return table[prompt_key].to_pylist(), extras

@@ -17,6 +17,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.loss_settings import REPLAY_LOSS_PARAMETERS, RESHAPE_PARAMETERS, LossSettings
 from exgrpo.open_table import is_reference, load_function, load_reference
+from exgrpo.preflight.values import shown
 
 REWARD_PARAMETERS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
@@ -81,15 +82,9 @@ def _wrong(call: _Call) -> str | None:
                 return None
         except (TypeError, ValueError, OverflowError):
             pass  # it is nothing that could be compared
-        said = f"returns {_shown(given)}"
+        shape = f" of shape {list(given.shape)}" if hasattr(given, "shape") else ""
+        said = f"returns {shown(repr(given), 80)}{shape}"
     return f"{call.key}={call.reference}: {said} for a toy step: must return {call.must}"
-
-
-def _shown(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    text = " ".join(repr(value).split())
-    text = text if len(text) <= 80 else f"{text[:77]}..."
-    return text if shape is None else f"{text} of shape {list(shape)}"
 
 
 def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:

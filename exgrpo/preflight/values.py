@@ -123,7 +123,7 @@ def _wrong(node: DictConfig, group: str, name: str, rule: Mapping[str, Any]) -> 
     if (typed is None and rule.get("optional")) or _KINDS[rule["kind"]](typed, rule):
         return None
     why = f"; {rule['why']}" if "why" in rule else ""
-    return f"{key}={_shown(value)}: must be {rule['must']}{why}"
+    return f"{key}={shown(value)}: must be {rule['must']}{why}"
 
 
 def _as_hydra_reads(value: Any) -> Any:
@@ -165,10 +165,10 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
 }
 
 
-def _shown(value: Any) -> str:
-    """In one line, and short."""
+def shown(value: Any, most: int = 60) -> str:
+    """A value as part of a message: in one line, of so many characters."""
     text = " ".join(str(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _wrong_of_ours(config: DictConfig) -> Iterator[str]:
@@ -196,6 +196,6 @@ def _loggers(value: Any) -> Iterator[str]:
     known = loggers()
     for name in names:
         if name not in known:
-            yield f"trainer.logger={_shown(name)}: must be one or more of {', '.join(known)}"
+            yield f"trainer.logger={shown(name)}: must be one or more of {', '.join(known)}"
         elif name in _PACKAGES and find_spec(name) is None:
             yield f"trainer.logger={name}: the package {name} is not installed"

@@ -41,8 +41,11 @@ def test_a_trainer_of_ours_that_cannot_be_imported_is_one_line_and_verl_goes_on(
     assert "exgrpo: no trainer of it works: " in done.stderr
 
 
+RAY = ["+ray_kwargs.ray_init.address=local", "+ray_kwargs.ray_init.num_gpus=8", "ray_kwargs.ray_init.num_cpus=64"]
+
+
 def command(files, name, *overrides):
-    config = configuration(files, *overrides)
+    config = configuration(files, *RAY, *overrides)
     with open_dict(config):
         config.hydra = {"job": {"name": name}}
     return config
@@ -55,6 +58,8 @@ def test_verls_own_command_has_the_checks_and_what_follows_from_settings(files):
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "exgrpo"
     with pytest.raises(SystemExit, match=r"^exgrpo: data.gen_batch_size=4: must be 1"):
         Preflight().on_run_start(command(files, "main_ppo", "data.gen_batch_size=4"))
+    with pytest.raises(SystemExit, match=r"^exgrpo: transfer_queue.*: Ray has 4 CPUs, must have 34"):
+        Preflight().on_run_start(command(files, "main_ppo", "ray_kwargs.ray_init.num_cpus=4"))
 
 
 def test_our_own_command_checks_by_itself(files):

@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.loss_settings import LossSettings
-from exgrpo.main_mix_ppo import _compose, check
+from exgrpo.main_mix_ppo import _compose, verify_for_verl
 from exgrpo.on_verl.trainer_keys import TrainerKeys
-from exgrpo.preflight import machine, values
+from exgrpo.preflight import checks, machine, values
 from exgrpo.preflight.checks import verify
 from exgrpo.preflight.unknown_keys import explain
 
@@ -28,6 +28,12 @@ ENOUGH = [
     "actor_rollout_ref.actor.use_dynamic_bsz=True",
 ]
 LOSS = "actor_rollout_ref.actor.policy_loss"
+
+
+def check(config):
+    """As the training command, before Ray starts."""
+    checks.check(config)
+    verify_for_verl(config)
 
 
 def wrong_values():

@@ -23,7 +23,7 @@ function overTime(title, note, metrics, options = {}) {
 
 function drawHistory() {
   const buckets = [...Array(K + 1).keys()].map((k) => [`${k}`, `bucket_${k}`]);
-  const note = `how many of its last ${K} rollouts solved a question of the pool`;
+  const note = `of its latest collected group of ${K} rollouts, by which a question of the pool is filed`;
   overTime("Questions by successes", note, buckets, {
     stacked: true,
     height: Math.max(225, 60 + 16 * buckets.length), // room for a tip with one line per bucket
