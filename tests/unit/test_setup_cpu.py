@@ -84,19 +84,18 @@ def has(machine, name, text):
     path.chmod(0o755)
 
 
+def surroundings(machine):
+    """The environment of a set-up on the played machine, where nothing fails."""
+    return {"HOME": str(machine), "PATH": f"{machine}/bin"} | dict.fromkeys(
+        ("NO_CPU_BUILD", "NO_UV", "UV_FAILS", "FAILS"), ""
+    )
+
+
 def setup(machine, *arguments, script="exp_scripts/setup_cpu.sh", **environment):
     return subprocess.run(
         ["bash", script, *arguments],
         cwd=machine,
-        env={
-            "HOME": str(machine),
-            "PATH": f"{machine}/bin",
-            "NO_CPU_BUILD": "",
-            "NO_UV": "",
-            "UV_FAILS": "",
-            "FAILS": "",
-        }
-        | environment,
+        env=surroundings(machine) | environment,
         capture_output=True,
         text=True,
     )
@@ -311,14 +310,7 @@ SLOW_INTERPRETER = SLOW + INTERPRETER.replace("VERSION", "3.12")
 
 
 def start(machine):
-    environment = {
-        "HOME": str(machine),
-        "PATH": f"{machine}/bin",
-        "NO_CPU_BUILD": "",
-        "NO_UV": "",
-        "UV_FAILS": "",
-        "FAILS": "",
-    }
+    environment = surroundings(machine)
     command = ["bash", "exp_scripts/setup_cpu.sh"]
     return subprocess.Popen(command, cwd=machine, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
 
