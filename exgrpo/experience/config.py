@@ -46,10 +46,11 @@ class ExperienceConfig:
     )
     exp_unit: str = _key(
         "trajectory",
-        check.one_of("trajectory", "group"),
+        check.one_of("trajectory", "group", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group, failures included, for which nothing is "
-        "generated",
+        "generated; prompt, the question alone with K fresh rollouts, a control that tells choosing "
+        "questions from learning from the past",
     )
     experience_start_sratio: float = _key(
         0.35,

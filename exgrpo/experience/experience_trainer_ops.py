@@ -8,7 +8,8 @@ A training loop decides when to call it:
     state = replay.state()  # with pool and groups all that a resumed run needs
 
 With `exp_unit=group` a draw has whole past groups instead of replayed questions:
-`replay.admit(drawn.stored, scorer)`.
+`replay.admit(drawn.stored, scorer)`. With `exp_unit=prompt` it has the questions alone, as fresh
+ones.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class ExperienceReplay:
     ) -> Draw:
         """rho * size replayed questions, or all eligible ones, the rest fresh; none is drawn twice.
 
-        With `exp_unit=group` rho * size past groups instead, of distinct questions.
+        With `exp_unit=group` rho * size past groups instead, of distinct questions; with
+        `exp_unit=prompt` the same questions as for `trajectory`, the first of the fresh ones.
 
         A second draw in the same step, such as for groups that failed, has fresh questions only.
 
@@ -118,6 +120,7 @@ class ExperienceReplay:
             RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
+        anew: list[str] = []
         stored: list[StoredGroup] = []
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
@@ -131,11 +134,15 @@ class ExperienceReplay:
                     count = 0 if ahead else count
                     stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
-                    replayed = self.pool.choose(count, self.rng, exclude=barred)
-                    odds = self.pool.odds(replayed, barred)
+                    chosen = self.pool.choose(count, self.rng, exclude=barred)
+                    odds = self.pool.odds(chosen, barred)
                     self._fell.add(each.bucket for each in odds.values())
-                    self._odds |= odds
-        past = [*replayed, *(group.question for group in stored)]
+                    if self.config.exp_unit == "prompt":
+                        anew = chosen
+                    else:
+                        replayed = chosen
+                        self._odds |= odds
+        past = [*replayed, *anew, *(group.question for group in stored)]
         drawn = frozenset([*past, *self._drawn])
         missing, left = size - len(past), len(self._questions) - len(drawn)
         if missing > left:
@@ -143,7 +150,7 @@ class ExperienceReplay:
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += past + fresh
-        return Draw(replayed, fresh, self._mixed, stored)
+        return Draw(replayed, anew + fresh, self._mixed, stored)
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
         """The groups that the policy has not drifted away from (`exp_max_drift`); others go.

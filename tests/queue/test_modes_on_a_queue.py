@@ -115,6 +115,38 @@ def test_weights_of_another_step_than_the_pools_are_refused(tmp_path, step):
         trainer._load_checkpoint()
 
 
+# -- questions alone ---------------------------------------------------------------------------------------------------
+
+EVERY_MODE = (
+    ExperienceMixPPOTrainer,
+    ExperienceMixPPOTrainerColocateAsync,
+    ExperienceMixPPOTrainerSeparateAsync,
+)
+
+
+def without_a_copy_of_the_weights(trainer):
+    """verl's separate mode keeps those that generated; the model here has none."""
+    for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
+        setattr(trainer.actor_rollout_wg, name, lambda number: None)
+
+
+@pytest.mark.parametrize("trainer_class", EVERY_MODE)
+def test_a_question_that_is_drawn_alone_has_k_fresh_rollouts_and_nothing_old(training_queue, trainer_class):
+    one_update = "trainer.v1.separate_async.parameter_sync_step=1"
+    trainer = make_trainer(trainer_class, 12, set(), *WHOLE_STEP, one_update)
+    trainer.replay.config = trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="prompt")
+    make_ready(trainer)
+    without_a_copy_of_the_weights(trainer)
+    trainer._add_batch_to_generate()
+    assert list(trainer.agent_loop_manager.asked.values()).count("q0") == 1
+    batch, _ = trainer.replay_buffer.sample(STEP, "train", 4)
+    batch.extra_info["temperature"] = 1.0
+    trained = pass_batch(trainer, batch, metrics := {})
+    assert len(trained) == 4 * K and metrics["experience/replayed_groups"] == 0
+    group = next(group for group in trainer.replay.pool.candidates("q0"))
+    assert group.step < STEP, "what was stored is still there, and was not trained on"
+
+
 # -- whole past groups and rescue --------------------------------------------------------------------------------------
 
 
@@ -133,8 +165,7 @@ def with_groups(trainer_class):
     prompt = np.array([3, 4], np.int32)
     trainer.replay.groups.hold([StoredGroup(f"q{i}", 1, tuple(rollouts), prompt) for i in range(10, 16)])
     make_ready(trainer)
-    for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
-        setattr(trainer.actor_rollout_wg, name, lambda number: None)
+    without_a_copy_of_the_weights(trainer)
     return trainer
 
 
