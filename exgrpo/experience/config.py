@@ -49,8 +49,8 @@ class ExperienceConfig:
         check.one_of("trajectory", "group", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group, failures included, for which nothing is "
-        "generated; prompt, the question alone with K fresh rollouts, a control that tells choosing "
-        "questions from learning from the past",
+        "generated; prompt, the question alone with K fresh rollouts: a control that tells "
+        "choosing questions from learning from the past",
     )
     experience_start_sratio: float = _key(
         0.35,
