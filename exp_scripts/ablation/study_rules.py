@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from exgrpo import RolloutGroup
 from exgrpo.experience.question_id import question_id
+from exgrpo.loss_settings import LossSettings
 
 LONGEST = 16  # characters of a question of these tasks
 
@@ -20,3 +24,10 @@ def question_length(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]
 def by_chance(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """Difficulty that says nothing: for each question one of 1..K-1, always the same."""
     return [random.Random(question_id(group.question)).choice(range(1, rollout_n)) for group in groups]
+
+
+def phantom(
+    log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings
+) -> Tensor:
+    """A replayed row counts in its group's mean reward and teaches nothing itself."""
+    return torch.zeros_like(log_prob)

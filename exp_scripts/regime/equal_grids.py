@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,7 +133,12 @@ class Results:
         """Of the first measure."""
         return float(np.mean([self.found[run]["area"] for run in runs]))
 
-    def do(self, runs: Iterable[Run], executor: ProcessPoolExecutor) -> None:
+    def do(
+        self,
+        runs: Iterable[Run],
+        executor: ProcessPoolExecutor,
+        perform: Callable[[Run], dict[str, Any]] = perform,
+    ) -> None:
         """Those that are missing."""
         missing = [run for run in dict.fromkeys(runs) if run not in self.found]
         started, tasks = time.monotonic(), {executor.submit(perform, run): run for run in missing}

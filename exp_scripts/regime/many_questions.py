@@ -1,0 +1,174 @@
+"""The paper's regime in small: 4,096 questions, each asked once or twice, of a base that is right on nearly half.
+
+    python exp_scripts/regime/many_questions.py [--jobs 2] [--file FILE]   the search, then the reported seeds
+    python exp_scripts/regime/many_questions.py --base                    make the base again, and measure it
+
+By docs/appendix/many-questions-protocol.md. Sums of three to eight digits; how often the base works carefully, and does
+not blurt out a guess, falls with the length from nearly always to almost never: most groups of the shortest and of the
+longest sums have no advantage. Each run is a line of the file: a stopped study goes on with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import study_folders  # noqa: F401
+import torch
+from ablate import parse, workers
+from equal_grids import FIRST_SEARCH_SEED, Point, Results, Run
+from fast_policy import FastPolicy
+from minimal_loop import Policy
+from rare_runs import area, last_test
+from rare_tasks import BASES, RareTask
+from skills import SKILLS, Phase, box, teach
+from study_loop import StudyTask, train
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from exgrpo.accidents import in_one_line
+
+SUM = SKILLS["sum"]
+TEST, ANSWERS = 256, 2  # held-out questions, and the answers to each at a test
+FILE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "many-questions.jsonl"
+CAREFUL = {3: 0.97, 4: 0.9, 5: 0.6, 6: 0.2, 7: 0.05, 8: 0.01}  # share of careful answers by the number of digits
+
+
+def _question(rng: random.Random) -> str:
+    return SUM.question(rng)
+
+
+def _mostly_careful_if_short(question: str, rng: random.Random) -> str:
+    if rng.random() < CAREFUL[question.count("+") + 1]:
+        return SUM.careful(question)
+    return box(str(max(0, int(SUM.answer(question)) + rng.randint(-20, 20))))
+
+
+def _split() -> tuple[list[str], list[str], list[str]]:
+    held = SUM.held_back()
+    return held[512:], [], held[:TEST]
+
+
+TASK = RareTask(
+    name="many-sums",
+    base="many-sums",
+    question=_question,
+    careful=SUM.careful,
+    careless=_mostly_careful_if_short,
+    reward=SUM.reward,
+    phases=(Phase(400, 0.0, 1e-3),),
+    start=BASES.parent.parent / "ablation" / "bases" / "sum",
+    max_tokens=SUM.max_tokens,
+    budget=900_000,
+    kept_back=SUM.held_back,
+    split=_split,
+)
+
+# method -> what differs; all have 16 groups a step, two updates and PPO's clip of fresh tokens
+METHODS: dict[str, dict[str, str]] = {
+    "on-policy": {"trainer.experience": "False"},
+    "ExGRPO": {},
+    "prompt": {"trainer.exp_unit": "prompt"},
+    "phantom": {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"},
+}
+COMMON = {"loop.tests": "12", "loop.questions": "16", "loop.updates": "2", "policy_loss.loss_remove_clip": "False"}
+RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4")
+SEARCHED, REPORTED = 2, 10
+
+
+def at_rate(method: str, rate: str, seed: int) -> Run:
+    return Run(TASK.name, method, Point(rate, "16", "1", "yes"), seed)
+
+
+def perform(run: Run) -> dict[str, Any]:
+    """Train; the mean over the run, its curve, and its end if it is a reported one."""
+    torch.set_num_threads(1)
+    began = time.process_time()
+    settings = {**COMMON, **METHODS[run.method], "loop.lr": run.point.rate, "loop.tokens": str(TASK.budget)}
+    experience, loss, loop, objective = parse([f"{key}={value}" for key, value in settings.items()])
+    policy, task = load()
+    rows = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test))
+    kept = ("generated", "test", "entropy", "fresh_score", "pool_trajectories")
+    curve = [{name: round(row[name], 4) for name in kept if name in row} for row in rows if "test" in row]
+    found: dict[str, Any] = {"seconds": round(time.process_time() - began, 1)}
+    found |= {"area": round(area(curve, TASK.budget, "test"), 4), "steps": rows[-1]["step"], "curve": curve}
+    if run.is_reported:
+        found["last"] = {name: round(value, 4) for name, value in last_test(policy, task).items()}
+    return found
+
+
+def load() -> tuple[FastPolicy, StudyTask]:
+    """The base and its questions."""
+    folder = BASES / TASK.base
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    train_questions, _, test_questions = TASK.split()
+    policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), TASK.max_tokens)
+    return policy, StudyTask(train_questions, test_questions, TASK.reward)
+
+
+def test(policy: Policy, task: StudyTask) -> dict[str, float]:
+    """Share of right answers to the held-out questions."""
+    asked = [question for question in task.test for _ in range(ANSWERS)]
+    replies = map(policy.decode, policy.sample(asked, 0))
+    right = [task.reward(question, reply) for question, reply in zip(asked, replies, strict=True)]
+    return {"test": sum(right) / len(right)}
+
+
+def make_base() -> None:
+    """Train it from the sums' base of the ablations, save it, and print what it does."""
+    assert TASK.start is not None
+    torch.manual_seed(0)
+    rng, folder, barred = random.Random(0), BASES / TASK.base, set(TASK.kept_back())
+    tokenizer, model = AutoTokenizer.from_pretrained(TASK.start), AutoModelForCausalLM.from_pretrained(TASK.start)
+    for phase in TASK.phases:
+        teach(model, tokenizer, TASK, phase, barred, rng)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    print(json.dumps(facts()))
+
+
+def facts(rollouts: int = 8) -> dict[str, float]:
+    """Of the base: accuracy on the held-out questions, and the share of groups without an advantage."""
+    policy, task = load()
+    torch.manual_seed(0)
+    asked = [question for question in task.test for _ in range(rollouts)]
+    replies = map(policy.decode, policy.sample(asked, 0))
+    right = [task.reward(question, reply) for question, reply in zip(asked, replies, strict=True)]
+    solved = torch.tensor(right).view(-1, rollouts).sum(1)
+    dead = (solved == 0) | (solved == rollouts)
+    return {"accuracy": float(solved.mean() / rollouts), "without_advantage": float(dead.float().mean())}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Search the rate of each method, then run the reported seeds at it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", action="store_true", help="make the base again instead")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
+    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
+    options = parser.parse_args(arguments)
+    if options.base:
+        make_base()
+        return
+    results = Results(options.file)
+    searched = {
+        (name, rate): [at_rate(name, rate, FIRST_SEARCH_SEED + seed) for seed in range(SEARCHED)]
+        for name in METHODS
+        for rate in RATES
+    }
+    with workers(options.jobs) as executor:
+        results.do((run for runs in searched.values() for run in runs), executor, perform)
+        won = {name: max(RATES, key=lambda rate: results.mean(searched[name, rate])) for name in METHODS}
+        print(f"rates: {won}", flush=True)
+        reported = [at_rate(name, won[name], seed) for seed in range(REPORTED) for name in METHODS]
+        results.do(reported, executor, perform)
+
+
+if __name__ == "__main__":
+    with in_one_line("many_questions.py", "the same command goes on"):
+        main()
