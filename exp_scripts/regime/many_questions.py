@@ -1,4 +1,4 @@
-"""The paper's regime in small: 4,096 questions, each asked once or twice, of a base that is right on nearly half.
+"""The paper's regime in small: 1,024 questions, each asked once or twice, of a base that is right on nearly half.
 
     python exp_scripts/regime/many_questions.py [--jobs 2] [--file FILE]   the search, then the reported seeds
     python exp_scripts/regime/many_questions.py --base                    make the base again, and measure it
@@ -35,7 +35,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from exgrpo.accidents import in_one_line
 
 SUM = SKILLS["sum"]
-TEST, ANSWERS = 256, 2  # held-out questions, and the answers to each at a test
+TRAIN, TEST, ANSWERS = 1024, 256, 2  # questions; answers to each held-out one at a test
 FILE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "many-questions.jsonl"
 CAREFUL = {3: 0.97, 4: 0.9, 5: 0.6, 6: 0.2, 7: 0.05, 8: 0.01}  # share of careful answers by the number of digits
 
@@ -52,7 +52,7 @@ def _mostly_careful_if_short(question: str, rng: random.Random) -> str:
 
 def _split() -> tuple[list[str], list[str], list[str]]:
     held = SUM.held_back()
-    return held[512:], [], held[:TEST]
+    return held[512 : 512 + TRAIN], [], held[:TEST]
 
 
 TASK = RareTask(
@@ -65,7 +65,7 @@ TASK = RareTask(
     phases=(Phase(400, 0.0, 1e-3),),
     start=BASES.parent.parent / "ablation" / "bases" / "sum",
     max_tokens=SUM.max_tokens,
-    budget=900_000,
+    budget=450_000,
     kept_back=SUM.held_back,
     split=_split,
 )
