@@ -35,7 +35,7 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
         raise ValueError(
             f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions occur twice "
             "(the first: "
-            f"row {twice}); data/prepare_train.py removes them"
+            f"row {twice}); exgrpo-data train removes them"
         )
     return ids
 

@@ -149,7 +149,7 @@ def test_an_error_is_one_line_and_writes_nothing(tmp_path, capsys, rows, options
         prepare(tmp_path, rows, *options)
     error = capsys.readouterr().err.splitlines()[-1]
     assert exit_info.value.code == 2
-    assert re.search(message, error) and error.startswith("prepare_train.py: error: ")
+    assert re.search(message, error) and error.startswith("exgrpo-data train: error: ")
     assert not (tmp_path / "out").exists()
 
 
