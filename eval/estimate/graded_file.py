@@ -31,7 +31,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}: line {number}: must be JSON ({error})") from error
             if fault := _fault(row):
                 raise ValueError(f"{path}: line {number}: {fault}")

@@ -141,6 +141,7 @@ def test_shuffle_and_limit(tmp_path):
         ([{"question": "q", "answer": ""}], (), "no question with an answer is left"),
         ("", (), "no rows"),
         ("{", (), "line 1 is not JSON"),
+        ('{"question": ' + "[" * 100_000, (), "line 1 is not JSON .maximum recursion depth"),
         ([{"question": "q", "answer": "1"}], ("--system_prompt_file", "/nowhere"), "No such file"),
     ],
 )
