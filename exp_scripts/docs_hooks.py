@@ -17,7 +17,12 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # page of the site -> file in the repository's root
-FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+FROM_ROOT = {
+    "index.md": "README.md",
+    "zh.md": "README.zh-CN.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")  # without links that have a scheme
 
 logger = logging.getLogger("mkdocs.hooks.exgrpo")
