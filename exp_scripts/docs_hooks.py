@@ -23,6 +23,7 @@ FROM_ROOT = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
 }
+NAME = re.compile(r"<code>([^\s<]+)</code>")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")  # without links that have a scheme
 
 logger = logging.getLogger("mkdocs.hooks.exgrpo")
@@ -52,6 +53,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"`{where}`" if where.endswith(text.strip("`")) else f"{text}: `{where}`"
 
     return LINK.sub(rewritten, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark code of one word, such as a key, and where a narrow screen may break it."""
+    return NAME.sub(lambda code: f'<code class="name">{re.sub("(?<=[._/=,])(?=.)", "<wbr>", code[1])}</code>', html)
 
 
 def _place_on_site(target: Path, here: Path) -> str | None:
