@@ -16,10 +16,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from common import ROOT, at_least, die_with_parent
 
 ROWS = 400
+LIMIT_S = 300  # one that is not over then hangs
+SILENT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 BASE_MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
 
 
@@ -42,13 +45,17 @@ def main() -> None:
             (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             files = ["--import", "rows.jsonl", "--output", "pool", "--train_files", "train.parquet"]
             command = [sys.executable, "-m", "exgrpo_tools.inspect", *files, "--tokenizer", str(BASE_MODEL)]
-            first = subprocess.Popen(command, cwd=folder, preexec_fn=die_with_parent, stderr=subprocess.DEVNULL)
-            time.sleep(rng.uniform(0, options.within_s))
-            first.send_signal((signal.SIGKILL, signal.SIGINT)[number % 2])
-            first.wait()
+            first = subprocess.Popen(command, cwd=folder, preexec_fn=die_with_parent, **SILENT)
+            moment, kind = rng.uniform(0, options.within_s), (signal.SIGKILL, signal.SIGINT)[number % 2]
+            time.sleep(moment)
+            first.send_signal(kind)
+            first.wait(LIMIT_S)
             complete = (folder / "pool").exists()
+            again = complete or subprocess.run(command, cwd=folder, timeout=LIMIT_S, **SILENT).returncode == 0
+            left = "the pool was whole" if complete else f"no pool; the same command {'works' if again else 'FAILS'}"
+            print(f"{kind.name} after {moment:.1f} s: {left}", flush=True)
             whole += complete
-            worked += complete or subprocess.run(command, cwd=folder).returncode == 0
+            worked += again
     print(f"{worked} of {options.runs} imports worked after an interruption; {whole} had been whole before it")
     sys.exit(worked < options.runs)
 

@@ -1,5 +1,5 @@
 """Training and benchmark files in verl's parquet schema.
 
-The scripts make_tasks, prepare_train and prepare_eval run as ``python -m data.NAME`` in the repository's root, and as
-``python PATH/data/NAME.py`` anywhere; run that way they add the root to the import path themselves.
+The command `exgrpo-data` starts them. Started by their paths, as in ``python PATH/data/prepare_train.py``, they add the
+checkout's root to the import path themselves.
 """

@@ -1,9 +1,9 @@
 r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benchmarks in verl's parquet schema.
 
-    python data/prepare_eval.py --output_dir data
-    python data/prepare_eval.py --output_dir data --validation --benchmarks aime aime25 amc math minerva olympiad_bench
-    python data/prepare_eval.py --output_dir data --benchmarks math arc_c --local math=math500.jsonl
-    python data/prepare_eval.py --output_dir data --benchmarks aime26 --benchmark mine.yaml
+    exgrpo-data eval --output_dir data
+    exgrpo-data eval --output_dir data --validation --benchmarks aime aime25 amc math minerva olympiad_bench
+    exgrpo-data eval --output_dir data --benchmarks math arc_c --local math=math500.jsonl
+    exgrpo-data eval --output_dir data --benchmarks aime26 --benchmark mine.yaml
 
 Each benchmark is a YAML file, in eval/benchmarks/ or from --benchmark FILE; docs/evaluation.md explains its fields. The
 questions of benchmarks other than the nine are written to valid.NAME.parquet. --validation also writes valid.parquet,
@@ -15,7 +15,7 @@ By default each benchmark comes from the Hugging Face hub (below); --local NAME=
 released ones, the rows whose data_source is NAME are copied, with prompts, answers and repetitions unchanged.
 
 Answers are normalised: 142.0 becomes 142, 4.5e33 becomes 4.5\times10^{33}, np.arcsin(...) an \arcsin. Each question is
-written once; eval/generate_vllm.py --n sets the number of samples. GPQA's choices are shuffled in an order that depends
+written once; exgrpo-eval generate --n sets the number of samples. GPQA's choices are shuffled in an order that depends
 only on the question. GPQA's authors ask not to republish it, and require consent on its page;
 `hf auth login` then makes it readable.
 """
@@ -121,6 +121,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         f"  {name:15} {' '.join(b.source.values())}: {', '.join(b.columns)}" for name, b in (BENCHMARKS | MORE).items()
     )
     parser = argparse.ArgumentParser(
+        "exgrpo-data eval",
         description=__doc__,
         epilog=f"benchmarks, their data sets on the hub and the columns used:\n{hub}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -200,9 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_parquet(in_one_schema(rows), options.output_dir / file)
             print(f"{options.output_dir / file}: {len(rows)} rows")
     except (ValueError, OSError, csv.Error) as error:
-        sys.exit(fail("prepare_eval.py", error))
+        sys.exit(fail("exgrpo-data eval", error))
 
 
 if __name__ == "__main__":
-    with in_one_line("prepare_eval.py"):
+    with in_one_line("exgrpo-data eval"):
         main()

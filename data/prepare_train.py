@@ -1,7 +1,7 @@
 """Write a training file in verl's parquet schema from a dataset's questions and answers; other columns are ignored.
 
-    python data/prepare_train.py --dataset_name Elliott/Openr1-Math-46k-8192 --output_file data/openr1.parquet
-    python data/prepare_train.py --input_file questions.jsonl --output_file train.parquet
+    exgrpo-data train --dataset_name Elliott/Openr1-Math-46k-8192 --output_file data/openr1.parquet
+    exgrpo-data train --input_file questions.jsonl --output_file train.parquet
 
 A row's own system message is kept, as in the released run; a row without one gets that of system_prompt.txt.
 --system_prompt_file gives every row another one, or none.
@@ -92,7 +92,9 @@ def clean(items: Iterable[Item], report: Report) -> list[Item]:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "exgrpo-data train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--dataset_name", help="dataset of the Hugging Face hub, such as Elliott/Openr1-Math-46k-8192")
     source.add_argument(
@@ -167,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         system = read_system_prompt(options.system_prompt_file or str(SYSTEM_PROMPT))
         items = choose(read_questions(options), options)
     except (ValueError, OSError, csv.Error) as error:
-        sys.exit(fail("prepare_train.py", error))
+        sys.exit(fail("exgrpo-data train", error))
     name = options.data_source or options.dataset_name or options.input_file[0].stem
     rows = [
         make_row(item.question, item.answer, index, data_source=name, split=options.split, system=item.system or system)
@@ -178,5 +180,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    with in_one_line("prepare_train.py", "nothing was written"):
+    with in_one_line("exgrpo-data train", "nothing was written"):
         main()

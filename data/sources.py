@@ -69,7 +69,7 @@ def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line) if line.strip() else {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: line {number} is not JSON ({error})") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}: line {number} is not an object")

@@ -1,6 +1,6 @@
 """Make a thinking copy of a model folder: its chat template opens a thought, and a short context is extended.
 
-    python data/thinking_copy.py MODEL OUTPUT [--rope_theta T] [--window N] [--template KIND]
+    exgrpo-data thinking-copy MODEL OUTPUT [--rope_theta T] [--window N] [--template KIND]
 
 MODEL is a local folder with config.json, such as the one that `hf download` prints; OUTPUT is a new folder. Weights are
 symbolic links to the files of MODEL (they work from a hub cache and across file systems, and take no space), so MODEL
@@ -174,6 +174,7 @@ def _number(value: float | None) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        "exgrpo-data thinking-copy",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -202,10 +203,10 @@ def main() -> None:
             options.template,
         )
     except (ValueError, OSError) as error:
-        sys.exit(f"exgrpo: {error}")
+        sys.exit(f"exgrpo-data thinking-copy: error: {error}")
     print("\n  ".join([f"{options.output}: a thinking copy of {options.model}", *changes]))
 
 
 if __name__ == "__main__":
-    with in_one_line("thinking_copy.py", "nothing was written"):
+    with in_one_line("exgrpo-data thinking-copy", "nothing was written"):
         main()

@@ -1,7 +1,7 @@
 """Compare runs: the scores of each, the others' differences to the first, and which questions flipped.
 
-    python eval/compare.py A.jsonl B.jsonl [C.jsonl ...]
-    python eval/compare.py --runs_a A1.jsonl A2.jsonl ... --runs_b B1.jsonl B2.jsonl ...
+    exgrpo-eval compare A.jsonl B.jsonl [C.jsonl ...]
+    exgrpo-eval compare --runs_a A1.jsonl A2.jsonl ... --runs_b B1.jsonl B2.jsonl ...
 
 Prints Markdown; on a terminal its tables are drawn. Differences are paired by question, with 95 % intervals from a
 bootstrap that draws the same questions for both runs, which are far narrower than two separate intervals. Each
@@ -34,9 +34,14 @@ Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "exgrpo-eval compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "files", type=Path, nargs="*", help="OUTPUT.jsonl of generate_vllm.py, two or more; the first is the baseline"
+        "files",
+        type=Path,
+        nargs="*",
+        help="OUTPUT.jsonl of exgrpo-eval generate, two or more; the first is the baseline",
     )
     parser.add_argument("--runs_a", type=Path, nargs="+", help="files of the baseline method, one per training run")
     parser.add_argument("--runs_b", type=Path, nargs="+", help="files of the other method")
@@ -92,10 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.picture:
             picture.draw(series, "Mean@n", options.picture)
     except (ValueError, OSError) as error:
-        print(f"compare.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"exgrpo-eval compare: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
 
 
 if __name__ == "__main__":
-    with in_one_line("compare.py"):
+    with in_one_line("exgrpo-eval compare"):
         main()

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Checkpoint in, report out: sample the benchmarks' answers, judge them, write OUTPUT_DIR/responses.report.md, .json, .html.
 #
-#   bash eval/eval.sh CHECKPOINT OUTPUT_DIR [flags of eval/generate_vllm.py]
+#   bash eval/eval.sh CHECKPOINT OUTPUT_DIR [flags of exgrpo-eval generate]
 #
 # CHECKPOINT: a model in the Hugging Face format (a folder, or its name on the hub); or a checkpoint of verl,
 # global_step_N or its actor/, which verl's own merger first writes to OUTPUT_DIR/merged (in bfloat16). Questions:
-# DATA_DIR/valid.id.parquet and valid.ood.parquet (default DATA_DIR: data), see data/prepare_eval.py; or those of
+# DATA_DIR/valid.id.parquet and valid.ood.parquet (default DATA_DIR: data), see exgrpo-data eval; or those of
 # --input_file. The same command continues an interrupted run. With --add_oat_evaluate True the last figure is the paper's.
-# A model that was trained from a copy of data/thinking_copy.py is asked with the files' system message, as in training,
+# A model that was trained from a copy by exgrpo-data thinking-copy is asked with the files' system message, as in training,
 # any other without it, as in the release; --remove_system True or False overrides. The first line says which.
 set -euo pipefail
 fail() { echo "eval.sh: error: $1" >&2; exit 2; }

@@ -7,5 +7,5 @@ from eval.reports.command import main
 from exgrpo.accidents import in_one_line
 
 if __name__ == "__main__":
-    with in_one_line("report.py"):
+    with in_one_line("exgrpo-eval report"):
         main()

@@ -7,5 +7,5 @@ from eval.estimate.sample_size import main
 from exgrpo.accidents import in_one_line
 
 if __name__ == "__main__":
-    with in_one_line("sample_size.py"):
+    with in_one_line("exgrpo-eval sample-size"):
         main()

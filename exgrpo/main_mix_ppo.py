@@ -8,6 +8,7 @@ program on a CPU.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib.util import find_spec
@@ -58,7 +59,8 @@ def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
     with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
         with refusals():
-            check(config)
+            with phase("checking settings, model and data"):
+                check(config)
             verify_for_verl(config)
         train(config)
 
@@ -85,7 +87,10 @@ def train(config: DictConfig) -> None:
     import ray
     from verl.trainer.main_ppo import run_ppo
 
+    starting = contextlib.ExitStack()
+
     def verify_ray() -> None:
+        starting.close()
         with refusals():
             machine.verify_cpus(config, ray.cluster_resources().get("CPU", 0))
 
@@ -93,8 +98,10 @@ def train(config: DictConfig) -> None:
     runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray)
     for last in (False, False, True):
         try:
+            starting.enter_context(phase("starting Ray"))
             return run_ppo(config, task_runner_class=runner)
         except Exception as error:
+            starting.close()
             if last or NODE_TOO_SLOW not in str(error):
                 raise
             print(

@@ -62,6 +62,7 @@ from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
 from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.sample_prints import first_prompt, first_response
+from exgrpo.phases import phase
 from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved import durable
 
@@ -105,6 +106,11 @@ class ExperienceMixin(PPOTrainer):
         """verl's settings of the rollouts."""
         return self.config.actor_rollout_ref.rollout
 
+    def init(self) -> None:
+        """verl's: everything below, then the workers with the model, and the engine."""
+        with phase("loading the model and starting the engine"):
+            super().init()
+
     def _build_replay_buffer(self) -> ReplayBuffer:
         if "experience" not in self.config.trainer:  # verl's own configuration
             raise ValueError(
@@ -125,6 +131,7 @@ class ExperienceMixin(PPOTrainer):
         super()._init_dataloader()
         print(first_prompt(self.train_dataset, self.tokenizer), flush=True)
         self.response_shown = False
+        self.until_first_response = contextlib.ExitStack()
         keys, rollout_n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, rollout_n)
         self.waiting: list[StoredGroup] = []
@@ -176,6 +183,15 @@ class ExperienceMixin(PPOTrainer):
         self.resumed_step, self.replay, self.pool_folder, self.resumed_state = opened
         limits = data.max_prompt_length, data.max_response_length
         checkpoints.keep_usable(self.replay, known, *limits)
+
+    def _validate(self) -> dict[str, float]:
+        with phase("validating"):
+            return super()._validate()
+
+    def on_step_begin(self) -> None:
+        if not self.response_shown:
+            self.until_first_response.enter_context(phase("generating the first rollouts"))
+        super().on_step_begin()
 
     # -- ask -------------------------------------------------------------------------------------
 
@@ -249,6 +265,7 @@ class ExperienceMixin(PPOTrainer):
 
     def _show_first_response(self, batch: Batch) -> None:
         if not self.response_shown:
+            self.until_first_response.close()
             print(first_response(batch, self.tokenizer), flush=True)
             self.response_shown = True
 

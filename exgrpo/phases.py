@@ -12,8 +12,8 @@ AFTER_S = 10.0
 
 
 @contextlib.contextmanager
-def phase(what: str, after_s: float = AFTER_S) -> Iterator[None]:
-    """Say on stderr what is going on, once it has taken `after_s` seconds, and how long it took.
+def phase(what: str) -> Iterator[None]:
+    """Say on stderr what is going on, once it has taken `AFTER_S` seconds, and how long it took.
 
     A shorter phase prints nothing.
 
@@ -23,7 +23,7 @@ def phase(what: str, after_s: float = AFTER_S) -> Iterator[None]:
     began, lasts = time.monotonic(), threading.Event()
 
     def announce() -> None:
-        if not lasts.wait(after_s):
+        if not lasts.wait(AFTER_S):
             print(f"exgrpo: {what} ...", file=sys.stderr, flush=True)
 
     watcher = threading.Thread(target=announce, daemon=True)
@@ -34,5 +34,5 @@ def phase(what: str, after_s: float = AFTER_S) -> Iterator[None]:
         lasts.set()
         watcher.join()
     seconds = time.monotonic() - began
-    if seconds >= after_s:
+    if seconds >= AFTER_S:
         print(f"exgrpo: {what} took {seconds:.0f} s", file=sys.stderr, flush=True)

@@ -17,7 +17,13 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # page of the site -> file in the repository's root
-FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+FROM_ROOT = {
+    "index.md": "README.md",
+    "zh.md": "README.zh-CN.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+}
+NAME = re.compile(r"<code>([^\s<]+)</code>")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")  # without links that have a scheme
 
 logger = logging.getLogger("mkdocs.hooks.exgrpo")
@@ -47,6 +53,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"`{where}`" if where.endswith(text.strip("`")) else f"{text}: `{where}`"
 
     return LINK.sub(rewritten, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark code of one word, such as a key, and where a narrow screen may break it."""
+    return NAME.sub(lambda code: f'<code class="name">{re.sub("(?<=[._/=,])(?=.)", "<wbr>", code[1])}</code>', html)
 
 
 def _place_on_site(target: Path, here: Path) -> str | None:

@@ -3,7 +3,7 @@
 # compares each with the release. MODEL_PATH must be a model whose chat template opens <think> and whose window fits
 # prompt and response: the released Elliott/Qwen2.5-Math-7B-16k-think, or a copy of any model made by
 #
-#   python data/thinking_copy.py MODEL_FOLDER OUTPUT_FOLDER
+#   exgrpo-data thinking-copy MODEL_FOLDER OUTPUT_FOLDER
 #
 #   MODEL_PATH=... DATA_DIR=... SAVE_PATH=... bash exp_scripts/run_exgrpo.sh [key=value ...]
 #   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration; needs no GPU and no model
@@ -32,7 +32,7 @@ if [ -z "$dry" ]; then
     [ -n "${MODEL_PATH:-}" ] || missing+=$'\n  MODEL_PATH: the model to train, a folder or a hub name'
     [ -n "${SAVE_PATH:-}" ] || missing+=$'\n  SAVE_PATH: the folder for checkpoints'
     if [ -z "${DATA_DIR:-}" ]; then
-        missing+=$'\n  DATA_DIR: the folder with openr1.parquet and valid.parquet, which data/prepare_train.py and\n    data/prepare_eval.py --validation make'
+        missing+=$'\n  DATA_DIR: the folder with openr1.parquet and valid.parquet, which exgrpo-data train and\n    exgrpo-data eval --validation make'
     else
         for file in openr1.parquet valid.parquet; do
             [ -f "$DATA_DIR/$file" ] || missing+=$'\n  '"$DATA_DIR/$file: no such file"

@@ -223,4 +223,6 @@ echo "set-up: importing the modules that a run imports"
 "$python" -m pip check || true
 (cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"
 changes_end
-echo "set-up: done. PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."
+activate=$(dirname "$python")/activate
+if [ -f "$activate" ]; then next="source $activate"; else next="PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."; fi
+echo "set-up: done. Next: $next"

@@ -1,4 +1,4 @@
-"""Read OUTPUT.jsonl of generate_vllm.py."""
+"""Read OUTPUT.jsonl of exgrpo-eval generate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}: line {number}: must be JSON ({error})") from error
             if fault := _fault(row):
                 raise ValueError(f"{path}: line {number}: {fault}")
@@ -51,7 +51,7 @@ def _fault(row: object) -> str | None:
     if not isinstance(row, dict):
         return "must be an object"
     if "correct" not in row:
-        return "has no verdict; generate_vllm.py --force_generate False gives one"
+        return "has no verdict; exgrpo-eval generate --force_generate False gives one"
     for key, kind in NEEDED.items():
         if not isinstance(row.get(key), kind):
             return f"{key}={row.get(key)!r}: must be of type {kind.__name__}"

@@ -1,7 +1,7 @@
 """How many questions and samples are needed to find a difference: advice before a run.
 
-    python -m eval.sample_size --difference 2 --questions 500 --accuracy 0.4 --n 8
-    python -m eval.sample_size --difference 2 --file data/valid.id.parquet --pilot out/a.jsonl out/b.jsonl
+    exgrpo-eval sample-size --difference 2 --questions 500 --accuracy 0.4 --n 8
+    exgrpo-eval sample-size --difference 2 --file data/valid.id.parquet --pilot out/a.jsonl out/b.jsonl
 
 A two-sided test at 5 % finds a true difference of so many points with 80 % power if its standard error is at most
 1/2.80 of it. The squared error of a difference of Mean@n over Q questions is
@@ -196,7 +196,9 @@ def _overruled(spread: Spread, options: argparse.Namespace) -> Spread:
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "exgrpo-eval sample-size", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--difference", type=float, required=True, help="in points, above 0 and below 100")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", nargs="+", help="question files, whose questions are counted")
@@ -232,5 +234,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check(options)
         show(markdown(plans(options), options.difference / 100, options.n))
     except (ValueError, OSError) as error:
-        print(f"sample_size.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"exgrpo-eval sample-size: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

@@ -1,1 +1,1 @@
-"""Graded runs in other tools' formats: ``python -m eval.export``."""
+"""Graded runs in other tools' formats: ``exgrpo-eval export``."""

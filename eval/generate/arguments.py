@@ -1,4 +1,4 @@
-"""The command line of generate_vllm.py: the released script's flags with its defaults, and a few more."""
+"""The command line of exgrpo-eval generate: the released script's flags with its defaults, and a few more."""
 
 from __future__ import annotations
 
@@ -45,7 +45,12 @@ class _Parser(argparse.ArgumentParser):
 
 def read(arguments: Sequence[str] | None, description: str | None) -> Settings:
     """The settings of a command line; a wrong one ends the process with one line and status 2."""
-    parser = _Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = _Parser(
+        "exgrpo-eval generate",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     _add_what(parser)
     _add_server(parser)
     _add_sampling(parser)
@@ -87,7 +92,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "--remove_system",
         None,
         "drop the questions' system messages (True as released; False for a model whose chat template says that it is "
-        "one of data/thinking_copy.py, which is trained with them)",
+        "one of exgrpo-data thinking-copy, which is trained with them)",
     )
     add("--limit", type=int, metavar="N", help="the first N questions of each benchmark (all)")
     add(

@@ -1,6 +1,6 @@
 """Sample a model's answers to benchmark questions with vLLM, judge them, and write a report.
 
-    python eval/generate_vllm.py --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file OUT.jsonl
+    exgrpo-eval generate --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file OUT.jsonl
 
 OUT.jsonl has one line per sample, OUT.run.json records how it was made, and OUT.report.md, .json and .html have the
 results. During the run, finished samples are in OUT.jsonl.partial: after a kill, the same command generates the missing
@@ -13,6 +13,7 @@ server generates; with --grade_only, responses of a file are graded.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -49,17 +50,19 @@ class Inputs:
 
 def main(command_line: Sequence[str] | None = None) -> None:
     """Run the evaluation; an error prints one line to stderr and exits with status 2."""
+    if command_line is None:  # called as a command: ends like Ctrl-C, copies of the model included
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = arguments.read(command_line, __doc__)
     if not settings.debug:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
         evaluate(settings)
     except KeyboardInterrupt:
-        sys.exit("generate_vllm.py: stopped; the same command continues from here")
+        sys.exit("exgrpo-eval generate: stopped; the same command continues from here")
     except (ValueError, OSError, RuntimeError) as error:
         if settings.debug:
             raise
-        print(f"generate_vllm.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"exgrpo-eval generate: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -1,8 +1,8 @@
 """A run's report: OUTPUT.report.md, .report.json, and .report.html, a self-contained page.
 
-    python eval/report.py OUTPUT.jsonl [--picture FILE.pdf]
+    exgrpo-eval report OUTPUT.jsonl [--picture FILE.pdf]
 
-makes it again from the rows and OUTPUT.run.json, as generate_vllm.py does at its end.
+makes it again from the rows and OUTPUT.run.json, as exgrpo-eval generate does at its end.
 eval/estimate/estimates.py defines the estimates.
 """
 
@@ -203,10 +203,10 @@ def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the report of a finished run again."""
     parser = argparse.ArgumentParser(
-        "report.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "exgrpo-eval report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "output_file", type=Path, help="OUTPUT.jsonl of generate_vllm.py, its OUTPUT.run.json beside it"
+        "output_file", type=Path, help="OUTPUT.jsonl of exgrpo-eval generate, its OUTPUT.run.json beside it"
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="means with intervals, as .pdf or .svg")
     options = parser.parse_args(arguments)
@@ -220,5 +220,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.picture:
             picture.draw(_series(summary), "accuracy", options.picture)
     except (ValueError, OSError) as error:
-        print(f"report.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"exgrpo-eval report: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

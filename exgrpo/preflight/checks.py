@@ -227,9 +227,7 @@ def _files(config: DictConfig) -> None:
     for key in ("data.train_files", "data.val_files"):
         for path in _paths(OmegaConf.select(config, key)):
             if is_local(path) and not Path(path).expanduser().is_file():
-                raise FileNotFoundError(
-                    f"{key}={path}: no such file; data/prepare_train.py makes one"
-                )
+                raise FileNotFoundError(f"{key}={path}: no such file; exgrpo-data train makes one")
     model = str(config.actor_rollout_ref.model.path)
     if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")

@@ -22,7 +22,7 @@ from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, smal
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
 CONTEXT_KEYS = ("max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling")
-_COPY = "python data/thinking_copy.py {} OUTPUT"
+_COPY = "exgrpo-data thinking-copy {} OUTPUT"
 _logger = logging.getLogger(__name__)
 
 

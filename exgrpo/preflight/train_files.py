@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.question_id import row_question_id
+
+_DEPTH = 100  # levels of a row
+_STRINGS, _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 
 
 def is_local(path: str) -> bool:
@@ -35,32 +39,44 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
         raise ValueError(
             f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions occur twice "
             "(the first: "
-            f"row {twice}); data/prepare_train.py removes them"
+            f"row {twice}); exgrpo-data train removes them"
         )
     return ids
 
 
 def column_names(path: str) -> list[str]:
     """The names of a file's columns."""
-    import pyarrow.json
     import pyarrow.parquet
 
     file = Path(path).expanduser()
     if file.suffix == ".parquet":
         return list(pyarrow.parquet.read_schema(file).names)
-    return list(pyarrow.json.read_json(file).column_names)
+    return list(_read_json(file).column_names)
 
 
 def read_columns(path: Path, columns: Iterable[str]) -> Any:
     """A table of those columns that the file has."""
-    import pyarrow.json
     import pyarrow.parquet
 
     if path.suffix == ".parquet":
         names = pyarrow.parquet.read_schema(path).names
         return pyarrow.parquet.read_table(path, columns=[name for name in columns if name in names])
-    table = pyarrow.json.read_json(path)
+    table = _read_json(path)
     return table.select([name for name in columns if name in table.column_names])
+
+
+def _read_json(path: Path) -> Any:
+    """A stack overflow in pyarrow's parser, thousands of levels down, would end the process."""
+    import pyarrow.json
+
+    depth = 0
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            for bracket in _BRACKETS.findall(_STRINGS.sub(b"", line)):
+                depth += 1 if bracket in b"[{" else -1
+                if depth > _DEPTH:
+                    raise pyarrow.ArrowInvalid(f"line {number} nests more than {_DEPTH} levels")
+    return pyarrow.json.read_json(path)
 
 
 def _columns(path: Path, prompt_key: str) -> tuple[list[Any], list[Any]]:

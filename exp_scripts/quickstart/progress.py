@@ -20,8 +20,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-# What of the log tells where the start-up is; each is shown once, with the time it came at.
+# What of the log tells where the start-up is; each is shown once, with the time it came at. The first three are there
+# if they take ten seconds.
 STAGES = {
+    "exgrpo: checking settings, model and data": "checking settings, model and data",
+    "exgrpo: loading verl ...": "loading verl",
+    "exgrpo: starting Ray": "starting Ray",
     "Started a local Ray instance": "Ray is up; loading verl",
     "create worker group": "loading the actor (FSDP2)",
     "reward loop manager initialized": "actor and rewards are up; starting the vLLM server",

@@ -2,7 +2,7 @@
 
     python exp_scripts/quickstart/run.py [--restart] [--seed N] [--output DIR] [key=value ...]
 
-The training is ``python -m exgrpo.main_mix_ppo`` with the settings below; its own output goes to DIR/train.log. It runs
+The training is ``exgrpo-train`` with the settings below; its own output goes to DIR/train.log. It runs
 under ``exp_scripts/guarded``: however this program ends, all of the training ends with it.
 """
 

@@ -5,10 +5,10 @@
 #   Answer: Let's think step by step.
 # so the reward judges whole responses. One command makes a copy of the model with that template,
 # which leaves out the system messages of the data, here where MODEL_PATH looks for it:
-#   python data/thinking_copy.py --template step_by_step \
+#   exgrpo-data thinking-copy --template step_by_step \
 #       "$(hf download meta-llama/Llama-3.1-8B)" models/Llama-3.1-8B-step-by-step
 # Evaluation: its checkpoints have the template; the base model is asked likewise with
-#   eval/generate_vllm.py --template step_by_step
+#   exgrpo-eval generate --template step_by_step
 # DATA_DIR and SAVE_PATH from the environment, see ../run_exgrpo.sh.
 export MODEL_PATH=${MODEL_PATH:-$PWD/models/Llama-3.1-8B-step-by-step}
 exec bash "$(dirname "$0")/../run_exgrpo.sh" \

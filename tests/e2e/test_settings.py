@@ -83,6 +83,7 @@ def rules(folder):
     examples = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     (folder / "my_rules.py").write_text(
         f"{examples}\ndef always_one(groups, rollout_n):\n    return [1 for _ in groups]\n"
+        "import exgrpo.phases\nexgrpo.phases.AFTER_S = 0.0  # every phase after the reading of this says so\n"
     )
     rule = "my_rules.py"  # of the folder the command is given in; the trainer has another
     keys = [f"trainer.exp_bucket_manager={rule}:hardest_first", f"trainer.exp_metric={rule}:least_changed"]
@@ -99,6 +100,16 @@ def test_rules_of_a_file_decide_in_a_run_by_keys_alone(with_a_tool):
     )
     # min(w, 1) at ratios near 1; the default shaping has 0.91 there
     assert 0.95 < last["actor/replayed_shaped_mean"] <= 1 and last["actor/replayed_ratio_mean"] > 0.95
+
+
+def test_the_phases_of_a_start_say_how_long_they_took(with_a_tool):
+    """The engine's end is printed last of the load, the first rollouts once, of six steps."""
+    said = with_a_tool[0].log.read_text()
+    took = re.findall(
+        r"exgrpo: (loading the model and starting the engine|generating the first rollouts) took \d+ s", said
+    )
+    assert took == ["loading the model and starting the engine", "generating the first rollouts"]
+    assert "exgrpo: generating the first rollouts ..." in said
 
 
 def test_turns_with_a_tool_are_replayed_with_their_masks(with_a_tool):

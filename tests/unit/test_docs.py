@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.zh-CN.md")]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ALL_PAGES = sorted((ROOT / "docs").rglob("*.md"))  # with the appendix and the texts for other packages
 UPSTREAM = ROOT / "packages" / "verl-cpu" / "upstream.md"
@@ -68,6 +68,72 @@ def test_every_path_and_module_that_is_named_exists(page):
     missing = [path for path in PATH.findall(text) if not any(ROOT.glob(path.rstrip("/")))]
     missing += [module for module in MODULE.findall(text) if importlib.util.find_spec(module) is None]
     assert missing == []
+
+
+# of commands that have a name of their own after the set-up, or that stand in an environment which a page has activated
+OLD_SPELLINGS = re.compile(
+    r"python3? (?:-m )?(?:eval|data)[./](?!make_tasks)\w+|python -m (?:pytest|exgrpo\.main_mix_ppo)"
+    r"|\.venv(?:-gpu)?/bin/(?:python|exgrpo)"
+)
+FILES = re.compile(r"\b(?:prepare_train|prepare_eval|thinking_copy|compare|sample_size)\.py\b")  # not on a page either
+BOTH = {  # these say that the two are the same
+    "docs/evaluation.md": "python eval/generate_vllm",
+    "exgrpo/commands.py": "python -m exgrpo.main_mix_ppo",
+}
+PRINT_COMMANDS = [
+    path
+    for folder in ("exgrpo/preflight", "packages/exgrpo-tools/src", "eval", "data", "exp_scripts/recipes")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".sh")
+]
+
+
+def old_spellings(page: Path) -> list[str]:
+    text = page.read_text()
+    found = OLD_SPELLINGS.findall(text)
+    if page.suffix == ".md" and page.name != "map.md":  # the map lists files
+        found += FILES.findall(text)
+    return [old for old in found if old != BOTH.get(name(page))]
+
+
+def test_there_is_one_way_of_writing_a_command():
+    pages = [*WITH_PATHS, *(ROOT / "packages").glob("*/README.md"), *PRINT_COMMANDS, ROOT / "exgrpo" / "commands.py"]
+    found = {name(page): old_spellings(page) for page in pages}
+    assert {page: old for page, old in found.items() if old} == {}
+
+
+def test_old_spellings_are_found():
+    old = ["python eval/compare", "python -m eval.export", "python data/prepare_eval", "python -m pytest"]
+    assert [OLD_SPELLINGS.findall(f"`{text}.py --a`") for text in old] == [[text] for text in old]
+    assert OLD_SPELLINGS.findall("a; .venv/bin/python x; bash eval/eval.sh; python data/make_tasks.py") == [
+        ".venv/bin/python"
+    ]
+
+
+def flags(command: str, script: str) -> set[str]:
+    """The flags of a console command's script, as its help names them."""
+    code = f"import sys; sys.argv = [{command!r}, *{script.split()!r}, '--help']; from {{}} import {{}} as main; main()"
+    module, function = {
+        "exgrpo-eval": ("exgrpo_tools.commands", "evaluation"),
+        "exgrpo-data": ("exgrpo_tools.commands", "data"),
+        "exgrpo-inspect": ("exgrpo_tools.inspect.__main__", "main"),
+    }[command]
+    done = subprocess.run([sys.executable, "-c", code.format(module, function)], capture_output=True, text=True)
+    assert done.returncode == 0, f"{command} {script}: {done.stderr}"
+    return set(re.findall(r"--[\w-]+", done.stdout))
+
+
+def test_every_command_on_a_page_has_the_flags_that_it_is_given():
+    """The longest run of code after the command's name, in a block or between backticks."""
+    written: dict[tuple[str, str], set[str]] = {}
+    for page in [*FRONT, *ALL_PAGES]:
+        text = page.read_text().replace("\\\n", " ")
+        for command, code in re.findall(r"(?<![\w./-])(exgrpo-(?:eval|data|inspect))\b([^`\n#;|]*)", text):
+            script = "" if command == "exgrpo-inspect" else next(iter(re.findall(r"^ ([a-z-]+)", code)), "")
+            written.setdefault((command, script), set()).update(re.findall(r"--[\w-]+", code))
+    assert len(written) > 8
+    wrong = {key: used - flags(*key) for key, used in written.items() if used}
+    assert {key: unknown for key, unknown in wrong.items() if unknown} == {}
 
 
 def test_the_readme_is_an_introduction_that_leads_to_every_page():

@@ -96,5 +96,5 @@ assert not loaded, loaded
     errors = done.stderr.splitlines()
     assert done.returncode == 0 and len(errors) == len(cases), done.stderr
     for error, (_, message) in zip(errors, cases, strict=True):
-        assert error.startswith(("generate_vllm.py: error: ", "-c: error: ")) and re.search(message, error), error
+        assert error.startswith("exgrpo-eval generate: error: ") and re.search(message, error), error
     assert not (tmp_path / "out" / "o.jsonl.partial").exists()

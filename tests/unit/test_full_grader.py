@@ -81,7 +81,7 @@ def test_evaluation_without_the_package_ends_in_one_line(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"benchmark": "mine", "response": "5", "answer": "5"}\n')
     command = ["generate_vllm.py", "--grade_only", f"{tmp_path}/rows.jsonl", "--output_file", f"{tmp_path}/out.jsonl"]
     done = without_the_package(f"from eval.generate.command import main\nmain({command[1:]})")
-    assert done.returncode == 2 and done.stderr == f"generate_vllm.py: error: {MISSING}\n"
+    assert done.returncode == 2 and done.stderr == f"exgrpo-eval generate: error: {MISSING}\n"
 
 
 def test_a_package_that_is_broken_is_not_called_missing(monkeypatch):

@@ -17,7 +17,7 @@ import exgrpo
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "packages" / "math-verify-rules"
-COPIED = ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"]
+COPIED = ["setup.py", "pyproject.toml", "README.md", "LICENSE"]
 FRAMEWORKS = ["ray", "verl", "vllm", "torch", "transformers", "omegaconf", "hydra", "pandas", "pyarrow", "tqdm"]
 
 
@@ -29,8 +29,8 @@ def built(tmp_path_factory):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "exgrpo", folder / "exgrpo", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "packages", folder / "packages", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "docs", "eval"):
-        (folder / name).mkdir()
+    for name in ("tests/unit", "docs", "eval"):
+        (folder / name).mkdir(parents=True)
         (folder / name / "large.json").touch()
         (folder / name / "test_it.py").touch()
     command = [sys.executable, "setup.py", "--quiet", "sdist", "bdist_wheel"]

@@ -141,6 +141,7 @@ def test_shuffle_and_limit(tmp_path):
         ([{"question": "q", "answer": ""}], (), "no question with an answer is left"),
         ("", (), "no rows"),
         ("{", (), "line 1 is not JSON"),
+        ('{"question": ' + "[" * 100_000, (), "line 1 is not JSON .maximum recursion depth"),
         ([{"question": "q", "answer": "1"}], ("--system_prompt_file", "/nowhere"), "No such file"),
     ],
 )
@@ -149,7 +150,7 @@ def test_an_error_is_one_line_and_writes_nothing(tmp_path, capsys, rows, options
         prepare(tmp_path, rows, *options)
     error = capsys.readouterr().err.splitlines()[-1]
     assert exit_info.value.code == 2
-    assert re.search(message, error) and error.startswith("prepare_train.py: error: ")
+    assert re.search(message, error) and error.startswith("exgrpo-data train: error: ")
     assert not (tmp_path / "out").exists()
 
 

@@ -79,7 +79,7 @@ def test_a_window_below_prompt_and_response(files):
         said = refusal(files, *more)
         assert f"model.path={files}/model: its max_position_embeddings is 255, below 256" in said
         assert "data.max_prompt_length=64 + 192 of response" in said
-        assert f"python data/thinking_copy.py {files}/model OUTPUT" in said
+        assert f"exgrpo-data thinking-copy {files}/model OUTPUT" in said
     set_window(files, 256)
     verify(configuration(files))
 
@@ -103,7 +103,7 @@ def test_no_configuration_in_the_folder(files):
 def test_no_chat_template(files):
     (files / "model" / "chat_template.jinja").unlink()
     said = refusal(files)
-    assert "model.path=" in said and "no chat template" in said and "data/thinking_copy.py" in said
+    assert "model.path=" in said and "no chat template" in said and "exgrpo-data thinking-copy" in said
 
 
 def test_a_tokenizer_or_template_of_another_place_is_the_one_that_counts(files):
@@ -127,7 +127,7 @@ def test_a_prompt_that_opens_no_thought(files, end):
     (files / "model" / "chat_template.jinja").write_text(CONTENTS + end.replace("\n", "{{ '\n' }}"))
     said = refusal(files)
     assert "reward_kwargs.require_think=True: the prompts end in" in said
-    assert "data/thinking_copy.py" in said and "or set it to False" in said
+    assert "exgrpo-data thinking-copy" in said and "or set it to False" in said
     verify(configuration(files, "reward.custom_reward_function.reward_kwargs.require_think=False"))
     (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
     verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))  # another reward, other rules

@@ -18,6 +18,11 @@ import process_tree
 
 QUICKSTART = Path(__file__).parents[2] / "exp_scripts" / "quickstart"
 LOG = """\
+exgrpo: checking settings, model and data ...
+exgrpo: checking settings, model and data took 12 s
+exgrpo: loading verl ...
+exgrpo: loading verl took 21 s
+exgrpo: starting Ray ...
 2026-11-22 01:43:35,690\tINFO worker.py:2038 -- Started a local Ray instance.
 \x1b[36m(MixTaskRunner pid=18131)\x1b[0m INFO:2026-11-22 01:44:00,218:create worker group dict_keys(['actor_rollout'])
 \x1b[36m(MixTaskRunner pid=18131)\x1b[0m INFO:2026-11-22 01:44:14,610:reward loop manager initialized
@@ -140,6 +145,9 @@ def test_lines_of_a_run(progress, tmp_path, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert all(re.match(r"\[[ \d]{5} s\] ", line) for line in printed)
     assert [line[10:] for line in printed] == [
+        "checking settings, model and data",
+        "loading verl",
+        "starting Ray",
         "Ray is up; loading verl",
         "loading the actor (FSDP2)",
         "actor and rewards are up; starting the vLLM server",

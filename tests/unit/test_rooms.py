@@ -33,7 +33,7 @@ ARROWS = {
     "preflight": (
         "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
     ),
-    "mix_trainer_experience": "judged_by experience saved loss_metrics on_verl preflight",
+    "mix_trainer_experience": "judged_by phases experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "accidents phases on_verl preflight",
     "verl_plugin": "on_verl preflight",
     "commands": "accidents phases main_mix_ppo",

@@ -1,5 +1,6 @@
 """No wrong value passes the checks of the command: each ends in one line, before Ray; right ones pass."""
 
+import json
 import random
 import re
 import subprocess
@@ -252,3 +253,13 @@ def test_a_missing_column_and_an_unreadable_file_are_named(files, column):
     (files / "wrong.parquet").write_text("no parquet")
     (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.parquet"))
     assert "cannot be read as .parquet" in line
+
+
+def test_rows_of_json_that_nest_deeply_are_refused_since_from_20_000_levels_on_the_parser_overflows(files):
+    right = json.dumps(RIGHT | {"extra_info": {"note": '\\" [' * 200}})
+    deep = f'{right[:-1]}, "deep": {"[" * 101}{"]" * 101}}}'
+    (files / "wrong.jsonl").write_text(f"{right}\n{right}\n")
+    verify(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.jsonl"))
+    (files / "wrong.jsonl").write_text(f"{right}\n{deep}\n")
+    (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.jsonl"))
+    assert "wrong.jsonl: cannot be read as .jsonl (line 2 nests more than 100 levels)" in line

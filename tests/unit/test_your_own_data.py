@@ -21,7 +21,7 @@ def block(language):
 def test_the_questions_of_the_page_become_the_row_that_it_shows(tmp_path, monkeypatch):
     (tmp_path / "questions.jsonl").write_text(block("jsonl"))
     monkeypatch.chdir(tmp_path)
-    command = re.search(r"^python data/prepare_train.py (.*?)\n(?! )", block("bash") + "\n", re.DOTALL | re.MULTILINE)
+    command = re.search(r"^exgrpo-data train (.*?)\n(?! )", PAGE, re.DOTALL | re.MULTILINE)
     assert prepare_train.main(command[1].replace("\\\n", "").split()) in (0, None)
     rows = json.loads(pd.read_parquet("mine/train.parquet").to_json(orient="records"))
     assert rows[0] == json.loads(block("json"))

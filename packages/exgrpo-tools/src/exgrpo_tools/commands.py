@@ -18,7 +18,7 @@ PACKAGES = "pip install 'exgrpo-tools[all]'"
 
 # name -> module, what it does
 EVAL = {
-    "generate": ("eval.generate.command", "sample answers with vLLM, judge them, report (eval/generate_vllm.py)"),
+    "generate": ("eval.generate.command", "sample answers with vLLM, judge them, report"),
     "report": ("eval.reports.command", "make a run's report again"),
     "compare": ("eval.compare", "compare runs, paired by question"),
     "sample-size": ("eval.sample_size", "how many questions and samples a difference needs"),

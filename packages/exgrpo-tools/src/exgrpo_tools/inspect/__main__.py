@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from exgrpo import __version__
 from exgrpo.math_verify_reward import GRADERS, STRICT
 from exgrpo.open_table import REFERENCES, is_reference
 from exgrpo.saved.exchange import SUFFIXES
@@ -61,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Exits with status 2 and one line on an error, or if an import accepts no row."""
     if arguments is None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # called as a command: `| head` is not an error
+    if (sys.argv[1:] if arguments is None else [*arguments]) == ["--version"]:  # it takes a text only in a quarantine
+        print(f"exgrpo {__version__}")
+        return
     parser = _make_parser()
     options = parser.parse_args(arguments)
     accepted, interrupted = None, False
@@ -144,7 +149,7 @@ def _add_rewards(parser: _Parser) -> None:
     add("--quarantine", action="store_true", default=None, help=text)
     text = "strict, full, a reward function's PATH:NAME, stated or unknown; with --import: who judges the rows (strict)"
     add("--grader", metavar="NAME", help=text)
-    add("--version", metavar="TEXT", help="a part of the recorded version")
+    add("--version", metavar="TEXT", help="a part of the recorded version; alone: print exgrpo's")
     add("--rule", metavar="NAME", help="a rule of docs/grading.md")
     add("--steps", type=_steps, metavar="FIRST-LAST", help="only trajectories generated in these steps")
     add("--dry_run", action="store_true", default=None, help="only the report")
