@@ -23,7 +23,7 @@ FROM_ROOT = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
 }
-NAME = re.compile(r"<code>([^\s<]+)</code>")
+CODE = re.compile(r"<code>([^<\n]+)</code>")  # not a block's
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")  # without links that have a scheme
 
 logger = logging.getLogger("mkdocs.hooks.exgrpo")
@@ -56,8 +56,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Mark code of one word, such as a key, and where a narrow screen may break it."""
-    return NAME.sub(lambda code: f'<code class="name">{re.sub("(?<=[._/=,])(?=.)", "<wbr>", code[1])}</code>', html)
+    """Say where a narrow screen may break inline code: in names of one word, which get a class, and in long words."""
+
+    def breakable(code: re.Match[str]) -> str:
+        kind, words = ("", r"\S{30,}") if " " in code[1] else (' class="name"', r"\S+")
+        text = re.sub(words, lambda word: re.sub("(?<=[._/=,])(?=.)", "<wbr>", word[0]), code[1])
+        return f"<code{kind}>{text}</code>"
+
+    return CODE.sub(breakable, html)
 
 
 def _place_on_site(target: Path, here: Path) -> str | None:
