@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 import transfer_queue as tq
 from composed import job
 from queue_rows import Model, rollout
 from transformers import AutoTokenizer
+from verl.trainer.ppo.v1 import replay_buffer
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
@@ -24,6 +26,11 @@ from exgrpo.preflight.modes import use_group_filter
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 K, STEP = 4, 3
+FILTERED = ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"]
+filters_by_reward = pytest.mark.skipif(
+    not hasattr(replay_buffer, "FILTER_GROUPS_REWARD_METRIC"),
+    reason="this verl's filter needs a metric that the reward function reports",
+)
 WHOLE_STEP = [
     "actor_rollout_ref.actor.ppo_mini_batch_size=2",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",

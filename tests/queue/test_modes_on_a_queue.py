@@ -9,7 +9,7 @@ import pytest
 import torch
 from composed import job
 from queue_rows import completed, group, put, rows_of, trajectory
-from queue_trainer import STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch
+from queue_trainer import FILTERED, STEP, WHOLE_STEP, K, filters_by_reward, make_ready, make_trainer, pass_batch
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
@@ -249,13 +249,14 @@ def test_the_odds_of_questions_in_flight_are_saved_and_those_of_evicted_ones_for
 # -- groups that are filtered out --------------------------------------------------------------------------------------
 
 
+@filters_by_reward
 @pytest.mark.parametrize("trainer_class", [ExperienceMixPPOTrainer, ExperienceMixPPOTrainerColocateAsync])
 @pytest.mark.parametrize(("reward", "kept"), [(0.0, True), (1.0, False)])
 def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollouts_are_right(
     training_queue, trainer_class, reward, kept
 ):
     """q0 is replayed; q1 is always right and q2 always wrong: both are filtered out, and that is known of them."""
-    trainer = make_trainer(trainer_class, 12, set(), "algorithm.filter_groups.enable=True")
+    trainer = make_trainer(trainer_class, 12, set(), *FILTERED)
     trainer.agent_loop_manager.rewards = {"q0": reward, "q1": 1.0, "q2": 0.0}
     trainer._add_batch_to_generate()
     batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
@@ -274,8 +275,9 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
     assert metrics["_dapo_filtered_reward_counts"] == {0.0: 1, 1.0: len(groups) - 1}
 
 
+@filters_by_reward
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
-    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
+    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), *FILTERED)
     trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
     trainer._add_batch_to_generate()
     trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from queue_trainer import WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
+from queue_trainer import FILTERED, WHOLE_STEP, K, filters_by_reward, make_ready, make_trainer, pass_batch, sample
 
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
@@ -22,8 +22,9 @@ def make(training_queue):
     return of
 
 
+@filters_by_reward
 def test_what_the_filter_left_out_is_observed_with_the_step(make):
-    trainer = make("algorithm.filter_groups.enable=True")
+    trainer = make(*FILTERED)
     trainer.agent_loop_manager.rewards = {"q1": 1.0}
     trainer._add_batch_to_generate()
     pass_batch(trainer, sample(trainer), {})

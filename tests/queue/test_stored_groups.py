@@ -6,7 +6,7 @@ import torch
 import transfer_queue as tq
 from composed import job
 from queue_rows import Model, group, put, record, rollout, rows_of, trajectory
-from queue_trainer import STEP, K, make_trainer
+from queue_trainer import FILTERED, STEP, K, filters_by_reward, make_trainer
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
@@ -195,9 +195,10 @@ def test_for_past_groups_nothing_is_generated(training_queue):
     assert len(trainer.waiting) == 2 and list(asked)[2] == f"000000{STEP}q00002"
 
 
+@filters_by_reward
 def test_the_filter_refills_with_fresh_questions(training_queue):
     """Beside two past groups q0 is always right: it is filtered out, and its place is not waited for by past groups."""
-    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), "algorithm.filter_groups.enable=True")
+    trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), *FILTERED)
     trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.5, exp_unit="group")
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True

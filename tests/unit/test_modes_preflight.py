@@ -21,6 +21,8 @@ SEPARATE = [
     "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
 ]
+# the metric is given: its default is not the same in all versions of verl
+FILTERED = ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"]
 LENT = ["trainer.v1.separate_async.hybrid_rollout.enable_switch=True"]
 REFUSED = {
     "algorithm.adv_estimator=gae": "algorithm.adv_estimator=gae: must be one of grpo, ",
@@ -72,7 +74,7 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "trainer.v1.separate_async.num_warmup_batches=0.25: must be at least trainer.experience_ratio=0.5 with",
         ),
         (
-            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc", "trainer.exp_rescue=True"],
+            [*FILTERED, "trainer.exp_rescue=True"],
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True",
         ),
         (
@@ -84,11 +86,11 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "algorithm.filter_groups.metric=null: must be reward, or a name",
         ),
         (
-            ["algorithm.filter_groups.enable=True", "trainer.v1.sampler.custom_sampler.path=mine.py"],
+            [*FILTERED, "trainer.v1.sampler.custom_sampler.path=mine.py"],
             "trainer.v1.sampler.custom_sampler.path=mine.py: must be null with algorithm.filter_groups.enable=True",
         ),
         (
-            ["algorithm.filter_groups.enable=True", "reward.reward_model.enable=True"],
+            [*FILTERED, "reward.reward_model.enable=True"],
             "reward.reward_model.enable_resource_pool=False: must be True with algorithm.filter_groups.enable=True",
         ),
     ],
@@ -128,12 +130,12 @@ def test_what_is_supported_passes_and_stands_in_the_page(files):
         verify(configuration(files, f"algorithm.adv_estimator={estimator}"))
     for loss in modes.FRESH_LOSSES:
         verify(configuration(files, f"{LOSS}={loss}"))
-    others = ["algorithm.filter_groups.enable=True", "algorithm.rollout_correction.rollout_is=sequence"]
+    others = [*FILTERED, "algorithm.rollout_correction.rollout_is=sequence"]
     verify(configuration(files, *others, "actor_rollout_ref.model.lora_rank=8"))
     rollout = "actor_rollout_ref.rollout"
     verify(configuration(files, f"{rollout}.multi_turn.enable=True", f"{rollout}.agent.default_agent_loop=tool_agent"))
     verify(configuration(files, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
-    verify(configuration(files, "trainer.exp_unit=group", "algorithm.filter_groups.enable=True"))
+    verify(configuration(files, "trainer.exp_unit=group", *FILTERED))
     for mode in (SEPARATE, ["trainer.v1.trainer_mode=colocate_async"]):
         verify(configuration(files, *mode, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
     unbounded = ["trainer.v1.sampler.max_off_policy_threshold=null", "trainer.v1.separate_async.num_warmup_batches=0.5"]
@@ -152,7 +154,7 @@ def test_verls_name_of_a_mode_becomes_our_trainers(files, mode):
 
 @pytest.mark.parametrize(("mode", "name"), [("sync", "GroupFilter"), ("colocate_async", "GroupFilterAsync")])
 def test_verls_filter_has_a_buffer_of_ours_with_replay_alone(files, mode, name):
-    keys = [f"trainer.v1.trainer_mode={mode}", "algorithm.filter_groups.enable=True"]
+    keys = [f"trainer.v1.trainer_mode={mode}", *FILTERED]
     config, without = configuration(files, *keys), configuration(files, *keys, "trainer.experience=False")
     resolve(config)
     resolve(without)
