@@ -36,7 +36,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from exgrpo import judged_by, loss_metrics
+from exgrpo import loss_metrics, provenance
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
@@ -154,7 +154,7 @@ class ExperienceMixin(PPOTrainer):
         if isinstance(self.replay_buffer, GroupFilter):
             self.replay_buffer.follow(self.in_flight, self.experience.exp_success_threshold)
         config, keys = self.config, self.experience
-        self.judge = judged_by.of_settings(config.reward.custom_reward_function)
+        self.provenance = provenance.of_settings(config.reward.custom_reward_function)
         recorded = keys.exp_is_correct, keys.exp_missing_log_probs
         self.loss_shares = LossShares.of_config(config, *recorded)
         self._open_experience()
@@ -390,12 +390,12 @@ class ExperienceMixin(PPOTrainer):
         step, so_far, keys = self.global_steps, self.so_far, self.experience
         whole_groups = keys.exp_unit == "group"
         compare = bool(past) and self.rollout.calculate_log_probs
-        rules = self.judge.grader != "strict"
+        rules = self.provenance.grader != "strict"
         rows = observe.scored_rows(batch, compare, rules, whole_groups)
         fresh = observe.fresh_rows(batch, rows)
         current = correct.current_log_probs(batch, past)
         so_far.groups += observe.rollout_groups(
-            fresh, self.replayed, step, len(self.tokenizer), keys, self.judge
+            fresh, self.replayed, step, len(self.tokenizer), keys, self.provenance
         )
         so_far.replayed += self.replayed
         so_far.current |= current

@@ -31,7 +31,7 @@ class Trajectory:
             context. None if all tokens are the policy's. Read-only copy.
         reward: finite; the reward of the replayed row in its group.
         note: a text kept with it and never interpreted here, such as JSON; or None.
-        grader: who judged it, as exgrpo.judged_by writes it; None if that is unknown.
+        grader: who judged it, as exgrpo.provenance writes it; None if that is unknown.
 
     Raises:
         ValueError: naming what is not 1-D, is empty, or has another length, type or range.

@@ -14,9 +14,9 @@ from tensordict import TensorDict
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.judged_by import JudgedBy
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch, split_key
+from exgrpo.provenance import Provenance
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class FreshRow:
     prompt: npt.NDArray[np.int32] | None = None
 
     def trajectory(
-        self, step: int, vocab_size: int, judge: JudgedBy | None = None, bounded: bool = True
+        self, step: int, vocab_size: int, judged_by: Provenance | None = None, bounded: bool = True
     ) -> Trajectory:
         """The rollout as a Trajectory; ValueError if it is not a valid one.
 
@@ -55,9 +55,9 @@ class FreshRow:
         if bounded and not 0 <= self.reward <= 1:
             raise ValueError(f"reward={self.reward}: must be a number between 0 and 1")
         entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
-        judged = None if judge is None else str(judge.by(self.rule))
+        grader = None if judged_by is None else str(judged_by.by(self.rule))
         trajectory = Trajectory(
-            self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, judged
+            self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, grader
         )
         trajectory.check_vocabulary(vocab_size)
         return trajectory
@@ -121,7 +121,7 @@ def rollout_groups(
     step: int,
     vocab_size: int,
     config: ExperienceConfig,
-    judge: JudgedBy | None = None,
+    judged_by: Provenance | None = None,
 ) -> list[RolloutGroup]:
     """One group per question, from the step's fresh rows in their order.
 
@@ -133,7 +133,7 @@ def rollout_groups(
         step: the global step that generated the rows.
         vocab_size: tokens are 0..vocab_size-1.
         config: what a success is; for replay of whole groups failures are kept too.
-        judge: of the rewards.
+        judged_by: the author of the rewards, without a rule.
     """
     threshold, whole = config.exp_success_threshold, config.exp_unit == "group"
     past_of = {group.uid: group for group in joined}
@@ -146,7 +146,7 @@ def rollout_groups(
         displaced = [past.displaced] if past is not None and past.displaced is not None else []
         solved = [row for row in siblings if row.reward > threshold]
         failed = [row for row in siblings if whole and not row.reward > threshold]
-        known = step, vocab_size, judge, config.bounded_rewards
+        known = step, vocab_size, judged_by, config.bounded_rewards
         successes = _trajectories(solved, "success", *known)
         failures = _trajectories(failed, "failure", *known)
         rewards = [row.reward for row in siblings] + displaced
@@ -170,14 +170,14 @@ def _trajectories(
     kind: str,
     step: int,
     vocab_size: int,
-    judge: JudgedBy | None,
+    judged_by: Provenance | None,
     bounded: bool,
 ) -> tuple[Trajectory, ...]:
     """Those of the rows that are valid trajectories; a warning for each of the others."""
     valid = []
     for row in rows:
         try:
-            valid.append(row.trajectory(step, vocab_size, judge, bounded))
+            valid.append(row.trajectory(step, vocab_size, judged_by, bounded))
         except ValueError as error:
             at = f"step {step}, question {row.question}"
             logger.warning("%s: a %s is not stored: %s", at, kind, error)

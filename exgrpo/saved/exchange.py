@@ -11,7 +11,7 @@ log_probs     natural log, one per token; null if they were not recorded
 loss_mask     true at the policy's own tokens; null if all are
 reward        0 to 1
 note          the trajectory's note; null if it has none
-grader        who judged it (exgrpo.judged_by); null if that is unknown
+grader        who judged it (exgrpo.provenance); null if that is unknown
 response      the decoded tokens, for reading; an import uses it only for rows without tokens
 """
 

@@ -12,7 +12,7 @@ from verl.trainer.ppo.v1 import replay_buffer
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from exgrpo import judged_by
+from exgrpo import provenance
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
@@ -114,7 +114,7 @@ def make_ready(trainer):
     trainer.agent_loop_manager = WholeRollouts(trainer.agent_loop_manager.failing)
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
     trainer.loss_shares = LossShares.of_config(trainer.config, True, "current")
-    trainer.judge = judged_by.of_settings(trainer.config.reward.custom_reward_function)
+    trainer.provenance = provenance.of_settings(trainer.config.reward.custom_reward_function)
     trainer.so_far, trainer.response_shown = StepMetrics(), True
     trainer.local_trigger_step, trainer.use_critic = 0, False
 

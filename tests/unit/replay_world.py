@@ -7,12 +7,12 @@ from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.question_id import question_id, tokenizer_fingerprint
 from exgrpo.experience.replay_log import Effect
 from exgrpo.experience.trajectory_selector import TokenScores
-from exgrpo.judged_by import JudgedBy
+from exgrpo.provenance import Provenance
 from exgrpo.saved.pool_folder import PoolFolder
 
 ROLLOUT_N = 4
 CONFIG = ExperienceConfig(rollout_n=ROLLOUT_N, experience_start_sratio=0.0)
-GOOD = JudgedBy("full", "rules 11111111, math-verify 0.9.0, require_think=False", "math_verify")
+GOOD = Provenance("full", "rules 11111111, math-verify 0.9.0, require_think=False", "math_verify")
 FAULTY = GOOD.by("decimals")
 EFFECT = Effect(1.5, 0.5, 3.0, 0.75, 0.5, 0.5, 0.25, 0.125)
 STEPS = 6

@@ -64,11 +64,11 @@ def without_the_package(code):
 
 def test_strict_works_without_the_package_and_full_is_one_line():
     done = without_the_package("""
-from exgrpo import judged_by
+from exgrpo import provenance
 from exgrpo.math_verify_reward import compute_score
 asked = {"data_source": "m", "solution_str": r"\\boxed{5}", "ground_truth": "5", "require_think": False}
-print(compute_score(**asked)["score"], "math-verify" in judged_by.version_of("strict"))
-for judge in (lambda: compute_score(**asked, grader="full"), lambda: judged_by.version_of("full")):
+print(compute_score(**asked)["score"], "math-verify" in provenance.version_of("strict"))
+for judge in (lambda: compute_score(**asked, grader="full"), lambda: provenance.version_of("full")):
     try:
         judge()
     except ValueError as error:

@@ -20,7 +20,7 @@ ARROWS = {
     "prompts": "",
     "math_verify_worker": "",
     "full_grader": "math_verify_worker",
-    "judged_by": "full_grader",
+    "provenance": "full_grader",
     "experience": "open_table",
     "saved": "experience",
     "loss_metrics": "",
@@ -29,11 +29,11 @@ ARROWS = {
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
-    "on_verl": "phases judged_by prompts experience saved loss_metrics loss_settings mix_core_alg replay",
+    "on_verl": "phases provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
     "preflight": (
         "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
     ),
-    "mix_trainer_experience": "judged_by phases experience saved loss_metrics on_verl preflight",
+    "mix_trainer_experience": "provenance phases experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "accidents phases on_verl preflight",
     "verl_plugin": "on_verl preflight",
     "commands": "accidents phases main_mix_ppo",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay
-from exgrpo.judged_by import UNKNOWN
+from exgrpo.provenance import UNKNOWN
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.questions import Question
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from exgrpo.experience.question_id import question_id, row_question_id
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.judged_by import JudgedBy
 from exgrpo.prompts import THINK, opens_thought, render
+from exgrpo.provenance import Provenance
 from exgrpo_tools.inspect.questions import Question, ids_by_text
 
 LogProbs = Literal["recorded", "none", "model"]
 _VERDICTS = ("correct", "is_correct", "acc", "score")
 _TOO_LONG = 200  # characters of a reason
-UNJUDGED = str(JudgedBy("stated", "not judged"))  # who judged a row that does not say
+UNJUDGED = str(Provenance("stated", "not judged"))  # who judged a row that does not say
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 from exgrpo import full_grader
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.gold_answers import latex_forms
-from exgrpo.judged_by import OURS, of_settings
 from exgrpo.math_verify_reward import FULL, FULL_GRADER, GRADERS, THINK_END, Verifier, is_right, judged_part
 from exgrpo.open_table import load_reference
 from exgrpo.prompts import opens_thought, render
+from exgrpo.provenance import OURS, of_settings
 from exgrpo_tools.inspect.questions import Question
 from exgrpo_tools.inspect.rewards import LIMIT_S
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from exgrpo.experience.packing import unpack
 from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay, digest_of
-from exgrpo.judged_by import JudgedBy
+from exgrpo.provenance import Provenance
 from exgrpo.saved import durable, pool_quarantine
 from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
 from exgrpo_tools.inspect.text import print_lines
@@ -36,7 +36,7 @@ class Suspect:
     last: int
 
     def judged(self, grader: str | None, step: int) -> bool:
-        author = JudgedBy.read(grader)
+        author = Provenance.read(grader)
         return (
             self.first <= step <= self.last
             and self.grader in (None, author.grader)
@@ -119,7 +119,7 @@ def find_affected(saved: SavedPool, suspect: Suspect) -> Affected:
     graders: Counter[str] = Counter()
     for serial, question, packed in saved.records():
         trajectory = unpack(packed)
-        graders[str(JudgedBy.read(trajectory.grader))] += 1
+        graders[str(Provenance.read(trajectory.grader))] += 1
         held[question] += 1
         identity = question, digest_of(trajectory)
         if not suspect.judged(trajectory.grader, trajectory.step):

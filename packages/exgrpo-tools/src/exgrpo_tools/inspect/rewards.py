@@ -11,8 +11,8 @@ from typing import Any
 
 from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
-from exgrpo.judged_by import JudgedBy, version_of
 from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
+from exgrpo.provenance import Provenance, version_of
 from exgrpo.saved.durable import replaced
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.progress import progress
@@ -61,7 +61,7 @@ class _Graders:
         self._process = Verifier(*FULL_GRADER)
 
     def judge(
-        self, place: str, step: int, question: str, author: JudgedBy, score: float, gold: str, text: str
+        self, place: str, step: int, question: str, author: Provenance, score: float, gold: str, text: str
     ) -> Judged:
         """Both verdicts on a text; what follows </think> is judged if the run did so, or if that is not known."""
         think = author.requires_think if author.is_ours else THINK_END in text
@@ -91,7 +91,7 @@ def judge_again(
         rows = list(_pool(saved, questions, tokenizer, graders))
         if rollouts is not None:
             authors = Counter(row.grader for row in rows)
-            usual = JudgedBy.read(authors.most_common(1)[0][0] if authors else None).by("")
+            usual = Provenance.read(authors.most_common(1)[0][0] if authors else None).by("")
             rows += _dumps(rollouts, usual, graders)
         return rows
     finally:
@@ -103,11 +103,11 @@ def _pool(saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, g
     for name, trajectory in progress(saved.trajectories(), total, "judging", "row"):
         if name in questions and questions[name].gold:
             text = tokenizer.decode(trajectory.tokens.tolist(), skip_special_tokens=True)
-            author = JudgedBy.read(trajectory.grader)
+            author = Provenance.read(trajectory.grader)
             yield graders.judge("pool", trajectory.step, name, author, 1.0, questions[name].gold, text)
 
 
-def _dumps(folder: Path, author: JudgedBy, graders: _Graders) -> Iterator[Judged]:
+def _dumps(folder: Path, author: Provenance, graders: _Graders) -> Iterator[Judged]:
     """Rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout; without replayed ones' marks."""
     files = sorted(folder.glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
     if not files:

@@ -1,4 +1,4 @@
-"""Who judged a trajectory: grader, version and the rule that decided, in a line kept with it.
+"""The provenance of a reward: grader, version and the rule that decided, in a line kept with it.
 
 strict; rules 5e1c09aa, math-verify 0.9.0
 full; rules 5e1c09aa, math-verify 0.9.0, require_think=False; intervals
@@ -25,8 +25,8 @@ _SOURCES = ("gold_answers.py", "math_verify_reward.py", "math_verify_worker.py")
 
 
 @dataclass(frozen=True)
-class JudgedBy:
-    """A verdict's author.
+class Provenance:
+    """Who judged.
 
     Attributes:
         grader: strict, full, or a reward function of another author as ``path:name``.
@@ -43,13 +43,13 @@ class JudgedBy:
         return _SEPARATOR.join(part.replace(";", ",") for part in parts)
 
     @classmethod
-    def read(cls, text: str | None) -> JudgedBy:
-        """The author that `str` wrote; `unknown` for None, as in pools of older versions."""
+    def read(cls, text: str | None) -> Provenance:
+        """What `str` wrote; `unknown` for None, as in pools of older versions."""
         parts = (text or UNKNOWN).split(";")
         grader, version, rule = (part.strip() for part in [*parts, "", ""][:3])
         return cls(grader, version, rule)
 
-    def by(self, rule: str) -> JudgedBy:
+    def by(self, rule: str) -> Provenance:
         """The same grader with the rule that decided."""
         return replace(self, rule=rule)
 
@@ -63,21 +63,21 @@ class JudgedBy:
         return _THINK not in self.version
 
 
-def of_settings(reward: Mapping[str, Any]) -> JudgedBy:
-    """The author of a run's rewards, by ``reward.custom_reward_function``; the rule is open."""
+def of_settings(reward: Mapping[str, Any]) -> Provenance:
+    """That of a run's rewards, by ``reward.custom_reward_function``; the rule is open."""
     path, name = reward.get("path"), str(reward.get("name"))
     if not path:
-        return JudgedBy("verl's own", f"verl {_installed('verl')}")
+        return Provenance("verl's own", f"verl {_installed('verl')}")
     if path == OURS and name == "compute_score":
         settings = reward.get("reward_kwargs") or {}
         think = "" if settings.get("require_think", True) else f", {_THINK}"
         grader = str(settings.get("grader", "strict"))
-        return JudgedBy(grader, version_of(grader) + think)
+        return Provenance(grader, version_of(grader) + think)
     file = Path(str(path)).expanduser()
     version = (
         f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" if file.is_file() else ""
     )
-    return JudgedBy(f"{path}:{name}", version)
+    return Provenance(f"{path}:{name}", version)
 
 
 @cache

@@ -10,18 +10,18 @@ import pytest
 
 from exgrpo import full_grader, math_verify_reward
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.judged_by import OURS, JudgedBy, of_settings, version_of
 from exgrpo.on_verl.observe import FreshRow, rollout_groups
+from exgrpo.provenance import OURS, Provenance, of_settings, version_of
 
 SETTINGS = {"path": OURS, "name": "compute_score", "reward_kwargs": {"require_think": False, "grader": "full"}}
 
 
 def test_a_text_says_who_judged_and_is_read_again():
-    author = JudgedBy("full", "rules 5e1c09aa, math-verify 0.9.0", "decimals+lists")
+    author = Provenance("full", "rules 5e1c09aa, math-verify 0.9.0", "decimals+lists")
     assert str(author) == "full; rules 5e1c09aa, math-verify 0.9.0; decimals+lists" and author.is_ours
-    assert JudgedBy.read(str(author)) == author and JudgedBy.read(str(author.by(""))) == author.by("")
-    assert str(JudgedBy("a;b.py:score", "", "x;y")) == "a,b.py:score; ; x,y"
-    assert JudgedBy.read(None) == JudgedBy("unknown", "") and not JudgedBy.read(None).is_ours
+    assert Provenance.read(str(author)) == author and Provenance.read(str(author.by(""))) == author.by("")
+    assert str(Provenance("a;b.py:score", "", "x;y")) == "a,b.py:score; ; x,y"
+    assert Provenance.read(None) == Provenance("unknown", "") and not Provenance.read(None).is_ours
 
 
 def test_the_settings_of_a_run_name_grader_and_version(tmp_path):
@@ -53,7 +53,7 @@ def test_the_version_changes_with_the_code_that_decides(tmp_path, monkeypatch, c
     rules = shutil.copytree(full_grader.package().__path__[0], tmp_path / "math_verify_rules")
 
     def versions():
-        return {grader: runpy.run_path(str(package / "judged_by.py"))["version_of"](grader) for grader in before}
+        return {grader: runpy.run_path(str(package / "provenance.py"))["version_of"](grader) for grader in before}
 
     before = {grader: version_of(grader) for grader in ("strict", "full")}
     monkeypatch.setattr(full_grader, "package", lambda: SimpleNamespace(__path__=[str(rules)]))
@@ -75,7 +75,7 @@ def test_the_full_reward_names_its_rule_and_the_strict_one_does_not():
     assert "rule" not in math_verify_reward.compute_score(**asked)
 
 
-@pytest.mark.parametrize("judge", [None, JudgedBy("full", "v1")])
+@pytest.mark.parametrize("judge", [None, Provenance("full", "v1")])
 def test_a_rollout_becomes_a_trajectory_that_says_who_judged_it(judge):
     row = FreshRow("u", "q", 1.0, np.array([1, 2]), np.array([-0.5, -0.5]), np.zeros(2), np.ones(2), "lists")
     (group,) = rollout_groups([row], [], 3, 10, ExperienceConfig(rollout_n=2), judge)
