@@ -1,6 +1,4 @@
-"""The console command `exgrpo-train`: `python -m exgrpo.main_mix_ppo`, with a help that loads
-nothing.
-"""
+"""The console command `exgrpo-train`: `exgrpo.main_mix_ppo`, with a help that loads nothing."""
 
 import sys
 

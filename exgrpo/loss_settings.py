@@ -148,9 +148,8 @@ def check_reshape(name: str, key: str) -> None:
         load_reference(f"policy_loss.{key}", name, RESHAPE_PARAMETERS)
     elif name not in NAMED_RESHAPES and not (beta is not None and 0 < beta < math.inf):
         raise ValueError(
-            f"policy_loss.{key}={name}: must be {', '.join(NAMED_RESHAPES)} or p_div_p_<beta> "
-            "with beta above 0, "
-            f"such as p_div_p_0.1, or {REFERENCES}"
+            f"policy_loss.{key}={name}: must be {', '.join(NAMED_RESHAPES)} or p_div_p_<beta> with "
+            f"beta above 0, such as p_div_p_0.1, or {REFERENCES}"
         )
 
 

@@ -444,9 +444,7 @@ class ExperienceMixin(PPOTrainer):
             optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
 
     def _save_pool(self, folder: Path) -> list[int]:
-        """Pool, groups, generator, phase and prompts in flight; the steps that verl then
-        deletes.
-        """
+        """Save pool, generator, phase and prompts in flight; the steps that verl then deletes."""
         state = self.replay.state() | {"run": self.resumed_state["run"]}
         if self.asynchronous:
             self.in_flight.keep_only(queue.prompts(PARTITION))

@@ -47,9 +47,7 @@ class AfterVerlsTrainers(PathFinder):
 
 
 class Preflight(Callback):
-    """Hydra's callback of our configuration: our checks before verl's own command runs; ours has
-    them itself.
-    """
+    """Hydra's callback of our configuration: our checks before verl's own command runs."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         if config.hydra.job.name != "main_ppo":

@@ -1,6 +1,4 @@
-"""Whole groups of past rollouts, failures included, for replay without generation
-(``trainer.exp_unit=group``).
-"""
+"""Whole groups of past rollouts, failures too, for ``trainer.exp_unit=group``."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ class GroupBuffer:
         return iter(self._held)
 
     def add(self, group: RolloutGroup, step: int) -> bool:
-        """Store a group if all of its rollouts are here and their rewards differ, so that it has
-        advantages.
-        """
+        """Store a group if all its rollouts are here and their rewards differ."""
         rollouts = (*group.successes, *group.failures)
         if len(rollouts) < max(2, group.size) or len({rollout.reward for rollout in rollouts}) < 2:
             return False
@@ -78,9 +74,7 @@ class GroupBuffer:
     def choose(
         self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
     ) -> list[StoredGroup]:
-        """Up to `count` groups of distinct questions, in random order; each draw is uniform over
-        the groups left.
-        """
+        """Up to `count` groups of distinct questions, in random order, drawn uniformly."""
         open_groups = [group for group in self._held if group.question not in exclude]
         chosen: dict[str, StoredGroup] = {}
         while open_groups and len(chosen) < count:
@@ -96,16 +90,12 @@ class GroupBuffer:
         self.hold([group for group in self._held if id(group) not in gone])
 
     def hold(self, groups: Iterable[StoredGroup]) -> None:
-        """Hold these groups instead, from the oldest to the newest; the bound on their number
-        applies at once.
-        """
+        """Hold these groups instead, from the oldest to the newest, as far as the bound allows."""
         self._held.clear()
         self._held.extend(groups)
 
     def keep_only(self, questions: Collection[str], max_prompt: int, max_tokens: int) -> int:
-        """Drop groups of other questions, without a prompt, or with too long a prompt or response;
-        how many.
-        """
+        """Drop groups of other questions, without a prompt or with too long a text; how many."""
         kept = [
             group
             for group in self._held

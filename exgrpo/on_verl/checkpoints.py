@@ -1,6 +1,4 @@
-"""verl's checkpoint folder: ``global_step_<n>/`` and a marker that names the latest; the pool is in
-``experience/``.
-"""
+"""verl's checkpoints: ``global_step_<n>/``, our pool in its ``experience/``, and a marker."""
 
 from __future__ import annotations
 
@@ -154,9 +152,7 @@ def open_experience(
 def keep_usable(
     replay: ExperienceReplay, questions: Collection[str], max_prompt: int, max_response: int
 ) -> None:
-    """Drop, with a warning, what is not of these questions or longer than these numbers of
-    tokens.
-    """
+    """Drop, with a warning, what is of other questions or longer than so many tokens."""
     why = "dropped: their question is not in the data, or they are too long"
     if left := replay.pool.keep_only(questions, max_response):
         logger.warning("%d trajectories are %s", left, why)
@@ -330,8 +326,6 @@ class Rotation:
 
 
 def delete_weights(root: str, steps: Sequence[int]) -> None:
-    """Delete the weights of these steps on this machine's disk: verl deletes those on its first
-    rank's alone.
-    """
+    """Delete these steps' weights on this machine's disk; verl does so on one rank's alone."""
     for step in steps:
         shutil.rmtree(step_folder(Path(root), step) / "actor", ignore_errors=True)

@@ -45,21 +45,15 @@ class InFlight:
         self._prompts.update(prompts)
 
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:
-        """The prompts of these uids, in the order of the uids' names; they are in flight no
-        more.
-        """
+        """The prompts of these uids, in the order of their names; in flight no more."""
         return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}
 
     def is_replayed(self, uid: str) -> bool:
-        """Whether a replayed trajectory will complete the group; False for a prompt that is not in
-        flight.
-        """
+        """Whether a replayed trajectory will complete the group; False if it is not in flight."""
         return uid in self._prompts and self._prompts[uid].is_replayed
 
     def keep_only(self, uids: Collection[str]) -> list[Prompt]:
-        """Forget all other prompts, and return those: their groups were evicted, so their questions
-        are free again.
-        """
+        """Forget and return all other prompts: evicted, so that their questions are free again."""
         gone = [uid for uid in self._prompts if uid not in uids]
         return [self._prompts.pop(uid) for uid in gone]
 

@@ -68,16 +68,12 @@ def delete_on_all_nodes(root: str, steps: list[int]) -> None:
 
 
 def are_deleted(folder: Path) -> bool:
-    """Whether `delete_old` has deleted, or was about to delete, the optimizer states of this
-    checkpoint.
-    """
+    """Whether `delete_old` has begun to delete the optimizer states of this checkpoint."""
     return (folder / NOTE).exists()
 
 
 def check(folder: Path) -> None:
-    """FileNotFoundError if this checkpoint's optimizer states are deleted; otherwise verl would
-    fail in its workers.
-    """
+    """FileNotFoundError if this checkpoint's optimizer states are deleted."""
     if are_deleted(folder):
         raise FileNotFoundError(
             f"{folder}: its optimizer states were deleted (trainer.max_optim_to_keep); with "

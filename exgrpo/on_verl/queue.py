@@ -38,9 +38,8 @@ def start(config: DictConfig, patience_s: float = 60) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(
                 f"exgrpo: this Ray has a {CONTROLLER} already, that of another training; two "
-                "trainings in one Ray "
-                "would mix their rollouts: end the other one, or give this one a Ray cluster of "
-                "its own"
+                "trainings in one Ray would mix their rollouts: end the other one, or give this "
+                "one a Ray cluster of its own"
             )
         time.sleep(0.5)
     settings = OmegaConf.create(OmegaConf.to_container(config.transfer_queue, resolve=True))

@@ -35,9 +35,7 @@ def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
 
 
 def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Batch:
-    """The batch without the failures of this session in these groups: they leave the queue, their
-    rewards are noted.
-    """
+    """The batch without this session's failure in these groups; their rewards are noted."""
     group_of = {f"{group.uid}_{session}_0": group for group in groups}
     gone = sorted(group_of.keys() & set(batch.keys))
     if not gone:

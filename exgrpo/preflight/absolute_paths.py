@@ -1,6 +1,4 @@
-"""Make relative paths absolute where the command is run: verl's runner may have another working
-directory.
-"""
+"""Makes paths absolute: verl's runner may have another working directory."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ _RULES = [
 
 
 def make_absolute(config: DictConfig) -> None:
-    """Rewrite the configuration's local paths, ``~`` and relative ones, in place; remote ones are
-    left alone.
-    """
+    """Rewrite local paths, ``~`` and relative ones, in place; remote ones are left alone."""
     for keys, change in (
         (_PATHS, _absolute),
         (_PATHS_OR_NAMES, _absolute_if_there),

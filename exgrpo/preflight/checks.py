@@ -1,6 +1,4 @@
-"""Every error that can be detected before Ray starts, each in one line with key, value and
-remedy.
-"""
+"""Every error that can be seen before Ray starts, in one line with key, value and remedy."""
 
 from __future__ import annotations
 
@@ -153,9 +151,8 @@ def _platform(config: DictConfig) -> None:
     platform = os.environ.get("VERL_PLATFORM", "")
     if (config.trainer.device == "cpu") != (platform == "cpu"):
         raise ValueError(
-            f"trainer.device={config.trainer.device} with VERL_PLATFORM={platform or '(unset)'} "
-            "in the environment: "
-            "stack=cpu and VERL_PLATFORM=cpu go together"
+            f"trainer.device={config.trainer.device} with VERL_PLATFORM={platform or '(unset)'} in "
+            "the environment: stack=cpu and VERL_PLATFORM=cpu go together"
         )
 
 
@@ -167,9 +164,7 @@ def _engine(actor: DictConfig) -> None:
 
 
 def _packages(config: DictConfig) -> None:
-    """Without its grader the reward would be 0 for every answer, and the run would learn
-    nothing.
-    """
+    """Without its grader every reward would be 0, and the run would learn nothing."""
     our_reward = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if our_reward and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
@@ -182,9 +177,7 @@ def _packages(config: DictConfig) -> None:
 
 
 def _attention(config: DictConfig) -> None:
-    """flash-attn may be missing: the registry has only its source. verl's sequence parallelism
-    requires it.
-    """
+    """flash-attn may be missing; verl's sequence parallelism requires it."""
     key = "actor_rollout_ref.model.override_config.attn_implementation"
     actor = config.actor_rollout_ref.actor
     value = str(OmegaConf.select(config, key))
@@ -202,9 +195,7 @@ def _attention(config: DictConfig) -> None:
 
 
 def _rotation(trainer: DictConfig) -> None:
-    """verl deletes surplus checkpoints once the weights of the next one are written, before that
-    one is marked.
-    """
+    """verl deletes surplus checkpoints before the next one is marked as the latest."""
     why = (
         "verl would delete the last checkpoint before the new one is marked, "
         "and a kill in between would lose both"
@@ -234,9 +225,7 @@ def _files(config: DictConfig) -> None:
 
 
 def _text_alone(config: DictConfig) -> None:
-    """Replayed rows are text only: token ids, an attention mask of ones, positions counted from
-    0.
-    """
+    """Replayed rows are text only: token ids, a mask of ones, positions counted from 0."""
     refused = {
         f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")
     }
@@ -250,8 +239,7 @@ def _text_alone(config: DictConfig) -> None:
         if "agent_name" in names:
             raise ValueError(
                 f"data.train_files: {path} has a column agent_name; all rows must use one agent "
-                "loop, that of "
-                "actor_rollout_ref.rollout.agent.default_agent_loop"
+                "loop, that of actor_rollout_ref.rollout.agent.default_agent_loop"
             )
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     for name in ("preprocessor_config.json", "processor_config.json"):
@@ -272,9 +260,7 @@ def _given(actor: DictConfig) -> set[str]:
 
 
 def _data_and_checkpoint(config: DictConfig) -> None:
-    """Question ids of the training files must be unique, enough, and those of the checkpoint to
-    resume from.
-    """
+    """Questions must be unique, enough, and those of the checkpoint to resume from."""
     files = _paths(config.data.train_files)
     if not all(is_local(path) for path in files):
         return
@@ -299,15 +285,12 @@ def _data_and_checkpoint(config: DictConfig) -> None:
 
 
 def _folder_of_another_method(config: DictConfig) -> None:
-    """A baseline that goes on from weights that replay has trained is none; turning replay off
-    midway is allowed.
-    """
+    """A baseline that goes on from weights that replay has trained is none; only warned of."""
     folder = resume.resumed_folder(config.trainer)
     if folder is not None and (folder / POOL).is_dir():
         _logger.warning(
             "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a "
-            "baseline needs another "
-            "trainer.default_local_dir",
+            "baseline needs another trainer.default_local_dir",
             folder,
         )
 

@@ -1,6 +1,4 @@
-"""Whether the machine, or the Ray that is joined, has what the run asks for: verl and TransferQueue
-wait for it without a word, and for ever.
-"""
+"""Whether the machine, or the Ray that is joined, is large enough: verl waits for ever."""
 
 from __future__ import annotations
 

@@ -70,17 +70,14 @@ REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
 
 
 def verify_mode(config: DictConfig) -> None:
-    """ValueError, in one line, for a mode of verl's trainer that is not supported, with or without
-    replay.
-    """
+    """ValueError, in one line, for a mode that is not supported, with or without replay."""
     mode, trainer = config.trainer.v1.trainer_mode, config.trainer
     if mode not in TRAINERS:
         raise ValueError(f"trainer.v1.trainer_mode={mode}: must be one of {', '.join(TRAINERS)}")
     if trainer.rollout_seeded and TRAINERS[mode] != OURS:
         raise ValueError(
             f"trainer.rollout_seeded=True: must be False with trainer.v1.trainer_mode={mode}, "
-            "where a rollout that is "
-            "interrupted goes on under other weights"
+            "where a rollout that is interrupted goes on under other weights"
         )
     if (
         trainer.rollout_seeded
@@ -88,8 +85,7 @@ def verify_mode(config: DictConfig) -> None:
     ):
         raise ValueError(
             f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}: must be {SINGLE_TURN} "
-            "with "
-            "trainer.rollout_seeded=True, which has seeds for single turns only"
+            "with trainer.rollout_seeded=True, which has seeds for single turns only"
         )
     if mode == "separate_async":
         _separate(config)
@@ -102,8 +98,7 @@ def _separate(config: DictConfig) -> None:
     if rollout.checkpoint_engine.backend == "naive":
         raise ValueError(
             "actor_rollout_ref.rollout.checkpoint_engine.backend=naive: must be nccl or another "
-            "channel between GPUs "
-            f"{mode}; on a CPU: stack=cpu_separate"
+            f"channel between GPUs {mode}; on a CPU: stack=cpu_separate"
         )
     for name in ("nnodes", "n_gpus_per_node"):
         if not rollout[name]:
@@ -121,9 +116,8 @@ def _separate(config: DictConfig) -> None:
     )
     if config.data.train_batch_size != updates * mini_batch:
         raise ValueError(
-            f"data.train_batch_size={config.data.train_batch_size}: must be "
-            f"{updates * mini_batch} {mode}: "
-            f"parameter_sync_step={updates} times ppo_mini_batch_size={mini_batch}"
+            f"data.train_batch_size={config.data.train_batch_size}: must be {updates * mini_batch} "
+            f"{mode}: parameter_sync_step={updates} times ppo_mini_batch_size={mini_batch}"
         )
 
 
@@ -210,9 +204,8 @@ def _kl_in_reward(config: DictConfig) -> None:
     if config.algorithm.use_kl_in_reward and config.trainer.exp_missing_log_probs == "one":
         raise ValueError(
             "algorithm.use_kl_in_reward=True: must be False with "
-            "trainer.exp_missing_log_probs=one; the penalty of a "
-            "trajectory without log-probs would be its length times the surprise of the reference "
-            "policy"
+            "trainer.exp_missing_log_probs=one; the penalty of a trajectory without log-probs "
+            "would be its length times the surprise of the reference policy"
         )
 
 
@@ -224,8 +217,7 @@ def _groups(config: DictConfig) -> None:
     if trainer.exp_rescue and config.algorithm.filter_groups.enable:
         raise ValueError(
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, "
-            "which removes a failed "
-            "group before a stored success could join it"
+            "which removes a failed group before a stored success could join it"
         )
 
 

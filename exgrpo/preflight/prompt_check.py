@@ -27,9 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 def verify_prompts(config: DictConfig) -> None:
-    """Raise ValueError or FileNotFoundError at the first error; a model that is not available here
-    is left to verl.
-    """
+    """ValueError or FileNotFoundError at the first error; a model elsewhere is left to verl."""
     model = config.actor_rollout_ref.model
     folder = small_files(str(model.path))
     if folder is None:
@@ -92,30 +90,24 @@ def _window(config: DictConfig, folder: Path) -> None:
     if limit is not None and limit > window:
         raise ValueError(
             f"actor_rollout_ref.rollout.max_model_len={limit}: must be at most {window}, the "
-            "model's "
-            f"max_position_embeddings; {_COPY.format(model.path)} --window {limit} makes a copy "
-            "with a longer one"
+            f"model's max_position_embeddings; {_COPY.format(model.path)} --window {limit} makes a "
+            "copy with a longer one"
         )
     if limit is not None and limit < needed:
         raise ValueError(
             f"actor_rollout_ref.rollout.max_model_len={limit}: must be at least {needed} "
-            f"({lengths}), or null; "
-            "verl would cut responses to the rest of the window"
+            f"({lengths}), or null; verl would cut responses to the rest of the window"
         )
     if window < needed:
         raise ValueError(
             f"actor_rollout_ref.model.path={model.path}: its max_position_embeddings is {window}, "
-            f"below {needed} "
-            f"({lengths}), and verl would cut responses to the rest of the window; "
-            f"{_COPY.format(model.path)} "
-            "makes a copy with a longer window (--help)"
+            f"below {needed} ({lengths}), and verl would cut responses to the rest of the window; "
+            f"{_COPY.format(model.path)} makes a copy with a longer window (--help)"
         )
 
 
 def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
-    """Prompts must open a thought if the reward requires its end, and at least one must be short
-    enough.
-    """
+    """Prompts open a thought if the reward requires its end; at least one is short enough."""
     value = config.data[files]
     paths = [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
     if not all(map(is_local, paths)):
@@ -161,8 +153,7 @@ def _lengths(
     if dropped and filtered:
         _logger.warning(
             "%s: %d of the first %d prompts are longer than data.max_prompt_length=%d (or cannot "
-            "be rendered) and are "
-            "dropped",
+            "be rendered) and are dropped",
             files,
             dropped,
             len(counts) + len(failures),

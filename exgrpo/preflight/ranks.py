@@ -1,6 +1,4 @@
-"""The number of GPUs, and what has to divide by it; verl notices after the models are loaded and
-the first step.
-"""
+"""What has to divide by the number of GPUs; verl notices after the first step."""
 
 from __future__ import annotations
 
@@ -38,9 +36,8 @@ def _same_as_saved(gpus: int, given: str, resumed: Path | None) -> None:
     if resumed is not None and saved and gpus not in saved:
         raise ValueError(
             f"{given}: {resumed} was saved on {max(saved)} GPUs, and verl resumes on the same "
-            "number only; for another "
-            "number, start a new run with the weights that python -m verl.model_merger makes and "
-            f"trainer.experience_import={resumed / POOL}"
+            "number only; for another number, start a new run with the weights that python -m "
+            f"verl.model_merger makes and trainer.experience_import={resumed / POOL}"
         )
 
 
@@ -53,10 +50,9 @@ def _mini_batch(actor_rollout_ref: DictConfig, gpus: int, given: str) -> None:
     rows = actor.ppo_mini_batch_size * rollout_n
     if rows % (gpus // ulysses):
         raise ValueError(
-            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size}: {rows} "
-            "rows with rollout.n="
-            f"{rollout_n}; must be a multiple of the {gpus // ulysses} data-parallel ranks of "
-            f"{given}"
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size}: {rows} rows "
+            f"with rollout.n={rollout_n}; must be a multiple of the {gpus // ulysses} "
+            f"data-parallel ranks of {given}"
         )
 
 

@@ -19,9 +19,7 @@ _GROUND_TRUTH = "a dictionary with ground_truth, which the reward is handed"
 
 
 def verify(config: DictConfig) -> None:
-    """Raise ValueError with a line for each file with a wrong row: file, row from 0, column, and
-    what is allowed.
-    """
+    """ValueError with a line for each file: its first wrong row, the column, what is allowed."""
     judged = config.reward.reward_manager.source == "register"  # each of verl's own reads these two
     wrong: dict[str, str] = {}  # one file may be given for both
     for key in ("train_files", "val_files"):

@@ -38,8 +38,7 @@ def read_question_ids(files: Sequence[str], prompt_key: str = "prompt") -> list[
         twice = next(row for row, question in enumerate(ids) if first_row[question] < row)
         raise ValueError(
             f"data.train_files={list(files)}: {len(ids) - len(set(ids))} questions occur twice "
-            "(the first: "
-            f"row {twice}); exgrpo-data train removes them"
+            f"(the first: row {twice}); exgrpo-data train removes them"
         )
     return ids
 

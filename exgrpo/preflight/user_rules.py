@@ -34,9 +34,7 @@ class _Call(NamedTuple):
 
 
 def verify_rules(experience: ExperienceConfig, losses: LossSettings) -> None:
-    """Raise ValueError with a line for each rule, given by reference, that raises or returns what
-    it must not.
-    """
+    """ValueError with a line for each rule that raises or returns what it must not."""
     of_replay = [call for call in _of_replay(experience) if is_reference(call.reference)]
     names = ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")
     by_reference = [name for name in names if is_reference(getattr(losses, name))]

@@ -1,6 +1,4 @@
-"""Atomic writes: files are written beside their target, synced, then renamed; locks allow one
-writer at a time.
-"""
+"""Atomic writes: beside the target, synced, then renamed; and locks for one writer."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def replace_file(path: Path, text: str, errors: str = "strict") -> None:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, to be written; it replaces `path` when the block ends
-    without an error.
-    """
+    """Yield a temporary path, which replaces `path` when the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -146,9 +142,7 @@ def _state(folder: Path) -> tuple[Path, int, int] | None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard link, or a copy where the file system has no hard links or the two paths are on
-    different ones.
-    """
+    """Hard link; a copy where that is impossible."""
     try:
         os.link(source, target)
     except OSError as error:

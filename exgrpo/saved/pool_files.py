@@ -62,9 +62,7 @@ class DamagedPool(ValueError):
 
 @contextlib.contextmanager
 def parsing(folder: Path) -> Iterator[None]:
-    """Within it, files with the right checksums are read: what holds something else than a pool is
-    a DamagedPool too.
-    """
+    """Within it, what holds something else than a pool is a DamagedPool too."""
     wrong = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
     try:
         yield
@@ -161,9 +159,7 @@ class SavedPool:
                 raise ValueError(f"{len(keys)} different trajectories of {tokens} tokens")
 
     def _batches(self) -> Iterator[Any]:
-        """Batches of all segments, in order; threads verify and decode some ahead (without the
-        GIL).
-        """
+        """Batches of all segments, in order; threads verify and decode some ahead."""
         workers = min(_READERS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(workers) as pool:
             reading: deque[Future[list[Any]]] = deque()
@@ -272,9 +268,7 @@ def read_groups(folder: Path) -> list[StoredGroup]:
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    """Raises ValueError, with both values, at the first `expected` fact that differs in the saved
-    pool.
-    """
+    """ValueError, with both values, at the first `expected` fact that differs in the pool."""
     for name, value in expected.items():
         if saved.get(name) != value:
             raise ValueError(

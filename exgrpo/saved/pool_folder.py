@@ -89,9 +89,7 @@ class PoolFolder:
         return durable.steadily(place, read)
 
     def restored(self, saved: pool_files.SavedPool, config: ExperienceConfig) -> ExperiencePool:
-        """The pool whose tables were read into `saved`; reads its segments. DamagedPool as
-        `load`.
-        """
+        """The pool whose tables are in `saved`; reads its segments. DamagedPool as `load`."""
         with pool_files.parsing(saved.folder):
             pool = _restored(saved, config, saved.records(), saved.history, saved.replays)
         self._on_disk = saved.on_disk

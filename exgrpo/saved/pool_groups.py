@@ -47,9 +47,7 @@ def write(path: Path, groups: Iterable[StoredGroup]) -> None:
 
 
 def read(content: bytes, count: int) -> list[StoredGroup]:
-    """The groups that `write` has written to a file of these bytes; `count` is their number.
-    ValueError for others.
-    """
+    """The groups in a file that `write` has written, `count` of them. ValueError for others."""
     rollouts: list[list[Trajectory]] = [[] for _ in range(count)]
     facts: dict[int, tuple[str, int, Any]] = {}
     for batch in pool_segments.batches(content):

@@ -98,9 +98,7 @@ def put_back(folder: Path) -> dict[str, Any]:
 
 
 def _keep(folder: Path, fresh: Path) -> Path:
-    """Link the pool as it is into a folder within the fresh one, and its trajectories to where they
-    were.
-    """
+    """Link the pool as it is into a folder of the fresh one, and its trajectories in place."""
     before = fresh / FOLDER
     before.mkdir()
     for path in folder.iterdir():

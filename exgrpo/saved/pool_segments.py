@@ -55,9 +55,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of serials, roughly the live bytes in it, and the segment that holds it; None: to be
-    written.
-    """
+    """A range of serials, its live bytes, roughly, and its segment; None: to be written."""
 
     first: int
     last: int
@@ -104,9 +102,7 @@ def _count(serials: npt.NDArray[np.int64], first: int, last: int) -> int:
 
 
 def _worth_merging(pieces: Sequence[Piece]) -> int | None:
-    """The position of the pair of small neighbours to merge next; None if no merge is needed or
-    possible.
-    """
+    """The position of the pair of small neighbours to merge next, or None."""
     small = [piece.bytes < SEGMENT_BYTES // 2 for piece in pieces]
     pairs = [i for i in range(len(pieces) - 1) if small[i] and small[i + 1]]
     if sum(small) <= MAX_SMALL:  # merge only pieces that both have to be written anyway
@@ -131,9 +127,7 @@ def trajectory_columns() -> dict[str, pa.DataType]:
 
 
 def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment]:
-    """Write the records of a piece to as many segments as their size requires; none if there are no
-    records.
-    """
+    """Write the records of a piece to as many segments as their size requires."""
     segments: list[Segment] = []
     source = iter(records)
     first = piece.first
@@ -146,9 +140,7 @@ def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment
 
 
 def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
-    """Write one file, up to SEGMENT_BYTES or the end of the source; returns its rows, bytes and
-    last serial.
-    """
+    """Write one file, up to SEGMENT_BYTES; returns its rows, bytes and last serial."""
     import pyarrow as pa
 
     rows = size = last = 0
@@ -161,9 +153,7 @@ def _write_file(path: Path, source: Iterator[Record]) -> tuple[int, int, int]:
 
 
 def writer(path: Path, more: Mapping[str, pa.DataType] | None = None) -> pq.ParquetWriter:
-    """A file of trajectories, to be written; `more`: name -> type of columns besides those of
-    `columns`.
-    """
+    """A file of trajectories, to be written; `more`: name -> type of further columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -212,9 +202,7 @@ def batches(content: bytes) -> Iterator[pa.RecordBatch]:
 def packed_records(
     batch: pa.RecordBatch, alive: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, str, bytes]]:
-    """(serial, question, packed trajectory) for the rows of a batch whose serials are in `alive`
-    ([n], ascending).
-    """
+    """(serial, question, packed trajectory) of the rows whose serials are in `alive` [n]."""
     serials = batch.column("serial").to_numpy()
     is_alive = np.searchsorted(alive, serials, side="right") > np.searchsorted(alive, serials)
     numbers, questions, steps, entropies = (
