@@ -115,7 +115,8 @@ def mixed_token_losses(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token: -f(w*) A of replayed, -CLIP(w, A) of fresh ones (equation 4).
 
-    With an ``off_policy_loss`` but ``shaped``, that of exgrpo.replay_losses stands for -f(w*) A.
+    CLIP(w, A) is w A with ``loss_remove_clip``, the default of mixed steps. With an
+    ``off_policy_loss`` but ``shaped``, that of exgrpo.replay_losses stands for -f(w*) A.
 
     Args:
         log_prob: float[B, T] under the policy being trained; the only one with gradients.

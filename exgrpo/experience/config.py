@@ -205,7 +205,7 @@ class ExperienceConfig:
                 1,
                 "below 1 with trainer.exp_unit=group: new groups must come in",
             )
-        lbound, rbound = self.experience_lbound, self.eligible_buckets.stop - 1
+        lbound, rbound = self.experience_lbound, self.collected_buckets.stop - 1
         if rbound > self.rollout_n:
             check.refuse(
                 "trainer.experience_rbound", rbound, f"at most {_ROLLOUT_N}={self.rollout_n}"
@@ -244,7 +244,7 @@ class ExperienceConfig:
         }
 
     @property
-    def eligible_buckets(self) -> range:
+    def collected_buckets(self) -> range:
         """The buckets that are collected: lbound < k <= rbound."""
         assert self.experience_rbound is not None  # __post_init__ has put the default in its place
         return range(self.experience_lbound + 1, self.experience_rbound + 1)
@@ -257,7 +257,7 @@ class ExperienceConfig:
     @property
     def drawable_buckets(self) -> range:
         """The buckets drawn from: all (Algorithm 1), or with `fresh` the collected ones."""
-        return self.eligible_buckets if self.follows else range(1, self.rollout_n + 1)
+        return self.collected_buckets if self.follows else range(1, self.rollout_n + 1)
 
     @property
     def bounded_rewards(self) -> bool:

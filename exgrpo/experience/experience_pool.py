@@ -106,9 +106,9 @@ class ExperiencePool:
         """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
 
         A question that the retirement rule retires is dropped for good. A group with lbound <
-        bucket <= rbound is collected: its successes are stored, and its question, if it has any, is
-        filed under the bucket. Any other group leaves its question as it is; with
-        `exp_difficulty=fresh` it moves it to its bucket.
+        bucket <= rbound is collected: its successes are stored, and its question is filed under the
+        bucket if it has a fresh success or is in the pool already. Any other group leaves its
+        question where it is; with `exp_difficulty=fresh` it moves it to its bucket.
 
         Args:
             bucket: the group's, of `buckets_of` its step; default: as if it were alone.
@@ -128,7 +128,7 @@ class ExperiencePool:
             return Outcome.RETIRED
         if bucket is None:
             (bucket,) = self.buckets_of([group])
-        collected = bucket in self._config.eligible_buckets
+        collected = bucket in self._config.collected_buckets
         stored = collected and bool(group.successes)
         if stored or (question in self._buckets and (collected or self._config.follows)):
             self._put(question, bucket)

@@ -78,7 +78,7 @@ def ppl(
     return float(np.exp(-np.asarray(log_probs_T, dtype=np.float64).mean()))
 
 
-# -- which bucket each question of a step belongs to, when one is retired, which trajectory is dropp
+# -- filing and retiring questions, dropping trajectories ---------------------------------------
 
 
 def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:

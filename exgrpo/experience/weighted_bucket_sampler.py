@@ -164,7 +164,7 @@ class QuestionDraw:
     """Draws from the drawable buckets, or from a half of them by entry (`exp_sample_range`)."""
 
     def __init__(self, config: ExperienceConfig) -> None:
-        self._eligible = config.drawable_buckets
+        self._drawable = config.drawable_buckets
         self._range = config.exp_sample_range
         self._sampler = WeightedBucketSampler(
             config.exp_bucket_manager,
@@ -185,7 +185,7 @@ class QuestionDraw:
             raise ValueError(f"count={count}: must be 0 or more")
         if self._range != "all":
             return self._sampler.sample(self._half(questions, exclude), count, rng)
-        buckets = {bucket: questions.members(bucket) for bucket in self._eligible}
+        buckets = {bucket: questions.members(bucket) for bucket in self._drawable}
         return self._sampler.sample(buckets, count, rng, questions.positions(exclude))
 
     def odds(
@@ -196,7 +196,7 @@ class QuestionDraw:
             room = {each: len(left) for each, left in self._half(questions, exclude).items()}
         else:
             held, barred = questions.members, questions.positions(exclude)
-            room = {each: len(held(each)) - len(barred.get(each, ())) for each in self._eligible}
+            room = {each: len(held(each)) - len(barred.get(each, ())) for each in self._drawable}
         probability = self._sampler.probabilities(room)
         odds = {}
         for name in drawn:
@@ -207,4 +207,4 @@ class QuestionDraw:
     def _half(
         self, questions: ExperienceBucketManager, exclude: Collection[str]
     ) -> dict[int, list[str]]:
-        return questions.half(self._eligible, first=self._range == "first_half", exclude=exclude)
+        return questions.half(self._drawable, first=self._range == "first_half", exclude=exclude)

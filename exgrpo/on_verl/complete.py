@@ -227,7 +227,7 @@ class Sibling(NamedTuple):
 
 
 def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibling]:
-    """Question -> its first fresh row; a question whose rollouts all failed is absent.
+    """Question -> its first fresh row; one of which no rollout came back is absent.
 
     Args:
         questions: uid -> question, in whose order the answer is.

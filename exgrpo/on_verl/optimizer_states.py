@@ -2,9 +2,8 @@
 resume from it.
 
 The driver decides, once a checkpoint is marked as the latest: it notes in each older folder that
-    its states are gone,
-then every node deletes the files on its own disk. A kill in between leaves files that the next call
-deletes.
+its states are gone, then every node deletes the files on its own disk. A kill in between leaves
+files that the next call deletes.
 """
 
 from __future__ import annotations

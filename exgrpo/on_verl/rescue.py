@@ -2,9 +2,8 @@
 rollouts all failed.
 
 A batch has K rows a group, so the success stands where one of the failures was: the rollout with
-    the highest session.
-Rollouts of a group differ by nothing but chance, so this is a failure drawn at random, by the
-rollouts' own seeds.
+the highest session. Rollouts of a group differ by nothing but chance, so this is a failure drawn
+at random, by the rollouts' own seeds.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
     """Those of the uids whose rollouts in the batch, two or more, have no reward above the
     threshold, in its order.
 
-    A single rollout is left alone: the success might take its place, and nothing fresh would be
-        left of the group.
+    A single rollout is left alone: with the success in its place, nothing fresh would be left.
     """
     size = Counter(map(_uid, batch.keys))
     solved = {uid: False for uid, rollouts in size.items() if uid in uids and rollouts > 1}

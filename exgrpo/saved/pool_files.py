@@ -3,18 +3,16 @@ written, others linked.
 
 trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, loss_mask, reward,
                          note, grader: segments, most of them linked from the previous checkpoint
-                             (pool_segments); log_probs is null if they
-                         were not recorded, loss_mask if every token is the policy's, grader if it
-                         is unknown
-live.parquet             serial: the trajectories in the pool, in the order of recording; segments
-    may hold more
-questions.parquet        question, bucket, position, retired: in their order of entry, then the
-    retired ones
+                         (pool_segments); null are log_probs that were not recorded, a loss_mask
+                         where every token is the policy's, a grader that is unknown
+live.parquet             serial: the trajectories in the pool, in the order of recording
+questions.parquet        question, bucket, position, retired: in order of entry, retired ones last
 history.parquet          step and the metrics of each step
 replayed.parquet         what each step replayed and why (exgrpo.experience.replay_log)
 groups.parquet           whole past groups, if there are any (pool_groups)
-manifest.json            format_version, step, rollout_n, identity, counts, counters, segments,
-replay_state, sha256
+manifest.json            format_version, step, rollout_n, identity, counts, counters, next_serial,
+                         segments, sha256, checksum, and replay_state: mixing, rng, deferred,
+                         skipped, odds (ExperienceReplay.state), run, prompts in flight
 
 pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/live.parquet"))
 """

@@ -1,12 +1,10 @@
 """The past groups of exp_unit=group as a table: a row each rollout, those of a group together, the
 oldest group first.
 
-serial, question, stored, prompt
-                    of the group: its number from 0, its question, the step whose rollouts they are,
-                        the tokens of its
-                    prompt (null if they were not recorded)
-step, entropy, tokens, log_probs, loss_mask, reward, note, grader
-                    of the rollout, as in the pool's segments
+serial, question, stored, prompt: of the group, its number from 0, its question, the step whose
+rollouts they are, the tokens of its prompt (null if they were not recorded)
+step, entropy, tokens, log_probs, loss_mask, reward, note, grader: of the rollout, as in the pool's
+segments
 """
 
 from __future__ import annotations

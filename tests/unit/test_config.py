@@ -47,7 +47,7 @@ def test_no_bucket_manager_is_false_however_it_is_written(value):
 def test_rbound_defaults_to_all_but_the_retired(value):
     config = ExperienceConfig.from_mapping({"experience_rbound": value}, 4)
     assert config.experience_rbound == 3
-    assert list(config.eligible_buckets) == [1, 2, 3]
+    assert list(config.collected_buckets) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("value", "count"), [(None, None), ("null", None), ("3", 3), (1, 1)])
@@ -57,7 +57,7 @@ def test_so_many_candidates_are_scored_or_all(value, count):
 
 def test_bounds_are_exclusive_below_and_inclusive_above():
     config = ExperienceConfig(rollout_n=8, experience_lbound=2, experience_rbound=5)
-    assert list(config.eligible_buckets) == [3, 4, 5]
+    assert list(config.collected_buckets) == [3, 4, 5]
 
 
 def test_foreign_keys_are_ignored_and_the_mapping_is_left_alone():
