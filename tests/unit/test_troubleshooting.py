@@ -1,6 +1,7 @@
 """The page on troubleshooting quotes what the code prints, and metrics that a run has."""
 
 import ast
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CODE = ("exgrpo", "packages", "exp_scripts", "data", "eval")
 ROW = re.compile(r"^\| (.*?) \|", re.MULTILINE)
+VERLS = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"  # one row is of verl's text
 QUOTED = re.compile(r"`([^`]+)`")
 
 
@@ -17,7 +19,9 @@ QUOTED = re.compile(r"`([^`]+)`")
 def printed() -> str:
     """All texts of the sources, with … for values; a line each."""
     texts = []
-    for path in (path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))):
+    verl = Path(importlib.util.find_spec("verl").submodule_search_locations[0])
+    ours = (path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py")))
+    for path in (*ours, verl / VERLS):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
                 parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
