@@ -45,6 +45,24 @@ def replay_where_failing(
     return objective(policy, rows._replace(past=kept), replay, loss)
 
 
+class Masked:
+    """On-policy GRPO in which only groups of a level train: the share of right rows is above `low`, at most `high`.
+
+    The paper's masked GRPO (section 2.2, figure 1a); the others count in the divisor.
+    """
+
+    def __init__(self, low: float, high: float) -> None:
+        self._low, self._high = low, high
+
+    def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+        rewards: dict[str, list[float]] = defaultdict(list)
+        for question, rollout in rows.fresh:
+            rewards[question].append(rollout.reward)
+        kept = [row for row in rows.fresh if self._low < float(np.mean(rewards[row[0]])) <= self._high]
+        value, metrics = objective(policy, rows._replace(fresh=kept or rows.fresh), replay, loss)
+        return value * len(kept) / len(rows.fresh), metrics
+
+
 class ExtraRows:
     """Beside the step's groups, 16 stored successes of other questions, for which nothing is generated.
 
@@ -75,6 +93,9 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "split_advantages": lambda: split_advantages,
     "replay_where_failing": lambda: replay_where_failing,
     "extra_rows": ExtraRows,
+    "only_hard": lambda: Masked(0, 0.25),
+    "only_medium": lambda: Masked(0.25, 0.74),
+    "only_easy": lambda: Masked(0.74, 1),
 }
 
 

@@ -77,9 +77,14 @@ METHODS: dict[str, dict[str, str]] = {
     "prompt": {"trainer.exp_unit": "prompt"},
     "phantom": {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"},
 }
+# what the paper's figure 1a masks, by the share of right rows of a group: .25 or less, between, .75 or more
+MASKED = {
+    f"only {level}": {"trainer.experience": "False", "study.objective": f"only_{level}"}
+    for level in ("hard", "medium", "easy")
+}
 COMMON = {"loop.tests": "12", "loop.questions": "16", "loop.updates": "2", "policy_loss.loss_remove_clip": "False"}
 RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4")
-SEARCHED, REPORTED = 2, 10
+SEARCHED, REPORTED, EXPLORED = 2, 10, 5
 
 
 def at_rate(method: str, rate: str, seed: int) -> Run:
@@ -90,7 +95,7 @@ def perform(run: Run) -> dict[str, Any]:
     """Train; the mean over the run, its curve, and its end if it is a reported one."""
     torch.set_num_threads(1)
     began = time.process_time()
-    settings = {**COMMON, **METHODS[run.method], "loop.lr": run.point.rate, "loop.tokens": str(TASK.budget)}
+    settings = {**COMMON, **(METHODS | MASKED)[run.method], "loop.lr": run.point.rate, "loop.tokens": str(TASK.budget)}
     experience, loss, loop, objective = parse([f"{key}={value}" for key, value in settings.items()])
     policy, task = load()
     rows = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test))
@@ -146,7 +151,7 @@ def facts(rollouts: int = 8) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Search the rate of each method, then run the reported seeds at it."""
+    """Search the rate of each method, then run the reported seeds at it; then the masked ones at on-policy's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", action="store_true", help="make the base again instead")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
@@ -167,6 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"rates: {won}", flush=True)
         reported = [at_rate(name, won[name], seed) for seed in range(REPORTED) for name in METHODS]
         results.do(reported, executor, perform)
+        masked = [at_rate(name, won["on-policy"], seed) for seed in range(EXPLORED) for name in MASKED]
+        results.do(masked, executor, perform)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python exp_scripts/regime/many_questions_report.py [--file FILE] [--picture PICT
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import study_folders  # noqa: F401
 from comparison import estimate
 from equal_grids import Results
-from many_questions import FILE, METHODS, TASK
+from many_questions import FILE, MASKED, METHODS, TASK
 from matplotlib import pyplot as plt
 
 from exgrpo.accidents import in_one_line
@@ -25,15 +25,16 @@ COLORS = dict(zip(METHODS, ("0.4", "tab:orange", "tab:green", "tab:purple"), str
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]  # method -> its reported runs, in order of the seeds
 
 
-def reported(results: Results) -> tuple[Runs, dict[str, str]]:
-    """The runs of the seeds that every method has, and the rate of each method."""
+def reported(results: Results, methods: Iterable[str]) -> tuple[Runs, dict[str, str]]:
+    """The runs of the seeds that each of the methods has, and its rate."""
+    methods = list(methods)
     found = {run: row for run, row in results.found.items() if run.is_reported}
-    seeds = set.intersection(*({run.seed for run in found if run.method == name} for name in METHODS))
+    seeds = set.intersection(*({run.seed for run in found if run.method == name} for name in methods))
     if not seeds:
-        raise SystemExit("no seed has been reported for every method yet")
+        raise SystemExit(f"no seed has been reported yet for all of {', '.join(methods)}")
     of = {(run.method, run.seed): (run.point.rate, row) for run, row in found.items()}
-    runs = {name: [of[name, seed][1] for seed in sorted(seeds)] for name in METHODS}
-    return runs, {name: of[name, min(seeds)][0] for name in METHODS}
+    runs = {name: [of[name, seed][1] for seed in sorted(seeds)] for name in methods}
+    return runs, {name: of[name, min(seeds)][0] for name in methods}
 
 
 def measures(run: Mapping[str, Any]) -> dict[str, float]:
@@ -90,11 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--picture", type=Path, default=FILE.with_suffix(".png"))
     options = parser.parse_args(arguments)
     results = Results(options.file)
-    runs, rates = reported(results)
+    runs, rates = reported(results, METHODS)
     seconds = sum(row["seconds"] for row in results.found.values())
     print(f"{len(next(iter(runs.values())))} seeds; {len(results.found)} runs, {seconds / 3600:.1f} processor hours\n")
     print(table(runs, rates))
     draw(runs, options.picture)
+    if any(run.method in MASKED for run in results.found):
+        masked = reported(results, ["on-policy", *MASKED])
+        print(f"\n{len(masked[0]['on-policy'])} seeds\n\n{table(*masked)}")
 
 
 if __name__ == "__main__":

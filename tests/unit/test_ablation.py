@@ -10,6 +10,9 @@ import comparison
 import invariants
 import numpy as np
 import pytest
+import torch
+import variants
+from minimal_loop import Rows
 from skills import SKILLS
 from studies import COMMON, STUDIES
 from variants import objective_of
@@ -130,6 +133,19 @@ def test_a_wrong_study_is_one_line(arguments, message, monkeypatch, capsys):
 def test_a_command_without_a_study_says_so_and_no_more():
     done = subprocess.run([sys.executable, SCRIPTS / "ablate.py"], capture_output=True, text=True)
     assert done.returncode == 2 and "no study" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+def test_only_groups_of_a_level_train_and_the_others_count_in_the_divisor(monkeypatch):
+    def mean_over_rows(policy, rows, replay, loss):
+        return torch.tensor(12.0), [question for question, _ in rows.fresh]
+
+    monkeypatch.setattr(variants, "objective", mean_over_rows)
+    rows = Rows(
+        [(q, Trajectory([1], [-1.0], 1, 0.1, reward=r)) for q, r in zip("aabbcc", (0, 0, 1, 0, 1, 1), strict=True)], []
+    )
+    for level, kept, share in (("hard", [], 0), ("medium", ["b", "b"], 1 / 3), ("easy", ["c", "c"], 1 / 3)):
+        value, trained = objective_of({"objective": f"only_{level}"})(None, rows, None, None)
+        assert value == 12 * share and (trained == kept or not kept)
 
 
 def test_no_such_part():
