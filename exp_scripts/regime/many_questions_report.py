@@ -6,9 +6,8 @@ python exp_scripts/regime/many_questions_report.py [--file FILE] [--picture PICT
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -17,51 +16,12 @@ from comparison import estimate
 from equal_grids import Results
 from many_questions import FILE, MASKED, METHODS, TASK
 from matplotlib import pyplot as plt
+from seed_tables import Runs, reported, table
 
 from exgrpo.accidents import in_one_line
 
 matplotlib.use("Agg")
 COLORS = dict(zip(METHODS, ("0.4", "tab:orange", "tab:green", "tab:purple"), strict=True))
-Runs = Mapping[str, Sequence[Mapping[str, Any]]]  # method -> its reported runs, in order of the seeds
-
-
-def reported(results: Results, methods: Iterable[str]) -> tuple[Runs, dict[str, str]]:
-    """The runs of the seeds that each of the methods has, and its rate."""
-    methods = list(methods)
-    found = {run: row for run, row in results.found.items() if run.is_reported}
-    seeds = set.intersection(*({run.seed for run in found if run.method == name} for name in methods))
-    if not seeds:
-        raise SystemExit(f"no seed has been reported yet for all of {', '.join(methods)}")
-    of = {(run.method, run.seed): (run.point.rate, row) for run, row in found.items()}
-    runs = {name: [of[name, seed][1] for seed in sorted(seeds)] for name in methods}
-    return runs, {name: of[name, min(seeds)][0] for name in methods}
-
-
-def measures(run: Mapping[str, Any]) -> dict[str, float]:
-    last = run["last"]
-    return {
-        "over the run": run["area"],
-        "at the end": run["curve"][-1]["test"],
-        "Mean@32": last["held_out_pass_1"],
-        "pass@32": last["held_out_pass_32"],
-        "entropy": last["entropy"],
-    }
-
-
-def table(runs: Runs, rates: Mapping[str, str]) -> str:
-    """Markdown: each measure, and below it the difference to the first method, paired by seed."""
-    columns = list(measures(next(iter(runs.values()))[0]))
-    found = {name: {key: [measures(run)[key] for run in each] for key in columns} for name, each in runs.items()}
-    first = found[next(iter(found))]
-    lines = [f"| method | rate | {' | '.join(columns)} |", "| --- | --- |" + " --- |" * len(columns)]
-    for name, mine in found.items():
-        cells = [str(estimate(mine[key])) for key in columns]
-        lines.append(f"| {name} | {rates[name]} | {' | '.join(cells)} |")
-    for name, mine in found.items():
-        if mine is not first:
-            cells = [str(estimate(np.subtract(mine[key], first[key]).tolist())) for key in columns]
-            lines.append(f"| {name}, to {next(iter(found))} | | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def draw(runs: Runs, path: Path) -> None:
@@ -91,14 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--picture", type=Path, default=FILE.with_suffix(".png"))
     options = parser.parse_args(arguments)
     results = Results(options.file)
-    runs, rates = reported(results, METHODS)
     seconds = sum(row["seconds"] for row in results.found.values())
-    print(f"{len(next(iter(runs.values())))} seeds; {len(results.found)} runs, {seconds / 3600:.1f} processor hours\n")
-    print(table(runs, rates))
-    draw(runs, options.picture)
-    if any(run.method in MASKED for run in results.found):
-        masked = reported(results, ["on-policy", *MASKED])
-        print(f"\n{len(masked[0]['on-policy'])} seeds\n\n{table(*masked)}")
+    print(f"{len(results.found)} runs, {seconds / 3600:.1f} processor hours")
+    for methods in (METHODS, ["on-policy", *MASKED]):
+        if runs := reported(results, TASK.name, methods):
+            print(f"\n{len(next(iter(runs.values())))} seeds\n\n{table(runs)}")
+    if runs := reported(results, TASK.name, METHODS):
+        draw(runs, options.picture)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def test_a_run_has_a_curve_and_the_same_seed_the_same_one(method, monkeypatch):
 
 def test_the_report_pairs_seeds_and_leaves_out_what_not_every_method_has(tmp_path, capsys):
     file = tmp_path / "runs.jsonl"
-    last = {"held_out_pass_1": 0.5, "held_out_pass_32": 0.9, "entropy": 0.1}
+    last = {"held_out_pass_1": 0.5, "trained_pass_1": 0.6, "held_out_pass_32": 0.9, "entropy": 0.1}
     with file.open("w") as lines:
         for seed in range(3):
             for name, area in AREAS.items():
@@ -47,6 +47,7 @@ def test_the_report_pairs_seeds_and_leaves_out_what_not_every_method_has(tmp_pat
                     lines.write(json.dumps({"run": at_rate(name, "1e-4", seed), **row}) + "\n")
     many_questions_report.main(["--file", str(file), "--picture", str(tmp_path / "picture.png")])
     printed = capsys.readouterr().out
-    assert "2 seeds; 11 runs" in printed and "| ExGRPO, to on-policy | | .100 (.100 to .100) |" in printed
+    assert "11 runs, " in printed and "\n2 seeds\n" in printed and "\n3 seeds" not in printed
+    assert "| ExGRPO, to on-policy | **.100 (.100 to .100)** |" in printed
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     assert len(Results(file).found) == 11
