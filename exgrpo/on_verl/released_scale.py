@@ -13,10 +13,9 @@ released sum.
 
 from __future__ import annotations
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 RELEASED_GPUS = 8
-ENTROPY_AGGS = ("verl", "released")
 
 
 def released_scale(response_length: int, rows: int) -> float:
@@ -35,14 +34,3 @@ def of(*, _root_: DictConfig) -> float:
     actor_rollout = _root_.actor_rollout_ref
     rows = actor_rollout.actor.ppo_mini_batch_size * actor_rollout.rollout.n
     return released_scale(_root_.data.max_response_length, rows)
-
-
-def check(config: DictConfig) -> None:
-    """ValueError, in one line, for a ``policy_loss.entropy_agg`` that is unknown or cannot work."""
-    key = "actor_rollout_ref.actor.policy_loss.entropy_agg"
-    value = OmegaConf.select(config, key)
-    if value not in ENTROPY_AGGS:
-        raise ValueError(f"{key}={value}: must be one of {', '.join(ENTROPY_AGGS)}")
-    if value == "released" and OmegaConf.select(config, "distillation.enabled"):
-        allowed = "must be verl with distillation.enabled=True, which uses another loss"
-        raise ValueError(f"{key}=released: {allowed}")

@@ -18,10 +18,10 @@ from exgrpo import full_grader, verl_contract
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
-from exgrpo.math_verify_reward import FULL, GRADERS
-from exgrpo.on_verl import checkpoints, optimizer_states, released_scale
+from exgrpo.math_verify_reward import FULL
+from exgrpo.on_verl import checkpoints, optimizer_states
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import machine, modes, ranks, resume, row_format, sizes, user_rules, values
+from exgrpo.preflight import machine, modes, resume, row_format, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
@@ -29,16 +29,6 @@ from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
 SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
-
-# key, the required value, why; checked with and without replay
-_REQUIRED: list[tuple[str, Any, str]] = [
-    ("trainer.use_v1", True, "the older trainer is not supported"),
-    (
-        "model_engine",
-        "dp",
-        "only FSDP's engine supports the settings of the loss and the optimizer",
-    ),
-]
 
 
 @contextlib.contextmanager
@@ -72,19 +62,14 @@ def verify(config: DictConfig) -> None:
     trainer, actor = config.trainer, config.actor_rollout_ref.actor
     experience = ExperienceConfig.from_mapping(trainer, config.actor_rollout_ref.rollout.n)
     with_replay = experience.experience
-    modes.verify_mode(config)
     _all(
-        lambda: modes.require(config, _REQUIRED),
+        lambda: modes.verify(config),
         lambda: _platform(config),
-        lambda: _engine(actor),
         lambda: _packages(config),
         lambda: _files(config),
-        lambda: sizes.verify(config),
         lambda: resume.verify_path(trainer),
         lambda: user_rules.verify_reward(config.reward.custom_reward_function),
-        lambda: released_scale.check(config),
-        *([lambda: modes.verify_replay(config)] if with_replay else []),
-        *([lambda: _rotation(trainer)] if with_replay else []),
+        *([lambda: modes.verify_names(config)] if with_replay else []),
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
     )
     has_states = optimizer_states.check_if_loaded(actor.checkpoint.load_contents)
@@ -92,7 +77,7 @@ def verify(config: DictConfig) -> None:
     resumed = resume.resumed_folder(trainer)
     _all(
         lambda: row_format.verify(config),
-        lambda: ranks.verify(config, resumed),
+        lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
     )
@@ -156,23 +141,13 @@ def _platform(config: DictConfig) -> None:
         )
 
 
-def _engine(actor: DictConfig) -> None:
-    if actor.strategy not in ("fsdp", "fsdp2"):
-        raise ValueError(
-            f"actor_rollout_ref.actor.strategy={actor.strategy}: must be fsdp2 or fsdp"
-        )
-
-
 def _packages(config: DictConfig) -> None:
     """Without its grader every reward would be 0, and the run would learn nothing."""
     our_reward = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
     if our_reward and importlib.util.find_spec("math_verify") is None:
         raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
     key = "reward.custom_reward_function.reward_kwargs.grader"
-    grader = OmegaConf.select(config, key, default=GRADERS[0])
-    if our_reward and grader not in GRADERS:
-        raise ValueError(f"{key}={grader}: must be one of {', '.join(GRADERS)}")
-    if our_reward and grader == FULL:
+    if our_reward and OmegaConf.select(config, key) == FULL:
         full_grader.package()
 
 
@@ -192,22 +167,6 @@ def _attention(config: DictConfig) -> None:
             raise ValueError(
                 f"actor_rollout_ref.actor.{name}={size}: must be 1 with attn_implementation={value}"
             )
-
-
-def _rotation(trainer: DictConfig) -> None:
-    """verl deletes surplus checkpoints before the next one is marked as the latest."""
-    why = (
-        "verl would delete the last checkpoint before the new one is marked, "
-        "and a kill in between would lose both"
-    )
-    keep = trainer.get("max_actor_ckpt_to_keep")
-    if keep is not None and keep != -1 and not (isinstance(keep, int) and keep >= 2):
-        raise ValueError(
-            f"trainer.max_actor_ckpt_to_keep={keep}: must be 2 or more, or null or -1 for all; "
-            f"{why}"
-        )
-    if trainer.get("remove_previous_ckpt_in_save"):
-        raise ValueError(f"trainer.remove_previous_ckpt_in_save=True: must be False; {why}")
 
 
 def _paths(value: Any) -> list[str]:

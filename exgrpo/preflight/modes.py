@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.on_verl import registered
+from exgrpo.preflight.values import shown
 
 _logger = logging.getLogger(__name__)
+TABLE = Path(__file__).with_name("modes.yaml")
 OURS = "exgrpo"  # the synchronous trainer and the policy loss
-SINGLE_TURN = "single_turn_agent"  # verl's default agent loop
 # verl's name of a mode (or exgrpo, the same as sync) -> the name of our trainer for it
 TRAINERS = {
     "exgrpo": "exgrpo",
@@ -42,83 +45,50 @@ FRESH_LOSSES = (
 )
 UNFIT_LOSSES = {"bypass_mode": "has no log-probs of the actor, which the pool needs"}
 
-# key, the required value, why; checked with replay only
-REQUIRED_BY_REPLAY: list[tuple[str, Any, str]] = [
-    ("algorithm.rollout_correction.bypass_mode", False, "the pool needs log-probs of the actor"),
-    (
-        "actor_rollout_ref.rollout.enable_rollout_routing_replay",
-        False,
-        "the pool has no record of the experts used",
-    ),
-    ("distillation.enabled", False, "replayed rows have no teacher"),
-    (
-        "actor_rollout_ref.actor.checkpoint.async_save",
-        False,
-        "verl then marks no checkpoint as the latest",
-    ),
-    (
-        "skip.rollout_tq.enable",
-        False,
-        "rollouts of an earlier run would be assigned to other questions",
-    ),
-    (
-        "data.gen_batch_size",
-        1,
-        "fresh questions are fetched one by one, so that none is thrown away",
-    ),
-]
+
+def table() -> list[dict[str, Any]]:
+    """The rules of modes.yaml, which says what their entries mean."""
+    rules: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return rules
 
 
-def verify_mode(config: DictConfig) -> None:
-    """ValueError, in one line, for a mode that is not supported, with or without replay."""
-    mode, trainer = config.trainer.v1.trainer_mode, config.trainer
-    if mode not in TRAINERS:
-        raise ValueError(f"trainer.v1.trainer_mode={mode}: must be one of {', '.join(TRAINERS)}")
-    if trainer.rollout_seeded and TRAINERS[mode] != OURS:
-        raise ValueError(
-            f"trainer.rollout_seeded=True: must be False with trainer.v1.trainer_mode={mode}, "
-            "where a rollout that is interrupted goes on under other weights"
-        )
-    if (
-        trainer.rollout_seeded
-        and (loop := config.actor_rollout_ref.rollout.agent.default_agent_loop) != SINGLE_TURN
-    ):
-        raise ValueError(
-            f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}: must be {SINGLE_TURN} "
-            "with trainer.rollout_seeded=True, which has seeds for single turns only"
-        )
-    if mode == "separate_async":
-        _separate(config)
+def verify(config: DictConfig) -> None:
+    """ValueError with a line for each key that its rule, or another key, does not allow."""
+    wrong = [
+        line
+        for rule in table()
+        if config.trainer.experience or not rule.get("replay")
+        for line in _wrong(config, rule)
+    ]
+    if wrong:
+        raise ValueError("\n".join(wrong))
 
 
-def _separate(config: DictConfig) -> None:
-    """What verl would find out in its workers, and what does not work in verl 0.9.1."""
-    actor_rollout, mode = config.actor_rollout_ref, "with trainer.v1.trainer_mode=separate_async"
-    rollout = actor_rollout.rollout
-    if rollout.checkpoint_engine.backend == "naive":
-        raise ValueError(
-            "actor_rollout_ref.rollout.checkpoint_engine.backend=naive: must be nccl or another "
-            f"channel between GPUs {mode}; on a CPU: stack=cpu_separate"
+def _wrong(config: DictConfig, rule: Mapping[str, Any]) -> Iterator[str]:
+    conditions = {key: OmegaConf.select(config, key) for key in rule.get("when", {})}
+    for key, value in conditions.items():
+        if value not in _listed(rule["when"][key]):
+            return
+    together = " and ".join(f"{key}={value}" for key, value in conditions.items())
+    for key in _listed(rule["key"]):
+        value = OmegaConf.select(config, key)
+        if value in rule.get("is", [value]) and value not in rule.get("isnt", []):
+            continue
+        must = rule["must"] if "must" in rule else _text(rule["is"][0])
+        line = f"{key}={_text(value)}: must be {must}"
+        yield (
+            line
+            + f"{together and ' with '}{together}"
+            + (f"; {rule['why']}" if "why" in rule else "")
         )
-    for name in ("nnodes", "n_gpus_per_node"):
-        if not rollout[name]:
-            raise ValueError(
-                f"actor_rollout_ref.rollout.{name}={rollout[name]}: must be 1 or more {mode}"
-            )
-    if not actor_rollout.hybrid_engine:
-        raise ValueError(
-            f"actor_rollout_ref.hybrid_engine=False: must be True {mode}: verl 0.9.1 ends with an "
-            "error"
-        )
-    updates, mini_batch = (
-        config.trainer.v1.separate_async.parameter_sync_step,
-        actor_rollout.actor.ppo_mini_batch_size,
-    )
-    if config.data.train_batch_size != updates * mini_batch:
-        raise ValueError(
-            f"data.train_batch_size={config.data.train_batch_size}: must be {updates * mini_batch} "
-            f"{mode}: parameter_sync_step={updates} times ppo_mini_batch_size={mini_batch}"
-        )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else shown(value)
 
 
 def use_group_filter(config: DictConfig) -> None:
@@ -138,26 +108,11 @@ def use_group_filter(config: DictConfig) -> None:
     }
 
 
-def verify_replay(config: DictConfig) -> None:
-    """ValueError, in one line, for what is not supported together with replay."""
-    require(config, REQUIRED_BY_REPLAY)
+def verify_names(config: DictConfig) -> None:
+    """ValueError, in one line, for an estimator or a loss that does not work with replay."""
     loss = "actor_rollout_ref.actor.policy_loss.loss_mode"
     _fits(config, "algorithm.adv_estimator", ESTIMATORS, UNFIT_ESTIMATORS)
     _fits(config, loss, FRESH_LOSSES, UNFIT_LOSSES)
-    _correction(config)
-    _filter(config)
-    _kl_in_reward(config)
-    _groups(config)
-
-
-def require(config: DictConfig, table: Sequence[tuple[str, Any, str]]) -> None:
-    """ValueError, in one line, for the first key of the table without its (required value, why)."""
-    for key, required, why in table:
-        value = OmegaConf.select(config, key)
-        if (value or None) != (required or None):
-            raise ValueError(
-                f"{key}={value}: must be {'null' if required is None else required}; {why}"
-            )
 
 
 def _fits(config: DictConfig, key: str, tested: Sequence[str], unfit: Mapping[str, str]) -> None:
@@ -175,75 +130,3 @@ def _fits(config: DictConfig, key: str, tested: Sequence[str], unfit: Mapping[st
             "registers with verl"
         )
     _logger.warning("exgrpo: %s=%s: registered with verl, untested with replay", key, value)
-
-
-def _filter(config: DictConfig) -> None:
-    """The filter needs a metric, rewards before the batch is taken, and a replay buffer of ours."""
-    if not config.algorithm.filter_groups.enable:
-        return
-    with_filter = "with algorithm.filter_groups.enable=True"
-    if not config.algorithm.filter_groups.metric:
-        raise ValueError(
-            "algorithm.filter_groups.metric=null: must be reward, or a name of what the reward "
-            "reports"
-        )
-    if (path := config.trainer.v1.sampler.custom_sampler.path) is not None:
-        raise ValueError(
-            f"trainer.v1.sampler.custom_sampler.path={path}: must be null {with_filter}, for which "
-            "replay has a buffer of its own"
-        )
-    reward_model = config.reward.reward_model
-    if reward_model.enable and not reward_model.enable_resource_pool:
-        raise ValueError(
-            "reward.reward_model.enable_resource_pool=False: must be True "
-            f"{with_filter}, which reads rewards before the batch is taken"
-        )
-
-
-def _kl_in_reward(config: DictConfig) -> None:
-    if config.algorithm.use_kl_in_reward and config.trainer.exp_missing_log_probs == "one":
-        raise ValueError(
-            "algorithm.use_kl_in_reward=True: must be False with "
-            "trainer.exp_missing_log_probs=one; the penalty of a trajectory without log-probs "
-            "would be its length times the surprise of the reference policy"
-        )
-
-
-def _groups(config: DictConfig) -> None:
-    """Whole past groups leave fresh ones to wait for; rescue needs the failed groups."""
-    trainer = config.trainer
-    if trainer.exp_unit == "group" and trainer.v1.trainer_mode == "separate_async":
-        _fresh_groups(config)
-    if trainer.exp_rescue and config.algorithm.filter_groups.enable:
-        raise ValueError(
-            "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True, "
-            "which removes a failed group before a stored success could join it"
-        )
-
-
-def _fresh_groups(config: DictConfig) -> None:
-    """Each update needs one; verl's switch waits for up to a batch of them."""
-    ratio, settings = config.trainer.experience_ratio, config.trainer.v1.separate_async
-    updates, size = settings.parameter_sync_step, config.data.train_batch_size
-    if ratio * size > size - updates + 1e-9:
-        raise ValueError(
-            f"trainer.experience_ratio={ratio}: must leave {updates} of data.train_batch_size="
-            f"{size} groups fresh with trainer.exp_unit=group, one for each update of a step"
-        )
-    ahead = settings.num_warmup_batches
-    if settings.hybrid_rollout.enable_switch and ahead < ratio:
-        raise ValueError(
-            f"trainer.v1.separate_async.num_warmup_batches={ahead}: must be at least "
-            f"trainer.experience_ratio={ratio} with trainer.exp_unit=group and "
-            "hybrid_rollout.enable_switch=True, which may wait for a whole batch"
-        )
-
-
-def _correction(config: DictConfig) -> None:
-    for name in ("rollout_is", "rollout_rs"):
-        key = f"algorithm.rollout_correction.{name}"
-        value = OmegaConf.select(config, key)
-        if value is not None and not config.actor_rollout_ref.rollout.calculate_log_probs:
-            raise ValueError(
-                f"{key}={value}: needs actor_rollout_ref.rollout.calculate_log_probs=True"
-            )
