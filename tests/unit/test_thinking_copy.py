@@ -220,7 +220,9 @@ def test_the_command_says_what_it_did_or_one_line(tmp_path, monkeypatch, capsys)
     main()
     said = capsys.readouterr().out
     assert "rope theta: 10000 -> 40000" in said and "weights: 1 linked" in said and "<think>\\n'" in said
-    with pytest.raises(SystemExit, match=r"^exgrpo-data thinking-copy: error: .*copy: exists already; must be a new folder$"):
+    with pytest.raises(
+        SystemExit, match=r"^exgrpo-data thinking-copy: error: .*copy: exists already; must be a new folder$"
+    ):
         main()
 
 
