@@ -48,7 +48,7 @@ def draw(runs: Runs, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=FILE)
-    parser.add_argument("--picture", type=Path, default=FILE.with_suffix(".png"))
+    parser.add_argument("--picture", type=Path, help="default: none")
     options = parser.parse_args(arguments)
     results = Results(options.file)
     seconds = sum(row["seconds"] for row in results.found.values())
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for methods in (METHODS, ["on-policy", *MASKED]):
         if runs := reported(results, TASK.name, methods):
             print(f"\n{len(next(iter(runs.values())))} seeds\n\n{table(runs)}")
-    if runs := reported(results, TASK.name, METHODS):
+    if options.picture and (runs := reported(results, TASK.name, METHODS)):
         draw(runs, options.picture)
 
 
