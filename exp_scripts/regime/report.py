@@ -41,7 +41,7 @@ def interquartile(values: Sequence[float]) -> Estimate:
 def tables(data: Mapping[str, Any]) -> str:
     """First measure, end, and costs of all tasks."""
     first = [
-        "| task | method | seeds | mean over the run | to on-policy | to ExGRPO | interquartile mean |",
+        "| task | method | seeds | mean over the run | to on-policy | to ExGRPO | interquartile mean (bootstrap) |",
         "| --- | --- | ---: | --- | --- | --- | --- |",
     ]
     last = [
