@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from composed import configuration
+from omegaconf import OmegaConf
 
 from exgrpo.on_verl import registered
 from exgrpo.preflight import modes
@@ -37,6 +38,16 @@ REFUSED = {
     "data.gen_batch_size=4": "data.gen_batch_size=4: must be 1",
     f"{LOSS}=bypass_mode": "loss_mode=bypass_mode: must be one of exgrpo, vanilla, ",
 }
+
+
+def test_every_key_of_the_table_is_one_of_the_configuration(files):
+    config = configuration(files, *SEPARATE)
+    named = {key for rule in modes.table() for key in rule.get("when", {})}
+    for rule in modes.table():
+        named |= {rule["key"]} if isinstance(rule["key"], str) else set(rule["key"])
+    parents = {key: OmegaConf.select(config, key.rpartition(".")[0]) or {} for key in named if "." in key}
+    gone = {key for key, parent in parents.items() if key.rpartition(".")[2] not in parent}
+    assert gone <= {"trainer.remove_previous_ckpt_in_save"}, "which older versions of verl have"
 
 
 @pytest.mark.parametrize(("wrong", "line"), REFUSED.items())
