@@ -85,7 +85,7 @@ def test_a_saved_log_is_the_log_that_was_kept(tokenizer, run):
 def test_a_row_is_explained(run, capsys):
     """Bucket, odds, candidates and effect, against the pool before the step."""
     before = world.play(lambda text: list(text.encode()), world.names(), steps=3)
-    sizes = {b: before.pool.snapshot().state.buckets.count(b) for b in world.CONFIG.eligible_buckets}
+    sizes = {b: before.pool.snapshot().state.buckets.count(b) for b in world.CONFIG.collected_buckets}
     order = iter(world.names())
     drawn = before.draw(4, 4, lambda: (next(order), False)).replayed
     (row, *_), name = [each for each in read_saved(pool_of(run)).replays if each.step == 4], drawn[0]
