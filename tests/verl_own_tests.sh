@@ -12,13 +12,14 @@ cd "$tree"
 mapfile -t files < <(find tests/trainer tests/utils -name 'test_*.py' 2>/dev/null |
     grep -E 'on_cpu\.py$|replay_buffer' | grep -E 'tests/trainer/|seqlen|tensordict|config|import_utils' | sort)
 [ ${#files[@]} -gt 0 ] || { echo "verl_own_tests: $tree has no tests" >&2; exit 2; }
-count() { # what comes out with this value of VERL_USE_EXTERNAL_PLUGINS
+# What comes out with this value of VERL_USE_EXTERNAL_PLUGINS: a line for each test that failed, and one of counts.
+outcome() {
     # where Ray has fewer CPUs than TransferQueue has storage units, it waits for ever (verl #7656)
     PYTHONPATH=$tree HF_HUB_OFFLINE=1 RAY_OVERRIDE_RESOURCES='{"CPU": 16}' VERL_USE_EXTERNAL_PLUGINS=$1 \
-        "$python" -m pytest -q -p no:cacheprovider "${files[@]}" "${@:2}" 2>&1 |
-        grep -oE '([0-9]+ (passed|failed|skipped|errors?|deselected|xfailed|warnings?)(, )?)+' | tail -n 1
+        "$python" -m pytest -q -rfE -p no:cacheprovider "${files[@]}" "${@:2}" 2>&1 |
+        grep -oE '^(FAILED|ERROR) [^ ]+|^([0-9]+ (passed|failed|skipped|errors?|deselected|xfailed|warnings?)(, )?)+'
 }
-without=$(count none "$@")
-with=$(count exgrpo "$@")
-echo "verl_own_tests: ${#files[@]} files; without exgrpo: $without; with it: $with"
+without=$(outcome none "$@")
+with=$(outcome exgrpo "$@")
+printf 'verl_own_tests: %s files; without exgrpo:\n%s\nwith it:\n%s\n' "${#files[@]}" "$without" "$with"
 [ -n "$with" ] && [ "$without" = "$with" ]

@@ -142,14 +142,14 @@ class ExperienceReplay:
                     else:
                         replayed = chosen
                         self._odds |= odds
-        past = [*replayed, *anew, *(group.question for group in stored)]
-        drawn = frozenset([*past, *self._drawn])
-        missing, left = size - len(past), len(self._questions) - len(drawn)
+        from_pool = [*replayed, *anew, *(group.question for group in stored)]
+        drawn = frozenset([*from_pool, *self._drawn])
+        missing, left = size - len(from_pool), len(self._questions) - len(drawn)
         if missing > left:
             needs = f"step {step} needs {missing} more questions"
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
-        self._drawn += past + fresh
+        self._drawn += from_pool + fresh
         return Draw(replayed, anew + fresh, self._mixed, stored)
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:

@@ -75,12 +75,9 @@ def _wrong(config: DictConfig, rule: Mapping[str, Any]) -> Iterator[str]:
         if value in rule.get("is", [value]) and value not in rule.get("isnt", []):
             continue
         must = rule["must"] if "must" in rule else _text(rule["is"][0])
-        line = f"{key}={_text(value)}: must be {must}"
-        yield (
-            line
-            + f"{together and ' with '}{together}"
-            + (f"; {rule['why']}" if "why" in rule else "")
-        )
+        with_others = f" with {together}" if together else ""
+        why = f"; {rule['why']}" if "why" in rule else ""
+        yield f"{key}={_text(value)}: must be {must}{with_others}{why}"
 
 
 def _listed(value: Any) -> list[Any]:

@@ -97,22 +97,13 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
     ]
     counts: np.ndarray[Any, Any] = np.arange(1, k + 1, dtype=np.float64)
 
-    def log_weights(given: Any) -> bool:
-        weights = np.asarray(given, dtype=np.float64)
-        known = not np.isnan(weights).any() and weights.max() < math.inf
-        return weights.shape == counts.shape and bool(known) and bool(weights.max() > -math.inf)
-
-    def buckets(given: Any) -> bool:
-        listed = isinstance(given, Sequence | np.ndarray) and len(given) == len(groups)
-        return listed and all(bucket in range(k + 1) for bucket in given)
-
     spread = (config.exp_bucket_mean, config.exp_bucket_sigma)
     yield _Call(
         "trainer.exp_bucket_manager",
         config.exp_bucket_manager,
         rules.BUCKET_WEIGHTS.parameters,
         (counts, k, *spread),
-        log_weights,
+        lambda given: _are_log_weights(given, k),
         f"{k} log-weights, one for each count from 1 to {k}, finite or -inf, and not -inf for all",
     )
     yield _Call(
@@ -128,7 +119,7 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
         config.exp_difficulty,
         rules.DIFFICULTIES.parameters,
         (groups, k),
-        buckets,
+        lambda given: _are_buckets(given, len(groups), k),
         f"an integer from 0 to {k} for each of the {len(groups)} groups",
     )
     for group in groups:
@@ -148,6 +139,17 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
         lambda given: not math.isnan(float(given)),
         "a number",
     )
+
+
+def _are_log_weights(given: Any, rollout_n: int) -> bool:
+    weights = np.asarray(given, dtype=np.float64)
+    known = not np.isnan(weights).any() and weights.max() < math.inf
+    return weights.shape == (rollout_n,) and bool(known) and bool(weights.max() > -math.inf)
+
+
+def _are_buckets(given: Any, count: int, rollout_n: int) -> bool:
+    listed = isinstance(given, Sequence | np.ndarray) and len(given) == count
+    return listed and all(bucket in range(rollout_n + 1) for bucket in given)
 
 
 def _of_loss(name: str, settings: LossSettings) -> _Call:

@@ -46,19 +46,19 @@ def replay_where_failing(
 
 
 class Masked:
-    """On-policy GRPO in which only groups of a level train: the share of right rows is above `low`, at most `high`.
+    """The paper's masked GRPO (section 2.2, figure 1a): groups train by their share of right rows, the others do not.
 
-    The paper's masked GRPO (section 2.2, figure 1a); the others count in the divisor.
+    They count in the divisor.
     """
 
-    def __init__(self, low: float, high: float) -> None:
-        self._low, self._high = low, high
+    def __init__(self, trains: Callable[[float], bool]) -> None:
+        self._trains = trains
 
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
         rewards: dict[str, list[float]] = defaultdict(list)
         for question, rollout in rows.fresh:
             rewards[question].append(rollout.reward)
-        kept = [row for row in rows.fresh if self._low < float(np.mean(rewards[row[0]])) <= self._high]
+        kept = [row for row in rows.fresh if self._trains(float(np.mean(rewards[row[0]])))]
         value, metrics = objective(policy, rows._replace(fresh=kept or rows.fresh), replay, loss)
         return value * len(kept) / len(rows.fresh), metrics
 
@@ -93,9 +93,9 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "split_advantages": lambda: split_advantages,
     "replay_where_failing": lambda: replay_where_failing,
     "extra_rows": ExtraRows,
-    "only_hard": lambda: Masked(0, 0.25),
-    "only_medium": lambda: Masked(0.25, 0.74),
-    "only_easy": lambda: Masked(0.74, 1),
+    "only_hard": lambda: Masked(lambda share: 0 < share <= 0.25),
+    "only_medium": lambda: Masked(lambda share: 0.25 < share < 0.75),
+    "only_easy": lambda: Masked(lambda share: share >= 0.75),
 }
 
 

@@ -75,8 +75,8 @@ class RunRecord:
     def remove(self, folder: Path) -> None:
         """Remove the temporary folder and the files in shared memory, then this record.
 
-        Only what a guarded run can have made: a record may be damaged, or somebody else's. Of another folder, or of a
-        file that is not in shared memory, a line is said.
+        A record may be damaged, or somebody else's. So a folder that no guarded run makes, and a file that is not in
+        shared memory, are left alone, with a line about each.
         """
         in_use = process_tree.shared_files(process.pid for process in process_tree.everything())
         for name in self.shared - in_use:

@@ -17,7 +17,7 @@ import numpy as np
 import study_folders  # noqa: F401
 import torch
 from make_base import build_model, build_tokenizer
-from rare_tasks import BASES, RARE_TASKS, base_name, load
+from rare_tasks import BASES, RARE_TASKS, RareTask, base_name, load
 from skills import teach
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -37,9 +37,8 @@ def draw_words() -> None:
     (HERE / "words.json").write_text(json.dumps(kept, indent=0) + "\n")
 
 
-def make(name: str, base: int = 0) -> None:
+def make(task: RareTask, base: int = 0) -> None:
     """Train a base model and save it; the number is its seed."""
-    task = RARE_TASKS[name]
     torch.manual_seed(base)
     rng, folder = random.Random(base), BASES / base_name(task, base)
     if task.start is None:
@@ -50,7 +49,7 @@ def make(name: str, base: int = 0) -> None:
         tokenizer.save_pretrained(folder)
     barred = set(task.kept_back())
     for phase in task.phases:
-        print(f"{name}: {phase}", flush=True)
+        print(f"{task.name}: {phase}", flush=True)
         teach(model, tokenizer, task, phase, barred, rng)
     model.save_pretrained(folder)
 
@@ -87,7 +86,7 @@ def main() -> None:
         draw_words()
     for name in arguments.task:
         if RARE_TASKS[name].phases and not arguments.measure:
-            make(name, arguments.base)
+            make(RARE_TASKS[name], arguments.base)
         print(
             json.dumps({"task": name} | {key: round(value, 3) for key, value in facts(name, arguments.base).items()}),
             flush=True,

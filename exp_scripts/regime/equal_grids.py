@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import study_folders  # noqa: F401
 from ablate import workers
 from rare_tasks import RARE_TASKS
+from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
 from exgrpo.accidents import in_one_line
 
@@ -47,44 +46,23 @@ GRID: dict[str, tuple[str, ...]] = {
 BEYOND = {("rate", 0): "2.5e-5", ("rate", -1): "7e-4", ("fresh", 0): "1", ("fresh", -1): "16", ("epochs", -1): "16"}
 # of each round: seeds of the search for each candidate, and how many go on
 ROUNDS = ((2, 24), (4, 6), (8, 1))
-FIRST_SEARCH_SEED, REPORTED = 1000, 20
+REPORTED = 20
 DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
 
 
-class Point(NamedTuple):
-    """A candidate of the grid."""
-
-    rate: str
-    fresh: str  # fresh groups a step
-    epochs: str  # of reuse, over a step's batch
-    clip: str  # PPO's, of fresh tokens
-
-
-class Run(NamedTuple):
-    """One training; a line of the file is this and what it brought."""
-
-    task: str
-    method: str
-    point: Point
-    seed: int
-
-    @property
-    def is_reported(self) -> bool:
-        return self.seed < FIRST_SEARCH_SEED
-
-    def overrides(self) -> list[str]:
-        """The run's settings as key=value."""
-        groups = int(self.point.fresh) * (2 if self.method in HALF_STORED else 1)
-        settings = {
-            **COMMON,
-            **METHODS[self.method],
-            "loop.tokens": str(RARE_TASKS[self.task].budget),
-            "loop.lr": self.point.rate,
-            "loop.questions": str(groups),
-            "loop.reuse": self.point.epochs,
-            "policy_loss.loss_remove_clip": str(self.point.clip == "no"),
-        }
-        return [f"{key}={value}" for key, value in settings.items()]
+def overrides(run: Run) -> list[str]:
+    """A run's settings as key=value."""
+    groups = int(run.point.fresh) * (2 if run.method in HALF_STORED else 1)
+    settings = {
+        **COMMON,
+        **METHODS[run.method],
+        "loop.tokens": str(RARE_TASKS[run.task].budget),
+        "loop.lr": run.point.rate,
+        "loop.questions": str(groups),
+        "loop.reuse": run.point.epochs,
+        "policy_loss.loss_remove_clip": str(run.point.clip == "no"),
+    }
+    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def perform(run: Run) -> dict[str, Any]:
@@ -100,7 +78,7 @@ def perform(run: Run) -> dict[str, Any]:
     from study_loop import train
 
     began = time.process_time()
-    experience, loss, loop, objective = parse(run.overrides())
+    experience, loss, loop, objective = parse(overrides(run))
     policy, task = load(run.task, run.seed % DRAWS, run.seed % BASES)
     rows = train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test)
     curve = [row for row in rows if "test" in row]
@@ -111,42 +89,6 @@ def perform(run: Run) -> dict[str, Any]:
         found["curve"] = [{name: round(row[name], 4) for name in kept if name in row} for row in curve]
         found["last"] = {name: round(value, 4) for name, value in last_test(policy, task).items()}
     return found
-
-
-class Results:
-    """The runs that are done, in a file of JSON lines; one process writes it."""
-
-    def __init__(self, file: Path) -> None:
-        self._file, self.found = file, dict[Run, dict[str, Any]]()
-        for line in file.read_text().splitlines() if file.exists() else []:
-            row = json.loads(line)
-            task, method, point, seed = row.pop("run")
-            self.found[Run(task, method, Point(*point), seed)] = row
-
-    def add(self, run: Run, found: dict[str, Any]) -> None:
-        self.found[run] = found
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a") as file:
-            file.write(json.dumps({"run": run, **found}, separators=(",", ":")) + "\n")
-
-    def mean(self, runs: Iterable[Run]) -> float:
-        """Of the first measure."""
-        return float(np.mean([self.found[run]["area"] for run in runs]))
-
-    def do(
-        self,
-        runs: Iterable[Run],
-        executor: ProcessPoolExecutor,
-        perform: Callable[[Run], dict[str, Any]] = perform,
-    ) -> None:
-        """Those that are missing."""
-        missing = [run for run in dict.fromkeys(runs) if run not in self.found]
-        started, tasks = time.monotonic(), {executor.submit(perform, run): run for run in missing}
-        for done, task in enumerate(as_completed(tasks), 1):
-            self.add(tasks[task], task.result())
-            if done % 20 == 0 or done == len(missing):
-                left = (time.monotonic() - started) / done * (len(missing) - done) / 60
-                print(f"{tasks[task].task}: {done} of {len(missing)} runs, {left:.0f} min left", flush=True)
 
 
 def search(task: str, results: Results, executor: ProcessPoolExecutor) -> dict[str, Point]:
@@ -167,7 +109,9 @@ def halve(
     left = {name: [Point(*values) for values in itertools.product(*grid.values())] for name in METHODS}
     for seeds, kept in ROUNDS:
         results.do(
-            (run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)), executor
+            (run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)),
+            executor,
+            perform,
         )
         for name in METHODS:
             ranked = sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))
@@ -209,7 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if options.report:
                 seeds = range(REPORTED)
                 results.do(
-                    (Run(task, name, point, seed) for name, point in winners.items() for seed in seeds), executor
+                    (Run(task, name, point, seed) for name, point in winners.items() for seed in seeds),
+                    executor,
+                    perform,
                 )
 
 

@@ -11,7 +11,6 @@ longest sums have no advantage. Each run is a line of the file: a stopped study 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import time
@@ -23,14 +22,13 @@ from typing import Any
 import study_folders  # noqa: F401
 import torch
 from ablate import parse, workers
-from equal_grids import FIRST_SEARCH_SEED, Point, Results, Run
-from fast_policy import FastPolicy
+from bases import make
 from minimal_loop import Policy
 from rare_runs import area, last_test
-from rare_tasks import BASES, RareTask
-from skills import SKILLS, Phase, box, teach
+from rare_tasks import BASES, RareTask, load_task
+from skills import SKILLS, Phase, box
 from study_loop import StudyTask, train
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
 from exgrpo.accidents import in_one_line
 
@@ -38,10 +36,6 @@ SUM = SKILLS["sum"]
 TRAIN, TEST, ANSWERS = 1024, 256, 2  # questions; answers to each held-out one at a test
 FILE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "many-questions.jsonl"
 CAREFUL = {3: 0.97, 4: 0.9, 5: 0.6, 6: 0.2, 7: 0.05, 8: 0.01}  # share of careful answers by the number of digits
-
-
-def _question(rng: random.Random) -> str:
-    return SUM.question(rng)
 
 
 def _mostly_careful_if_short(question: str, rng: random.Random) -> str:
@@ -58,7 +52,7 @@ def _split() -> tuple[list[str], list[str], list[str]]:
 TASK = RareTask(
     name="many-sums",
     base="many-sums",
-    question=_question,
+    question=SUM.question,
     careful=SUM.careful,
     careless=_mostly_careful_if_short,
     reward=SUM.reward,
@@ -97,7 +91,7 @@ def perform(run: Run) -> dict[str, Any]:
     began = time.process_time()
     settings = {**COMMON, **(METHODS | MASKED)[run.method], "loop.lr": run.point.rate, "loop.tokens": str(TASK.budget)}
     experience, loss, loop, objective = parse([f"{key}={value}" for key, value in settings.items()])
-    policy, task = load()
+    policy, task = load_task(TASK)
     rows = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test))
     kept = ("generated", "test", "entropy", "fresh_score", "pool_trajectories")
     curve = [{name: round(row[name], 4) for name in kept if name in row} for row in rows if "test" in row]
@@ -108,15 +102,6 @@ def perform(run: Run) -> dict[str, Any]:
     return found
 
 
-def load() -> tuple[FastPolicy, StudyTask]:
-    """The base and its questions."""
-    folder = BASES / TASK.base
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    train_questions, _, test_questions = TASK.split()
-    policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), TASK.max_tokens)
-    return policy, StudyTask(train_questions, test_questions, TASK.reward)
-
-
 def test(policy: Policy, task: StudyTask) -> dict[str, float]:
     """Share of right answers to the held-out questions."""
     asked = [question for question in task.test for _ in range(ANSWERS)]
@@ -125,22 +110,9 @@ def test(policy: Policy, task: StudyTask) -> dict[str, float]:
     return {"test": sum(right) / len(right)}
 
 
-def make_base() -> None:
-    """Train it from the sums' base of the ablations, save it, and print what it does."""
-    assert TASK.start is not None
-    torch.manual_seed(0)
-    rng, folder, barred = random.Random(0), BASES / TASK.base, set(TASK.kept_back())
-    tokenizer, model = AutoTokenizer.from_pretrained(TASK.start), AutoModelForCausalLM.from_pretrained(TASK.start)
-    for phase in TASK.phases:
-        teach(model, tokenizer, TASK, phase, barred, rng)
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
-    print(json.dumps(facts()))
-
-
 def facts(rollouts: int = 8) -> dict[str, float]:
     """Of the base: accuracy on the held-out questions, and the share of groups without an advantage."""
-    policy, task = load()
+    policy, task = load_task(TASK)
     torch.manual_seed(0)
     asked = [question for question in task.test for _ in range(rollouts)]
     replies = map(policy.decode, policy.sample(asked, 0))
@@ -158,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
     options = parser.parse_args(arguments)
     if options.base:
-        make_base()
+        make(TASK)
+        print(facts())
         return
     results = Results(options.file)
     searched = {

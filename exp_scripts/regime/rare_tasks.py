@@ -295,7 +295,11 @@ def load(name: str, draw: int = 0, base: int = 0) -> tuple[FastPolicy, StudyTask
         draw: 0, the questions of `split`; other numbers: other questions, of those that the bases never saw.
         base: 0 or 1, the same lessons with another seed.
     """
-    task = RARE_TASKS[name]
+    return load_task(RARE_TASKS[name], draw, base)
+
+
+def load_task(task: RareTask, draw: int = 0, base: int = 0) -> tuple[FastPolicy, StudyTask]:
+    """The same of a task that need not be one of `RARE_TASKS`."""
     folder = BASES / base_name(task, base)
     model = AutoModelForCausalLM.from_pretrained(folder)
     policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), task.max_tokens)

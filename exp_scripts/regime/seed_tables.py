@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from comparison import estimate
-from equal_grids import Results
+from study_runs import Results
 
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]  # method -> its reported runs, in order of the seeds
 

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 import equal_grids
-from equal_grids import GRID, METHODS, Point, Results, Run, extended, halve
+from equal_grids import GRID, METHODS, extended, halve, overrides
 from rare_tasks import RARE_TASKS, load
+from study_runs import Point, Results, Run
 
 
 class AtOnce:
@@ -51,7 +52,7 @@ def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
     monkeypatch.setitem(RARE_TASKS, "caesar", replace(RARE_TASKS["caesar"], budget=500))
     run = Run("caesar", "group replay", Point("2e-4", "2", "2", "yes"), 1001)
     first, second = equal_grids.perform(run), equal_grids.perform(run)
-    assert first["area"] == second["area"] and "loop.questions=4" in run.overrides()
+    assert first["area"] == second["area"] and "loop.questions=4" in overrides(run)
 
 
 def test_draws_are_distinct_questions_that_no_base_saw():

@@ -1,0 +1,72 @@
+"""The runs of a study: one training each, and a file with a line for each that is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FIRST_SEARCH_SEED = 1000  # seeds of a search; smaller ones are reported
+
+
+class Point(NamedTuple):
+    """A candidate of the grid."""
+
+    rate: str
+    fresh: str  # fresh groups a step
+    epochs: str  # of reuse, over a step's batch
+    clip: str  # PPO's, of fresh tokens
+
+
+class Run(NamedTuple):
+    """One training; a line of the file is this and what it brought."""
+
+    task: str
+    method: str
+    point: Point
+    seed: int
+
+    @property
+    def is_reported(self) -> bool:
+        return self.seed < FIRST_SEARCH_SEED
+
+
+class Results:
+    """The runs that are done, in a file of JSON lines; one process writes it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self.found = file, dict[Run, dict[str, Any]]()
+        for line in file.read_text().splitlines() if file.exists() else []:
+            row = json.loads(line)
+            task, method, point, seed = row.pop("run")
+            self.found[Run(task, method, Point(*point), seed)] = row
+
+    def add(self, run: Run, found: dict[str, Any]) -> None:
+        self.found[run] = found
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as file:
+            file.write(json.dumps({"run": run, **found}, separators=(",", ":")) + "\n")
+
+    def mean(self, runs: Iterable[Run]) -> float:
+        """Of the first measure."""
+        return float(np.mean([self.found[run]["area"] for run in runs]))
+
+    def do(
+        self,
+        runs: Iterable[Run],
+        executor: ProcessPoolExecutor,
+        perform: Callable[[Run], dict[str, Any]],
+    ) -> None:
+        """Those that are missing."""
+        missing = [run for run in dict.fromkeys(runs) if run not in self.found]
+        started, tasks = time.monotonic(), {executor.submit(perform, run): run for run in missing}
+        for done, task in enumerate(as_completed(tasks), 1):
+            self.add(tasks[task], task.result())
+            if done % 20 == 0 or done == len(missing):
+                left = (time.monotonic() - started) / done * (len(missing) - done) / 60
+                print(f"{tasks[task].task}: {done} of {len(missing)} runs, {left:.0f} min left", flush=True)
