@@ -31,9 +31,16 @@ METHODS: dict[str, dict[str, str]] = {
     "ExGRPO": {},
     "group replay": {"trainer.exp_unit": "group", "policy_loss.off_policy_loss": "topr"},
 }
-HALF_STORED = {"group replay"}
+HALF_STORED = {"group replay", "group replay, never retiring"}
+# control -> the method at whose winning point it runs, and its settings
+CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
+    "prompt": ("ExGRPO", {"trainer.exp_unit": "prompt"}),
+    "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"}),
+    "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
+    "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
+}
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
-TASKS = ("rare-sum", "backward", "rare-mod", "sorting", "caesar")
+TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting")
 
 AXES = ("rate", "fresh", "epochs", "clip")
 GRID: dict[str, tuple[str, ...]] = {
@@ -44,18 +51,25 @@ GRID: dict[str, tuple[str, ...]] = {
 }
 # What comes after an end of an axis where a winner stands: once at each end, for all methods.
 BEYOND = {("rate", 0): "2.5e-5", ("rate", -1): "7e-4", ("fresh", 0): "1", ("fresh", -1): "16", ("epochs", -1): "16"}
-# of each round: seeds of the search for each candidate, and how many go on
-ROUNDS = ((2, 24), (4, 6), (8, 1))
-REPORTED = 20
+LINE = {
+    "rate": ("2.5e-5", *GRID["rate"], "7e-4"),
+    "fresh": ("1", *GRID["fresh"], "16"),
+    "epochs": (*GRID["epochs"], "16"),
+}
+# of each round: seeds of the search for each candidate, and how many go on; first with all candidates, then a third
+ALL, A_THIRD = ((2, 24), (4, 6), (8, 1)), ((2, 8), (4, 3), (8, 1))
+WITH_ALL = {"caesar"}
+REPORTED, CONTROLLED = 20, 10  # seeds
 DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
 
 
 def overrides(run: Run) -> list[str]:
     """A run's settings as key=value."""
     groups = int(run.point.fresh) * (2 if run.method in HALF_STORED else 1)
+    own = METHODS.get(run.method) or CONTROLS[run.method][1]
     settings = {
         **COMMON,
-        **METHODS[run.method],
+        **own,
         "loop.tokens": str(RARE_TASKS[run.task].budget),
         "loop.lr": run.point.rate,
         "loop.questions": str(groups),
@@ -106,8 +120,8 @@ def halve(
     task: str, grid: dict[str, tuple[str, ...]], results: Results, executor: ProcessPoolExecutor
 ) -> dict[str, Point]:
     """Rounds of all methods are done together: each has as many runs as the others."""
-    left = {name: [Point(*values) for values in itertools.product(*grid.values())] for name in METHODS}
-    for seeds, kept in ROUNDS:
+    left = {name: candidates(task, grid) for name in METHODS}
+    for seeds, kept in ALL if task in WITH_ALL else A_THIRD:
         results.do(
             (run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)),
             executor,
@@ -117,6 +131,14 @@ def halve(
             ranked = sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))
             left[name] = ranked[:kept]
     return {name: points[0] for name, points in left.items()}
+
+
+def candidates(task: str, grid: dict[str, tuple[str, ...]]) -> list[Point]:
+    """Those of the first round: all, or a third in which each rate meets each number of epochs once, with one number
+    of groups."""
+    points = [Point(*values) for values in itertools.product(*grid.values())]
+    places = [sum(LINE[axis].index(getattr(point, axis)) for axis in LINE) for point in points]
+    return [point for point, place in zip(points, places, strict=True) if task in WITH_ALL or place % 3 == 0]
 
 
 def tried(task: str, method: str, point: Point, seeds: int) -> list[Run]:
@@ -137,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Search each task, print what won; with --report, run the reported seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
-    parser.add_argument("--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner")
+    parser.add_argument("--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner, and controls")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
     options = parser.parse_args(arguments)
@@ -151,12 +173,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 won = " ".join(f"{axis}={value}" for axis, value in zip(AXES, point, strict=True))
                 print(f"{task}: {name}: {won}", flush=True)
             if options.report:
-                seeds = range(REPORTED)
-                results.do(
-                    (Run(task, name, point, seed) for name, point in winners.items() for seed in seeds),
-                    executor,
-                    perform,
-                )
+                results.do(reported(task, winners), executor, perform)
+
+
+def reported(task: str, winners: dict[str, Point]) -> list[Run]:
+    """Of the methods and of their controls, seed by seed."""
+    runs = [Run(task, name, point, seed) for seed in range(REPORTED) for name, point in winners.items()]
+    points = {name: winners[method] for name, (method, _) in CONTROLS.items()}
+    return runs + [Run(task, name, point, seed) for seed in range(CONTROLLED) for name, point in points.items()]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The study with equal grids: as many runs for each method, a search that goes on, a grid that grows for all."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -45,6 +46,24 @@ def test_a_winner_at_an_end_extends_the_grid_once():
     assert wider["rate"][-1] == "7e-4" and wider["epochs"][-1] == "16" and wider["fresh"] == GRID["fresh"]
     assert extended(wider, [Point("7e-4", "4", "16", "yes")]) == wider
     assert extended(GRID, [Point("2e-4", "4", "4", "no")]) == GRID
+
+
+def test_a_third_of_the_grid_has_each_rate_with_each_number_of_epochs_and_all_of_an_extension():
+    third = equal_grids.candidates("backward", GRID)
+    assert len(third) == 40 and {(point.rate, point.epochs) for point in third} == set(
+        itertools.product(GRID["rate"], GRID["epochs"])
+    )
+    wider = extended(GRID, [Point("5e-5", "4", "4", "yes")])
+    assert set(third) < set(equal_grids.candidates("backward", wider))
+
+
+def test_controls_run_at_the_point_that_won_for_their_method():
+    winners = {name: Point(f"{number}e-4", "2", "4", "yes") for number, name in enumerate(METHODS, 1)}
+    runs = equal_grids.reported("caesar", winners)
+    assert len(runs) == len(set(runs)) == 3 * 20 + 4 * 10
+    for name, (method, _) in equal_grids.CONTROLS.items():
+        assert {run.point for run in runs if run.method == name} == {winners[method]}
+        assert overrides(next(run for run in runs if run.method == name))
 
 
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
