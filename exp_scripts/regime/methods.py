@@ -74,7 +74,7 @@ ROUND_TWO: dict[str, Settings] = {
     "loss clip": {"policy_loss.off_policy_loss": "clip"},
 }
 
-# The change of round two with the highest mean gain over the tasks (the protocol's sixth amendment).
+# The change of round two with the highest mean gain over the tasks (the protocol's fifth amendment).
 ROUND_THREE: dict[str, Settings] = {
     "group replay, twice as many": ROUND_TWO["twice as many stored groups"],
 }
