@@ -39,6 +39,7 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
+BASE = "base"  # not trained
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
 TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting")
 
@@ -92,10 +93,13 @@ def perform(run: Run) -> dict[str, Any]:
     from study_loop import train
 
     began = time.process_time()
-    experience, loss, loop, objective = parse(overrides(run))
     policy, task = load(run.task, run.seed % DRAWS, run.seed % BASES)
-    rows = train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test)
-    curve = [row for row in rows if "test" in row]
+    if run.method == BASE:
+        curve = [{"generated": 0, **test(policy, task)}]
+    else:
+        experience, loss, loop, objective = parse(overrides(run))
+        rows = train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test)
+        curve = [row for row in rows if "test" in row]
     found: dict[str, Any] = {"seconds": round(time.process_time() - began, 1)}
     found["area"] = round(area(curve, RARE_TASKS[run.task].budget, "test"), 4)
     if run.is_reported:
@@ -159,7 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Search each task, print what won; with --report, run the reported seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
-    parser.add_argument("--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner, and controls")
+    parser.add_argument(
+        "--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner, and controls"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
     options = parser.parse_args(arguments)
@@ -177,10 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def reported(task: str, winners: dict[str, Point]) -> list[Run]:
-    """Of the methods and of their controls, seed by seed."""
+    """Of the methods and their controls, seed by seed, and of the bases."""
     runs = [Run(task, name, point, seed) for seed in range(REPORTED) for name, point in winners.items()]
     points = {name: winners[method] for name, (method, _) in CONTROLS.items()}
-    return runs + [Run(task, name, point, seed) for seed in range(CONTROLLED) for name, point in points.items()]
+    runs += [Run(task, name, point, seed) for seed in range(CONTROLLED) for name, point in points.items()]
+    return runs + [Run(task, BASE, Point("0", "0", "0", "no"), seed) for seed in range(DRAWS * BASES)]
 
 
 if __name__ == "__main__":

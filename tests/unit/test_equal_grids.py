@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import equal_grids
+import equal_grids_report
 from equal_grids import GRID, METHODS, extended, halve, overrides
 from rare_tasks import RARE_TASKS, load
 from study_runs import Point, Results, Run
@@ -60,10 +61,26 @@ def test_a_third_of_the_grid_has_each_rate_with_each_number_of_epochs_and_all_of
 def test_controls_run_at_the_point_that_won_for_their_method():
     winners = {name: Point(f"{number}e-4", "2", "4", "yes") for number, name in enumerate(METHODS, 1)}
     runs = equal_grids.reported("caesar", winners)
-    assert len(runs) == len(set(runs)) == 3 * 20 + 4 * 10
+    assert len(runs) == len(set(runs)) == 3 * 20 + 4 * 10 + 6
     for name, (method, _) in equal_grids.CONTROLS.items():
         assert {run.point for run in runs if run.method == name} == {winners[method]}
         assert overrides(next(run for run in runs if run.method == name))
+
+
+def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, capsys):
+    results = Results(tmp_path / "runs.jsonl")
+    winners = dict.fromkeys(METHODS, Point("1e-4", "2", "4", "yes"))
+    for task, lead in (("caesar", 0.1), ("backward", 0.3)):
+        for run in equal_grids.reported(task, winners):
+            right = 0.5 + (lead if run.method == "group replay" else 0.0)
+            last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
+            curve = [{"generated": 0, "test": 0.5}, {"generated": 20_000, "test": right}]
+            results.add(run, {"area": right, "seconds": 10.0, "curve": curve, "last": last})
+    equal_grids_report.main(["--file", str(tmp_path / "runs.jsonl")])
+    printed = capsys.readouterr().out
+    assert "## caesar: 20 seeds" in printed and "| group replay, to on-policy | **.100" in printed
+    assert "2 tasks as units" in printed and "group replay, over the run: .200" in printed
+    assert "group replay, by time: .100" in printed  # half of what the ends differ by
 
 
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
