@@ -1,0 +1,43 @@
+"""How well gradients agree: cosines of made ones, ages of groups, one measurement of a small run."""
+
+import gradient_agreement as study
+import numpy as np
+import pytest
+import torch
+from minimal_loop import Rows
+
+from exgrpo import Trajectory
+
+
+def test_a_step_agrees_as_far_as_its_groups_do(monkeypatch):
+    monkeypatch.setattr(study, "COMPOSITIONS", {"along": {"a": 2}, "across": {"b": 1}, "both": {"a": 1, "b": 1}})
+    kinds = {"a": torch.tensor([3.0, 0.0]).repeat(64, 1), "b": torch.tensor([0.0, 3.0]).repeat(64, 1)}
+    found = study.agreements(kinds, torch.tensor([2.0, 0.0]), np.random.default_rng(0))
+    assert found == {"along": pytest.approx(1), "across": pytest.approx(0), "both": pytest.approx(0.5**0.5)}
+
+
+def test_groups_of_an_age_have_an_advantage_and_are_of_those_steps():
+    history = study.History()
+    for step in range(1, 9):
+        mine = [
+            Trajectory(np.array([step], np.int32), np.zeros(1, np.float32), step, 0.1, reward=reward)
+            for reward in (1.0, 0.0)
+        ]
+        history.steps.append([(f"q{step}", mine), ("solved", [mine[0], mine[0]])])
+    assert [question for question, _ in history.of_age(1, 3)] == ["q6", "q7", "q8"]
+    assert [question for question, _ in history.of_age(6, 8)] == ["q1", "q2", "q3"]
+    assert history.of_age(6, 9) == []
+    past = study.whole(history.of_age(1, 1)[0])
+    assert isinstance(past, Rows) and past.stored[0].rollouts[0].step == 8 and not past.fresh
+
+
+def test_a_small_run_measures_each_composition_to_both_references(monkeypatch):
+    monkeypatch.setattr(study, "STEPS", (6,))
+    monkeypatch.setattr(study, "LOOP", ("loop.questions=4", "loop.steps=6", "loop.test_every=6"))
+    monkeypatch.setattr(study, "GROUPS", 8)
+    monkeypatch.setattr(study, "REFERENCE", 1024 + 1024)
+    first, second = study.perform("backward", 1)
+    assert [first["reference"], second["reference"]] == ["training", "held-out"]
+    assert {"on-policy", "ExGRPO", "phantom", "prompt", "groups of 1 to 5 steps ago"} <= set(first["cosine"])
+    assert all(-1 <= value <= 1 for value in first["cosine"].values())
+    assert "| ExGRPO | " in study.report([first, second])
