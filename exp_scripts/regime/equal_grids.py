@@ -57,9 +57,9 @@ LINE = {
     "fresh": ("1", *GRID["fresh"], "16"),
     "epochs": (*GRID["epochs"], "16"),
 }
-# of each round: seeds of the search for each candidate, and how many go on; first with all candidates, then a third
-ALL, A_THIRD = ((2, 24), (4, 6), (8, 1)), ((2, 8), (4, 3), (8, 1))
-WITH_ALL = {"caesar"}
+SEARCHED = 2  # seeds of the search for each candidate of the first round
+NEAR = 3  # the best of the first round, whose neighbours on the grid are candidates too
+ROUNDS = ((2, 8), (4, 3), (8, 1))  # then: seeds for each candidate, and how many go on
 REPORTED, CONTROLLED = 20, 10  # seeds
 DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
 
@@ -123,26 +123,37 @@ def search(task: str, results: Results, executor: ProcessPoolExecutor) -> dict[s
 def halve(
     task: str, grid: dict[str, tuple[str, ...]], results: Results, executor: ProcessPoolExecutor
 ) -> dict[str, Point]:
-    """Rounds of all methods are done together: each has as many runs as the others."""
-    left = {name: candidates(task, grid) for name in METHODS}
-    for seeds, kept in ALL if task in WITH_ALL else A_THIRD:
-        results.do(
-            (run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)),
-            executor,
-            perform,
-        )
-        for name in METHODS:
-            ranked = sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))
-            left[name] = ranked[:kept]
+    """Rounds of all methods are done together; of neighbours one may have a few more than another."""
+    left = {name: third(grid) for name in METHODS}
+
+    def best(name: str, seeds: int, count: int) -> list[Point]:
+        return sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))[:count]
+
+    def run(seeds: int) -> None:
+        every = [run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)]
+        results.do(every, executor, perform)
+
+    run(SEARCHED)
+    left = {name: [*left[name], *neighbours(best(name, SEARCHED, NEAR), grid)] for name in METHODS}
+    for seeds, count in ROUNDS:
+        run(seeds)
+        left = {name: best(name, seeds, count) for name in METHODS}
     return {name: points[0] for name, points in left.items()}
 
 
-def candidates(task: str, grid: dict[str, tuple[str, ...]]) -> list[Point]:
-    """Those of the first round: all, or a third in which each rate meets each number of epochs once, with one number
-    of groups."""
+def third(grid: dict[str, tuple[str, ...]]) -> list[Point]:
+    """A third of the grid: each rate with each number of epochs once, with one number of groups."""
     points = [Point(*values) for values in itertools.product(*grid.values())]
-    places = [sum(LINE[axis].index(getattr(point, axis)) for axis in LINE) for point in points]
-    return [point for point, place in zip(points, places, strict=True) if task in WITH_ALL or place % 3 == 0]
+    return [point for point in points if sum(LINE[axis].index(getattr(point, axis)) for axis in LINE) % 3 == 0]
+
+
+def neighbours(points: Sequence[Point], grid: dict[str, tuple[str, ...]]) -> list[Point]:
+    """Points of the grid that are a step on one axis away from one of these, and no candidates yet."""
+    near = []
+    for point, (axis, values) in itertools.product(points, grid.items()):
+        place = values.index(getattr(point, axis))
+        near += [point._replace(**{axis: value}) for value in values[max(0, place - 1) : place + 2]]
+    return [point for point in dict.fromkeys(near) if point not in third(grid)]
 
 
 def tried(task: str, method: str, point: Point, seeds: int) -> list[Run]:

@@ -22,15 +22,20 @@ class AtOnce:
 
         self.runs.append(run)
         done = Future()
-        done.set_result({"area": float(run.point.rate) * int(run.point.epochs), "seconds": 1.0})
+        done.set_result({"area": score(run.point), "seconds": 1.0})
         return done
+
+
+def score(point):
+    return float(point.rate) * int(point.epochs) + int(point.fresh) / 1e6
 
 
 def test_each_method_has_as_many_runs_and_the_best_point_wins(tmp_path):
     executor, results = AtOnce(), Results(tmp_path / "runs.jsonl")
     winners = halve("caesar", GRID, results, executor)
     count = {name: sum(run.method == name for run in executor.runs) for name in METHODS}
-    assert set(count.values()) == {120 * 2 + 24 * 2 + 6 * 4}
+    near = equal_grids.neighbours(sorted(equal_grids.third(GRID), key=score)[-3:], GRID)
+    assert set(count.values()) == {(40 + len(near)) * 2 + 8 * 2 + 3 * 4}
     assert {(point.rate, point.epochs) for point in winners.values()} == {("5e-4", "8")}
 
 
@@ -50,12 +55,25 @@ def test_a_winner_at_an_end_extends_the_grid_once():
 
 
 def test_a_third_of_the_grid_has_each_rate_with_each_number_of_epochs_and_all_of_an_extension():
-    third = equal_grids.candidates("backward", GRID)
+    third = equal_grids.third(GRID)
     assert len(third) == 40 and {(point.rate, point.epochs) for point in third} == set(
         itertools.product(GRID["rate"], GRID["epochs"])
     )
     wider = extended(GRID, [Point("5e-5", "4", "4", "yes")])
-    assert set(third) < set(equal_grids.candidates("backward", wider))
+    assert set(third) < set(equal_grids.third(wider))
+
+
+def test_neighbours_are_a_step_on_one_axis_away_and_new():
+    near = equal_grids.neighbours([Point("1e-4", "4", "4", "yes")], GRID)
+    changed = {
+        ("5e-5", "4", "4", "yes"),
+        ("2e-4", "4", "4", "yes"),
+        ("1e-4", "2", "4", "yes"),
+        ("1e-4", "8", "4", "yes"),
+        ("1e-4", "4", "2", "yes"),
+        ("1e-4", "4", "8", "yes"),
+    }
+    assert set(near) == changed - set(equal_grids.third(GRID))
 
 
 def test_controls_run_at_the_point_that_won_for_their_method():
