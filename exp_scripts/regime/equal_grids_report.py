@@ -14,6 +14,7 @@ import numpy as np
 import study_folders  # noqa: F401
 from comparison import estimate
 from equal_grids import BASE, CONTROLS, FILE, METHODS, TASKS
+from equal_grids_pictures import draw
 from rare_runs import area
 from seed_tables import Runs, differences, marked, measures, reported, table
 from study_runs import Results
@@ -70,6 +71,7 @@ def of_task(results: Results, task: str, runs: Runs) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=FILE)
+    parser.add_argument("--picture", type=Path, default=FILE.with_suffix(".png"))
     options = parser.parse_args(arguments)
     results = Results(options.file)
     seconds = sum(row["seconds"] for row in results.found.values())
@@ -78,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every = {task: runs for task, runs in found.items() if runs}
     for task, runs in every.items():
         print(f"\n{of_task(results, task, runs)}")
+    if every:
+        draw(every, options.picture)
     print(f"\n## {len(every)} tasks as units, to {FIRST}\n")
     for name in REPLAY if len(every) > 1 else ():
         for key, values in over_tasks(every, name).items():

@@ -94,7 +94,8 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
             last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
             curve = [{"generated": 0, "test": 0.5}, {"generated": 20_000, "test": right}]
             results.add(run, {"area": right, "seconds": 10.0, "curve": curve, "last": last})
-    equal_grids_report.main(["--file", str(tmp_path / "runs.jsonl")])
+    equal_grids_report.main(["--file", str(tmp_path / "runs.jsonl"), "--picture", str(tmp_path / "runs.png")])
+    assert (tmp_path / "runs.png").exists()
     printed = capsys.readouterr().out
     assert "## caesar: 20 seeds" in printed and "| group replay, to on-policy | **.100" in printed
     assert "2 tasks as units" in printed and "group replay, over the run: .200" in printed
