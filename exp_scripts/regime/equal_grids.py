@@ -67,7 +67,7 @@ DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base se
 def overrides(run: Run) -> list[str]:
     """A run's settings as key=value."""
     groups = int(run.point.fresh) * (2 if run.method in HALF_STORED else 1)
-    own = METHODS.get(run.method) or CONTROLS[run.method][1]
+    own = METHODS[run.method] if run.method in METHODS else CONTROLS[run.method][1]
     settings = {
         **COMMON,
         **own,
