@@ -62,10 +62,12 @@ class Results:
         executor: ProcessPoolExecutor,
         perform: Callable[[Run], dict[str, Any]],
     ) -> None:
-        """Those that are missing."""
+        """Those that are missing; an error of one ends the others that have not begun."""
         missing = [run for run in dict.fromkeys(runs) if run not in self.found]
         started, tasks = time.monotonic(), {executor.submit(perform, run): run for run in missing}
         for done, task in enumerate(as_completed(tasks), 1):
+            if task.exception():
+                executor.shutdown(wait=False, cancel_futures=True)
             self.add(tasks[task], task.result())
             if done % 20 == 0 or done == len(missing):
                 left = (time.monotonic() - started) / done * (len(missing) - done) / 60

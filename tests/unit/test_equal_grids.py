@@ -2,10 +2,13 @@
 
 import itertools
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import equal_grids
 import equal_grids_report
+import pytest
 from equal_grids import GRID, METHODS, extended, halve, overrides
 from rare_tasks import RARE_TASKS, load
 from study_runs import Point, Results, Run
@@ -118,3 +121,19 @@ def test_draws_are_distinct_questions_that_no_base_saw():
             every = [*task.train, *task.test]
             assert len(every) == len(set(every)) and set(every) <= kept_back
         assert len({tuple(task.train) for task in drawn}) == 3
+
+
+def test_an_error_of_a_run_ends_the_study_at_once(tmp_path):
+    results, ran = Results(tmp_path / "runs.jsonl"), []
+    runs = [Run("caesar", "on-policy", Point("1e-4", "2", "4", "yes"), seed) for seed in range(100)]
+
+    def fails_at_two(run):
+        ran.append(run.seed)
+        if run.seed == 2:
+            raise ValueError("seed 2")
+        time.sleep(0.02)
+        return {"area": 0.0}
+
+    with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="seed 2"):
+        results.do(runs, executor, fails_at_two)
+    assert len(ran) < 20
