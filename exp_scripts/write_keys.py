@@ -13,9 +13,8 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
-from exgrpo.on_verl.trainer_keys import TrainerKeys
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,7 +23,7 @@ TRAINER = list(fields(TrainerKeys))
 LOSS = [each for each in fields(LossSettings) if not each.name.startswith("cliprange_")]  # verl has PPO's own keys
 SECTIONS = {
     "exgrpo/experience/config.py": REPLAY,
-    "exgrpo/on_verl/trainer_keys.py": TRAINER,
+    "TrainerKeys of exgrpo/experience/config.py": TRAINER,
     "exgrpo/loss_settings.py": LOSS,
 }
 YAML, PAGE = ROOT / "exgrpo" / "config" / "exgrpo_trainer.yaml", ROOT / "docs" / "keys.md"

@@ -1,4 +1,4 @@
-"""The `trainer.*` keys of experience replay: default, check and meaning of each in one place.
+"""The `trainer.*` keys: default, check and meaning of each in one place.
 
 Everything is checked here, once; code that receives an ExperienceConfig does not check it again.
 The yaml file and docs/keys.md repeat defaults and meanings; a test compares them with this file.
@@ -20,6 +20,46 @@ _OUR_PREFIXES = ("exp_", "experience_")
 
 def _key(default: Any, checked: Callable[[str, object], object], meaning: str) -> Any:
     return field(default=default, metadata={"check": checked, "meaning": meaning})
+
+
+def _check_all(config: Any) -> None:
+    """Put each field in its proper type; ValueError in one line."""
+    for setting in fields(config):
+        key = _ROLLOUT_N if setting.name == "rollout_n" else f"trainer.{setting.name}"
+        value = setting.metadata["check"](key, getattr(config, setting.name))
+        object.__setattr__(config, setting.name, value)
+
+
+@dataclass(frozen=True)
+class TrainerKeys:
+    """Keys below `trainer.` that are not of replay. ValueError as of `ExperienceConfig`."""
+
+    max_optim_to_keep: int | None = _key(
+        None,
+        check.optional(check.integer(1)),
+        "this many checkpoints, the latest, keep their optimizer states, two thirds of their size; "
+        "null: all do",
+    )
+    rollout_seeded: bool = _key(
+        False,
+        check.boolean,
+        "each rollout has its own sampling seed, which follows from rollout.seed, step and "
+        "position",
+    )
+    rollout_poll_interval: float = _key(
+        2.0,
+        check.positive,
+        "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
+    )
+
+    def __post_init__(self) -> None:
+        _check_all(self)
+
+    @classmethod
+    def from_mapping(cls, trainer: Mapping[str, Any]) -> TrainerKeys:
+        """Pick these keys out of verl's `trainer` node; other keys are ignored."""
+        names = [each.name for each in fields(cls) if each.name in trainer]
+        return cls(**{name: trainer[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -65,7 +105,7 @@ class ExperienceConfig:
     )
     experience_rbound: int | None = _key(
         None,
-        check.optional_integer(1),
+        check.optional(check.integer(1)),
         "see experience_lbound; null: rollout.n - 1, or rollout.n with exp_difficulty=reward_std",
     )
     exp_metric: str = _key(
@@ -127,7 +167,7 @@ class ExperienceConfig:
     )
     exp_max_drift: float | None = _key(
         None,
-        check.optional_positive,
+        check.optional(check.positive),
         "candidates whose mean squared log-ratio, current policy to author, exceeds this are "
         "skipped; a stored group is then also dropped; null: never",
     )
@@ -139,7 +179,7 @@ class ExperienceConfig:
     )
     exp_max_candidates: int | None = _key(
         None,
-        check.optional_integer(1),
+        check.optional(check.integer(1)),
         "at most this many of a question's candidates are scored, those with the best recorded "
         "score; 1: the recorded score decides; null: all",
     )
@@ -151,7 +191,7 @@ class ExperienceConfig:
     )
     experience_import: str | None = _key(
         None,
-        check.optional_path,
+        check.optional(check.path),
         "a pool with which a new run starts: made by exgrpo-inspect --import, or another run's "
         "(the folder experience/ of a checkpoint), whose trajectories then count as of step 0",
     )
@@ -177,7 +217,7 @@ class ExperienceConfig:
     )
     experience_max_age: int | None = _key(
         None,
-        check.optional_integer(1),
+        check.optional(check.integer(1)),
         "a trajectory or group older than this many steps leaves the pool and is not replayed; "
         "null: never",
     )
@@ -188,11 +228,7 @@ class ExperienceConfig:
     )
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            key = _ROLLOUT_N if setting.name == "rollout_n" else f"trainer.{setting.name}"
-            object.__setattr__(
-                self, setting.name, setting.metadata["check"](key, getattr(self, setting.name))
-            )
+        _check_all(self)
         if self.experience_rbound is None:
             highest = self.rollout_n if self.exp_difficulty == "reward_std" else self.rollout_n - 1
             object.__setattr__(self, "experience_rbound", highest)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from exgrpo.experience import rules
 from exgrpo.open_table import OpenTable
+
+T = TypeVar("T")
 
 
 def refuse(key: str, value: object, allowed: str) -> NoReturn:
@@ -58,15 +60,6 @@ def positive(key: str, value: object) -> float:
     return number
 
 
-def optional_positive(key: str, value: object) -> float | None:
-    if is_null(value):
-        return None
-    number = as_float(value)
-    if not 0.0 < number < math.inf:
-        refuse(key, value, "a finite number above 0, or null")
-    return number
-
-
 def integer(low: int) -> Callable[[str, object], int]:
     def check(key: str, value: object) -> int:
         number = as_float(value)
@@ -77,24 +70,24 @@ def integer(low: int) -> Callable[[str, object], int]:
     return check
 
 
-def optional_integer(low: int) -> Callable[[str, object], int | None]:
-    def check(key: str, value: object) -> int | None:
+def path(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        refuse(key, value, "a path")
+    return value
+
+
+def optional(check: Callable[[str, object], T]) -> Callable[[str, object], T | None]:
+    """The check of a key that may also be null."""
+
+    def checked(key: str, value: object) -> T | None:
         if is_null(value):
             return None
-        number = as_float(value)
-        if not (low <= number < 2**53 and number.is_integer()):
-            refuse(key, value, f"an integer of at least {low}, or null")
-        return int(number)
+        try:
+            return check(key, value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or null") from None
 
-    return check
-
-
-def optional_path(key: str, value: object) -> str | None:
-    if is_null(value):
-        return None
-    if not isinstance(value, str) or not value.strip():
-        refuse(key, value, "a path, or null")
-    return value
+    return checked
 
 
 def one_of(*allowed: str) -> Callable[[str, object], str]:

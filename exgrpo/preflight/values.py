@@ -20,9 +20,8 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
-from exgrpo.on_verl.trainer_keys import TrainerKeys
 
 TABLE = Path(__file__).with_name("values.yaml")
 _LOSS = "actor_rollout_ref.actor.policy_loss"

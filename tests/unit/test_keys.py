@@ -7,8 +7,7 @@ import pytest
 import write_keys
 from omegaconf import OmegaConf
 
-from exgrpo.experience.config import ExperienceConfig
-from exgrpo.on_verl.trainer_keys import TrainerKeys
+from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 
 
 def test_yaml_and_page_are_what_the_code_says():

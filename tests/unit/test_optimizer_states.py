@@ -6,10 +6,9 @@ import pytest
 from omegaconf import OmegaConf
 from saved_pools import archive
 
-from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.on_verl import checkpoints, optimizer_states
-from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.saved.pool_files import DamagedPool
 from exgrpo.saved.pool_folder import PoolFolder
 

@@ -13,10 +13,9 @@ import ray
 from composed import configuration, job
 from omegaconf import OmegaConf
 
-from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
 from exgrpo.main_mix_ppo import _compose, verify_for_verl
-from exgrpo.on_verl.trainer_keys import TrainerKeys
 from exgrpo.preflight import checks, machine, values
 from exgrpo.preflight.checks import verify
 from exgrpo.preflight.unknown_keys import explain
