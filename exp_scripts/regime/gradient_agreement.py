@@ -24,7 +24,6 @@ import numpy as np
 import study_folders
 import torch
 from ablate import parse, workers
-from comparison import estimate
 from minimal_loop import Policy, Rows, objective
 from rare_tasks import RARE_TASKS, load
 from study_loop import StudyTask, train
@@ -182,44 +181,25 @@ def perform(task_name: str, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def report(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: of each composition, the cosine and its difference to the on-policy step's, over tasks and seeds."""
-    lines = []
-    for asked in ("training", "held-out"):
-        mine = [row for row in rows if row["reference"] == asked]
-        steps = sorted({row["step"] for row in mine})
-        lines += [f"\nTo the gradient of {asked} questions; its halves agree {estimate([r['halves'] for r in mine])}\n"]
-        lines += [
-            "| a step of | " + " | ".join(f"after {step} steps" for step in steps) + " |",
-            "| --- |" + " --- |" * len(steps),
-        ]
-        for name in COMPOSITIONS:
-            cells = []
-            for step in steps:
-                both = [row["cosine"] for row in mine if row["step"] == step and name in row["cosine"]]
-                gaps = [one[name] - one["on-policy"] for one in both]
-                cells.append(f"{estimate([one[name] for one in both])}, {estimate(gaps)}" if both else "")
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing from the file, print the tables of what it has."""
+    """Run what is missing from the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(RARE_TASKS)}")
     parser.add_argument("--seeds", type=int, default=5, help="0..N-1 (default 5)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--file", type=Path, default=FILE, help="one line a measurement")
     options = parser.parse_args(arguments)
-    rows = [json.loads(line) for line in options.file.read_text().splitlines()] if options.file.exists() else []
-    there = {(row["task"], row["seed"]) for row in rows}
+    there = {(row["task"], row["seed"]) for row in measured(options.file)}
     missing = [(task, seed) for seed in range(options.seeds) for task in options.task if (task, seed) not in there]
     with workers(options.jobs) as executor:
         for found in executor.map(perform, *zip(*missing, strict=True)) if missing else ():
-            rows += found
             with options.file.open("a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in found)
-    print(report(rows))
+
+
+def measured(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file; none if there is none yet."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 if __name__ == "__main__":

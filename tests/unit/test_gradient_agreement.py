@@ -1,6 +1,9 @@
 """How well gradients agree: cosines of made ones, ages of groups, one measurement of a small run."""
 
+import json
+
 import gradient_agreement as study
+import gradient_agreement_report
 import numpy as np
 import pytest
 import torch
@@ -31,13 +34,17 @@ def test_groups_of_an_age_have_an_advantage_and_are_of_those_steps():
     assert isinstance(past, Rows) and past.stored[0].rollouts[0].step == 8 and not past.fresh
 
 
-def test_a_small_run_measures_each_composition_to_both_references(monkeypatch):
-    monkeypatch.setattr(study, "STEPS", (6,))
-    monkeypatch.setattr(study, "LOOP", ("loop.questions=4", "loop.steps=6", "loop.test_every=6"))
+def test_a_small_run_measures_each_composition_to_both_references(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(study, "STEPS", (6, 7))
+    monkeypatch.setattr(study, "LOOP", ("loop.questions=4", "loop.steps=7", "loop.test_every=7"))
     monkeypatch.setattr(study, "GROUPS", 8)
     monkeypatch.setattr(study, "REFERENCE", 1024 + 1024)
-    first, second = study.perform("backward", 1)
-    assert [first["reference"], second["reference"]] == ["training", "held-out"]
+    rows = study.perform("backward", 1)
+    first = rows[0]
+    assert [row["reference"] for row in rows] == ["training", "held-out"] * 2
     assert {"on-policy", "ExGRPO", "phantom", "prompt", "groups of 1 to 5 steps ago"} <= set(first["cosine"])
     assert all(-1 <= value <= 1 for value in first["cosine"].values())
-    assert "| ExGRPO | " in study.report([first, second])
+    file, picture = tmp_path / "rows.jsonl", tmp_path / "rows.png"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    gradient_agreement_report.main(["--file", str(file), "--picture", str(picture)])
+    assert "| ExGRPO | " in capsys.readouterr().out and picture.exists()
