@@ -1,9 +1,9 @@
-"""Tables and pictures of the study where success is rare.
+"""Tables and picture of the study where success is rare.
 
     python exp_scripts/regime/report.py [--collect outputs/rare-success] [--output docs/experiments]
 
 --collect takes the runs together in one file, rare-success.json, from which everything else is made. Printed: the
-tables in Markdown. Drawn: rare-success.png, the differences, and rare-success-curves.png.
+tables in Markdown. Drawn: rare-success.png, the differences.
 """
 
 from __future__ import annotations
@@ -16,57 +16,13 @@ from typing import Any
 
 import numpy as np
 import study_folders  # noqa: F401
-from comparison import Estimate, estimate, marked
+from comparison import estimate, marked
 from methods import ROUND_THREE, ROUND_TWO, SHAPING
 from rare_tasks import RARE_TASKS
-from report_pictures import draw_curves, draw_differences
-from results import CONFIRMED, REPORTED, Rows, area_of, by_method, collect, tasks
+from report_picture import draw_differences
+from results import CONFIRMED, REPORTED, area_of, by_method, collect, tasks
 
 HERE = Path(__file__).resolve().parent
-
-RESAMPLES = 10_000
-
-
-def interquartile(values: Sequence[float]) -> Estimate:
-    """Mean of the middle half, with a 95 % bootstrap interval over runs."""
-    rng = np.random.default_rng(0)
-    drawn = np.sort(rng.choice(np.asarray(values), (RESAMPLES, len(values))), axis=1)
-    cut = len(values) // 4
-    means = drawn[:, cut : len(values) - cut].mean(1)
-    middle = np.sort(values)[cut : len(values) - cut].mean()
-    low, high = np.quantile(means, 0.025), np.quantile(means, 0.975)
-    return Estimate(float(middle), float(low), float(high))
-
-
-def tables(data: Mapping[str, Any]) -> str:
-    """First measure, end, and costs of all tasks."""
-    first = [
-        "| task | method | seeds | mean over the run | to on-policy | to ExGRPO | interquartile mean (bootstrap) |",
-        "| --- | --- | ---: | --- | --- | --- | --- |",
-    ]
-    last = [
-        "| task | method | Mean@32 held out | to on-policy | pass@32 held out | to on-policy | Mean@32 trained | to "
-        "on-policy | entropy |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | ---: |",
-    ]
-    costs = [
-        "| task | method | settings that won | updates | visits a question | processor time, on-policy = 1 | mean over "
-        "the run at equal processor time, to on-policy |",
-        "| --- | --- | --- | ---: | ---: | ---: | --- |",
-    ]
-    for task in tasks(data):
-        runs = by_method(data, task)
-        areas = {name: [area_of(run) for run in each] for name, each in runs.items()}
-        for name, each in runs.items():
-            gaps = [
-                "" if other == name else marked(estimate(np.subtract(areas[name], areas[other]).tolist()))
-                for other in ("on-policy", "ExGRPO")
-            ]
-            cells = (str(estimate(areas[name])), *gaps, str(interquartile(areas[name])))
-            first.append(f"| {task} | {name} | {len(each)} | {' | '.join(cells)} |")
-            last.append(f"| {task} | {name} | {' | '.join(_ends(runs, name))} |")
-            costs.append(f"| {task} | {name} | {' | '.join(_costs(data, runs, task, name))} |")
-    return "\n".join([*first, "", *last, "", *costs, ""])
 
 
 def compared(data: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -154,33 +110,8 @@ def _found(
     return [run["area"] for run in data["search"] if run["task"] == task and run["settings"] in wanted]
 
 
-def _ends(runs: Mapping[str, Rows], name: str) -> list[str]:
-    cells = []
-    for measure in ("held_out_pass_1", "held_out_pass_32", "trained_pass_1"):
-        mine = [run["last"][measure] for run in runs[name]]
-        base = [run["last"][measure] for run in runs["on-policy"]]
-        gap = "" if name == "on-policy" else marked(estimate(np.subtract(mine, base).tolist()))
-        cells += [str(estimate(mine)), gap]
-    return [*cells, f"{np.mean([run['last']['entropy'] for run in runs[name]]):.2f}"]
-
-
-def _costs(data: Mapping[str, Any], runs: Mapping[str, Rows], task: str, name: str) -> list[str]:
-    settings = dict(setting.split("=", 1) for setting in data["chosen"][task][name])
-    shown = ("loop.lr", "loop.questions", "loop.reuse", "loop.updates", "off_policy_loss", "exp_rescue")
-    won = [f"{key.rpartition('.')[2]} {value}" for key, value in settings.items() if key.endswith(shown)]
-    updates = int(settings.get("loop.reuse", 1)) * int(settings.get("loop.updates", 1))
-    means = [np.mean([run[column] for run in runs[name]]) for column in ("steps", "visits")]
-    cells = [", ".join(won), f"{means[0] * updates:.0f}", f"{means[1]:.1f}"]
-    time, base = (sum(run["processor_seconds"] for run in runs[each]) for each in (name, "on-policy"))
-    # time is taken to be proportional to tokens
-    mine = [area_of(run, min(1.0, base / time)) for run in runs[name]]
-    theirs = [area_of(run, min(1.0, time / base)) for run in runs["on-policy"]]
-    gap = "" if name == "on-policy" else marked(estimate(np.subtract(mine, theirs).tolist()))
-    return [*cells, f"{time / base:.2f}", gap]
-
-
 def main() -> None:
-    """Collect if asked to, then print the tables and draw the pictures."""
+    """Collect if asked to, then print the tables and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--collect", type=Path)
     parser.add_argument("--output", type=Path, default=HERE.parents[1] / "docs" / "experiments")
@@ -189,7 +120,6 @@ def main() -> None:
     if arguments.collect:
         file.write_text(json.dumps(collect(arguments.collect), separators=(",", ":")) + "\n")
     data = json.loads(file.read_text())
-    print(tables(data))
     print(compared(data, ("ExGRPO", *SHAPING)))
     print(compared(data, ("group replay", *ROUND_THREE)))
     print(compared(data, ("on-policy", *ROUND_THREE)))
@@ -197,7 +127,6 @@ def main() -> None:
     print(over_time(data))
     print(round_two_table(data))
     draw_differences(data, arguments.output / "rare-success.png")
-    draw_curves(data, arguments.output / "rare-success-curves.png")
 
 
 if __name__ == "__main__":

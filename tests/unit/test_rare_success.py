@@ -243,7 +243,3 @@ def test_a_confirmation_is_reported_when_all_of_its_runs_are_there():
     assert cells[2].startswith("**.075 (.06") and cells[3] == "**.050 (.050 to .050)**" and cells[5] == cells[2]
     assert float(cells[4].split()[0]) == float(cells[6].split()[0]) == 0
     assert len(report.confirmation({"chosen": {"rare-sum": {}}, "reported": runs[:-1]}).splitlines()) == 2
-
-
-def test_interquartile_mean_leaves_out_the_outer_quarters():
-    assert report.interquartile([0.0, 1.0, 2.0, 100.0]).mean == 1.5

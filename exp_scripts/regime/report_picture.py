@@ -1,4 +1,4 @@
-"""Pictures of the study where success is rare."""
+"""The picture of the study where success is rare."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import matplotlib
 import numpy as np
 from comparison import estimate
 from matplotlib import pyplot as plt
-from rare_tasks import RARE_TASKS
 from results import CONFIRMED, REPORTED, area_of, by_method, tasks
 
 matplotlib.use("Agg")
-ACROSS = 4  # pictures beside each other
 COLORS = {"on-policy": "0.45", "ExGRPO": "tab:orange", "group replay": "tab:blue"}
 
 
@@ -47,30 +45,4 @@ def draw_differences(data: Mapping[str, Any], path: Path) -> None:
     axis.grid(axis="x", alpha=0.25)
     axis.margins(x=0.12)
     figure.savefig(path, dpi=120, bbox_inches="tight")
-    plt.close(figure)
-
-
-def draw_curves(data: Mapping[str, Any], path: Path) -> None:
-    """Accuracy by generated tokens; bands are 95 % intervals over seeds."""
-    shown = tasks(data)
-    rows = -(-len(shown) // ACROSS)
-    figure, axes = plt.subplots(rows, ACROSS, figsize=(3.4 * ACROSS, 3.2 * rows), squeeze=False)
-    for axis in axes.flat[len(shown) :]:
-        axis.set_visible(False)
-    for axis, task in zip(axes.flat, shown, strict=False):
-        tokens = np.linspace(0, RARE_TASKS[task].budget, 41)
-        measure = RARE_TASKS[task].measure
-        for name, runs in by_method(data, task).items():
-            curves = [np.interp(tokens, run["curve"]["generated"], run["curve"][measure]) for run in runs]
-            middle = [estimate(values) for values in np.transpose(curves).tolist()]
-            axis.plot(tokens / 1000, [one.mean for one in middle], color=COLORS[name], label=name)
-            low, high = [one.low for one in middle], [one.high for one in middle]
-            axis.fill_between(tokens / 1000, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
-        asked = "held-out" if measure == "test" else "training"
-        axis.set(title=task, xlabel="generated tokens, thousands", ylabel=f"accuracy, {asked} questions")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    axes.flat[0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
