@@ -47,9 +47,8 @@ from exgrpo.on_verl import (
     checkpoints,
     complete,
     correct,
-    nodes,
     observe,
-    optimizer_states,
+    old_checkpoints,
     queue,
     rescue,
     seals,
@@ -174,9 +173,9 @@ class ExperienceMixin(PPOTrainer):
         # locks the folder as long as this process lives; a killed run may be ending
         self.writer = contextlib.ExitStack()
         self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
-        self.rotation = checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
+        self.rotation = old_checkpoints.Rotation(root, trainer.get("max_actor_ckpt_to_keep"))
         actor, known = self.config.actor_rollout_ref.actor, self.row_of_question
-        check = optimizer_states.check_if_loaded(actor.checkpoint.load_contents)
+        check = old_checkpoints.check_if_loaded(actor.checkpoint.load_contents)
         opened = checkpoints.open_experience(
             trainer, self.experience, self.identity, known.keys(), check
         )
@@ -432,16 +431,15 @@ class ExperienceMixin(PPOTrainer):
         """
         root = Path(self.config.trainer.default_local_dir)
         folder = checkpoints.step_folder(root, self.global_steps)
-        optimizer_states.expect_new(folder)
         checkpoints.expect_new(folder)
         gone = self._save_pool(folder) if self.experience.experience else []
         super()._save_checkpoint()
         run = self.resumed_state["run"] if self.experience.experience else None
         seals.write(folder, self.global_steps, run)
         if gone:
-            nodes.on_all_nodes(checkpoints.delete_weights, str(root), gone)
+            old_checkpoints.on_all_nodes(old_checkpoints.delete_weights, str(root), gone)
         if keep := self.config.trainer.max_optim_to_keep:
-            optimizer_states.delete_old(root, keep, optimizer_states.delete_on_all_nodes)
+            old_checkpoints.delete_states(root, keep)
 
     def _save_pool(self, folder: Path) -> list[int]:
         """Save pool, generator, phase and prompts in flight; the steps that verl then deletes."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 MARKER = "latest_checkpointed_iteration.txt"
 POOL = seals.POOL
-QUEUE = (
-    "transfer_queue"  # verl's folder in a checkpoint of an asynchronous mode: the prompts in flight
-)
+QUEUE = "transfer_queue"  # verl's folder, of an asynchronous mode: the prompts in flight
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -59,13 +56,13 @@ def candidates(root: Path) -> list[int]:
 
 
 def expect_new(folder: Path) -> None:
-    """Call before a step is saved, if it may have been saved before, by a run that was then resumed
-    from an older step.
+    """Call before a step is saved: a run that was resumed from an older step may have saved it.
 
     verl writes ``data.pt`` last. While the old one is there, a kill would leave a marked checkpoint
-    that looks complete and has this run's pool with the other one's weights.
+    that looks complete and has this run's pool with the other one's weights. A note that optimizer
+    states were deleted goes too: it gets new ones.
     """
-    for name in ("data.pt", seals.SEAL):
+    for name in ("data.pt", seals.SEAL, seals.STATES_DELETED):
         if (folder / name).exists():
             (folder / name).unlink()
             durable.sync(folder)
@@ -292,40 +289,3 @@ def _check_there(folder: Path) -> None:
     logger.warning(
         "%s has no weights on this disk; they must be on the disks of the actor's nodes", folder
     )
-
-
-class Rotation:
-    """Deletes experience and queue of exactly those checkpoints whose weights verl deletes.
-
-    verl keeps the newest ``keep`` checkpoints that its own process has written, and begins a save
-    by deleting any older ones. This class counts the same way, since the weights may be on another
-    node's disk, which this process cannot see.
-
-    Args:
-        root: the folder of the checkpoints.
-        keep: ``trainer.max_actor_ckpt_to_keep``: 2 or more; None and -1 keep all, as in verl.
-    """
-
-    def __init__(self, root: Path, keep: int | None):
-        self._root = root
-        self._keep = None if keep == -1 else keep
-        self._saved: list[int] = []
-
-    def make_room(self, step: int) -> list[int]:
-        """Call just before verl saves ``step``: checkpoints that verl then deletes cannot be
-        resumed from anyway.
-
-        Returns the steps that go.
-        """
-        surplus = max(0, len(self._saved) + 1 - self._keep) if self._keep else 0
-        gone, self._saved = self._saved[:surplus], [*self._saved[surplus:], step]
-        for old in gone:
-            for name in (POOL, QUEUE):
-                shutil.rmtree(step_folder(self._root, old) / name, ignore_errors=True)
-        return gone
-
-
-def delete_weights(root: str, steps: Sequence[int]) -> None:
-    """Delete these steps' weights on this machine's disk; verl does so on one rank's alone."""
-    for step in steps:
-        shutil.rmtree(step_folder(Path(root), step) / "actor", ignore_errors=True)

@@ -26,7 +26,7 @@ from exgrpo.saved.pool_files import checksum_of
 
 SEAL = "seal.json"
 POOL = "experience"  # our folder in a checkpoint, besides verl's files
-STATES_DELETED = "optimizer_states_deleted"  # a note: see optimizer_states
+STATES_DELETED = "optimizer_states_deleted"  # a note: see old_checkpoints
 _UNREAD = "huggingface"  # of verl's folders the one that no resume reads
 _CHUNK = 1 << 24
 _THREADS = 8

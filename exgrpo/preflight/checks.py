@@ -19,7 +19,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
-from exgrpo.on_verl import checkpoints, optimizer_states
+from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import machine, modes, resume, row_format, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
@@ -72,7 +72,7 @@ def verify(config: DictConfig) -> None:
         *([lambda: modes.verify_names(config)] if with_replay else []),
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
     )
-    has_states = optimizer_states.check_if_loaded(actor.checkpoint.load_contents)
+    has_states = old_checkpoints.check_if_loaded(actor.checkpoint.load_contents)
     checkpoints.settle(trainer, with_replay, has_states)
     resumed = resume.resumed_folder(trainer)
     _all(

@@ -31,7 +31,7 @@ from saved_pools import archive
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl import checkpoints
+from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.saved import pool_segments
 
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experience_start_sratio=0)
@@ -62,7 +62,7 @@ class Trainer:
             weights = (checkpoints.step_folder(root, self.step) / "actor" / "weights").read_text()
             assert weights == str(self.step), f"pool of step {self.step} with weights of step {weights}"
         # as if this very process had written what is there
-        self.rotation, self.saved = checkpoints.Rotation(root, KEEP), list[Path]()
+        self.rotation, self.saved = old_checkpoints.Rotation(root, KEEP), list[Path]()
         for step in reversed(checkpoints.saved_steps(root)):
             if (checkpoints.step_folder(root, step) / "actor").is_dir() and step <= self.step:
                 self.rotation.make_room(step)

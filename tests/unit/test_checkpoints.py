@@ -9,7 +9,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl import checkpoints
+from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.saved.pool_files import DamagedPool
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -218,7 +218,7 @@ def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_a
             self.deleted += path
 
     make(tmp_path, 1, actor=actor)  # of an earlier process: verl does not touch it
-    rotation, verl = checkpoints.Rotation(tmp_path, keep), Verl()
+    rotation, verl = old_checkpoints.Rotation(tmp_path, keep), Verl()
     gone = []
     for step in range(2, 9):
         (make(tmp_path, step, actor=actor) / checkpoints.QUEUE).mkdir()

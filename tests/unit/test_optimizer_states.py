@@ -8,7 +8,7 @@ from saved_pools import archive
 
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-from exgrpo.on_verl import checkpoints, optimizer_states
+from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.saved.pool_files import DamagedPool
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -19,7 +19,7 @@ IDENTITY = {"data_fingerprint": "d", "tokenizer": "t", "questions": 3}
 def make(root, step, *, whole=True, mark=True):
     """What verl leaves of a step on a disk that holds two ranks, and our pool."""
     folder = checkpoints.step_folder(root, step)
-    optimizer_states.expect_new(folder)
+    checkpoints.expect_new(folder)
     replay = ExperienceReplay(CONFIG, ())
     PoolFolder().save(replay.pool, folder / checkpoints.POOL, step, IDENTITY, replay.state())
     (folder / "actor").mkdir(exist_ok=True)
@@ -36,8 +36,12 @@ def with_states(root):
     return sorted({int(file.parts[-3].split("_")[-1]) for file in root.glob("*/actor/optim_*")})
 
 
+def here(delete, root, steps):
+    delete(root, steps)
+
+
 def rotate(root, keep=2):
-    return optimizer_states.delete_old(root, keep, optimizer_states.delete)
+    return old_checkpoints.delete_states(root, keep, here)
 
 
 def test_the_last_two_keep_theirs_and_nothing_else_is_deleted(tmp_path):
@@ -68,12 +72,12 @@ def test_a_kill_between_note_and_deletion_is_made_good(tmp_path):
     for step in (50, 100, 150):
         make(tmp_path, step)
 
-    def killed(root, steps):
+    def killed(delete, root, steps):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        optimizer_states.delete_old(tmp_path, 2, killed)
-    assert with_states(tmp_path) == [50, 100, 150] and optimizer_states.are_deleted(tmp_path / "global_step_50")
+        old_checkpoints.delete_states(tmp_path, 2, killed)
+    assert with_states(tmp_path) == [50, 100, 150] and old_checkpoints.states_deleted(tmp_path / "global_step_50")
     make(tmp_path, 200)
     assert rotate(tmp_path) == [100, 50] and with_states(tmp_path) == [150, 200]
 
@@ -83,10 +87,10 @@ def test_a_step_that_is_saved_again_has_states_again(tmp_path):
         make(tmp_path, step)
         rotate(tmp_path, keep=1)
     make(tmp_path, 50)
-    optimizer_states.check(tmp_path / "global_step_50")
+    old_checkpoints.check_states(tmp_path / "global_step_50")
 
 
-def open_(root, check=optimizer_states.check):
+def open_(root, check=old_checkpoints.check_states):
     trainer = OmegaConf.create({"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(root)})
     return checkpoints.open_experience(trainer, CONFIG, IDENTITY, (), check)[0]
 
@@ -105,7 +109,7 @@ def test_the_fall_back_goes_to_one_that_has_its_states_and_no_further(tmp_path, 
     with pytest.raises(DamagedPool, match="global_step_100"), caplog.at_level(logging.ERROR):
         open_(tmp_path)
     assert "global_step_50: its optimizer states were deleted (trainer.max_optim_to_keep)" in caplog.text
-    weights_alone = optimizer_states.check_if_loaded(["model", "extra"])
+    weights_alone = old_checkpoints.check_if_loaded(["model", "extra"])
     assert open_(tmp_path, weights_alone) == 50
 
 
@@ -114,7 +118,7 @@ def trainer(root, **keys):
 
 
 def verify(trainer, contents):
-    checkpoints.settle(trainer, True, optimizer_states.check_if_loaded(contents))
+    checkpoints.settle(trainer, True, old_checkpoints.check_if_loaded(contents))
 
 
 def test_a_run_from_a_checkpoint_without_states_is_refused_before_anything_starts(tmp_path):

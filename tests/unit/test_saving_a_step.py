@@ -8,7 +8,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
-from exgrpo.on_verl import checkpoints, nodes, optimizer_states
+from exgrpo.on_verl import checkpoints, old_checkpoints
+from exgrpo.on_verl.seals import STATES_DELETED
 from exgrpo.saved.pool_folder import PoolFolder
 
 CONFIG = ExperienceConfig(rollout_n=8)
@@ -19,7 +20,7 @@ def trainer_in(folder, keep=None):
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(folder), "max_optim_to_keep": None}})
     trainer.experience, trainer.replay, trainer.identity = CONFIG, ExperienceReplay(CONFIG, ["q"]), {}
     trainer.resumed_state = {"run": "r"}
-    trainer.pool_folder, trainer.rotation = PoolFolder(), checkpoints.Rotation(folder, keep)
+    trainer.pool_folder, trainer.rotation = PoolFolder(), old_checkpoints.Rotation(folder, keep)
     return trainer
 
 
@@ -42,7 +43,7 @@ def test_a_step_that_is_saved_again_is_no_whole_checkpoint_until_it_is_saved(tmp
 
     marked(tmp_path, 2)
     marked(tmp_path, 4)
-    note = tmp_path / "global_step_4" / optimizer_states.NOTE
+    note = tmp_path / "global_step_4" / STATES_DELETED
     note.write_text("")  # the states that it had were deleted
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", killed)
     trainer = trainer_in(tmp_path)
@@ -57,11 +58,11 @@ def test_weights_that_verl_deletes_on_one_node_go_on_all_of_them(tmp_path, monke
     """But only once the step that takes their place is saved."""
     done = []
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", lambda self: done.append("saved"))
-    monkeypatch.setattr(nodes, "on_all_nodes", lambda *call: done.append(call))
+    monkeypatch.setattr(old_checkpoints, "on_all_nodes", lambda *call: done.append(call))
     trainer = trainer_in(tmp_path, keep=2)
     for trainer.global_steps in (1, 2, 3):
         trainer._save_checkpoint()
-    assert done == ["saved"] * 3 + [(checkpoints.delete_weights, str(tmp_path), [1])]
+    assert done == ["saved"] * 3 + [(old_checkpoints.delete_weights, str(tmp_path), [1])]
     (tmp_path / "global_step_1" / "actor").mkdir()
-    checkpoints.delete_weights(str(tmp_path), [1])
+    old_checkpoints.delete_weights(str(tmp_path), [1])
     assert (tmp_path / "global_step_1").is_dir() and not (tmp_path / "global_step_1" / "actor").exists()

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.workers.utils.padding import response_from_nested
 
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl import checkpoints, optimizer_states
+from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.complete import replayed_row, replayed_tag, sequence_fields, stored_row
 from exgrpo.on_verl.queue import of_response, split_key
 
@@ -194,7 +194,7 @@ def test_the_files_of_optimizer_states_have_the_name_that_is_deleted(tmp_path):
         assert f'f"{part}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in lines
     (tmp_path / "actor").mkdir()
     (tmp_path / "actor" / "optim_world_size_2_rank_1.pt").touch()
-    assert len(list(tmp_path.glob(optimizer_states.FILES))) == 1
+    assert len(list(tmp_path.glob(old_checkpoints.FILES))) == 1
 
 
 def test_a_fetched_batch_is_of_the_loader_whose_position_is_saved():
