@@ -26,7 +26,7 @@ from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.correct import ON_POLICY, is_mixed, weights_of
-from exgrpo.on_verl.released_scale import RELEASED_GPUS
+from exgrpo.on_verl.resolvers import RELEASED_GPUS
 
 OURS = "exgrpo"
 # all of LossSettings but PPO's clip range, which is a setting of verl's actor
@@ -44,7 +44,7 @@ MixPolicyLossConfig = make_dataclass(
         "__doc__": """verl's policy-loss settings and, by the same names, those of LossSettings.
 
     ``entropy_agg`` is how token entropies are aggregated into the entropy bonus: ``verl``, like the
-    token losses, or ``released``, see exgrpo.on_verl.released_scale. ``fresh_loss_mode`` is the
+    token losses, or ``released``, see exgrpo.on_verl.resolvers. ``fresh_loss_mode`` is the
     user's ``loss_mode``, the policy loss of fresh tokens (exgrpo.preflight.checks.resolve); with
     replay verl's ``loss_mode`` is always ``exgrpo``.
     """,
