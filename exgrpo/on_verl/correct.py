@@ -173,9 +173,10 @@ class LossShares:
     known: bool
 
     @classmethod
-    def of_config(cls, config: Any, recorded_ratios: bool, missing: str) -> LossShares:
-        """From verl's configuration and two keys of replay."""
+    def of_config(cls, config: Any) -> LossShares:
+        """From the whole configuration."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
+        keys = config.trainer
         names = [each.name for each in fields(LossSettings)]
         ours = [name for name in names if not name.startswith("cliprange_")]
         settings = LossSettings(
@@ -190,10 +191,15 @@ class LossShares:
             and settings.all_max_clip == -1
             and all_ours
             and not corrects(algorithm.rollout_correction)
-            and config.trainer.exp_unit != "group"  # whose rows are not among those of `fill`
+            and keys.exp_unit != "group"  # whose rows are not among those of `fill`
         )
-        by_std = bool(algorithm.norm_adv_by_std_in_grpo)
-        return cls(settings, by_std, recorded_ratios, missing == "one", plain)
+        return cls(
+            settings,
+            by_std=bool(algorithm.norm_adv_by_std_in_grpo),
+            recorded_ratios=keys.exp_is_correct,
+            missing_as_one=keys.exp_missing_log_probs == "one",
+            known=plain,
+        )
 
     def fill(
         self, groups: Sequence[ReplayedGroup], current: Current, fresh: Sequence[FreshRow]

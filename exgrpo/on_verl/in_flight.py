@@ -6,7 +6,7 @@ after a resume, or never. So what the trainer must know of it belongs to its uid
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 
@@ -40,9 +40,9 @@ class InFlight:
         self._asked += size
         return self._asked - size
 
-    def add(self, prompts: Iterable[tuple[str, Prompt]]) -> None:
-        """(uid, prompt) of what is submitted next."""
-        self._prompts.update(prompts)
+    def add(self, uid: str, prompt: Prompt) -> None:
+        """The prompt that is submitted next."""
+        self._prompts[uid] = prompt
 
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:
         """The prompts of these uids, in the order of their names; in flight no more."""
@@ -52,10 +52,10 @@ class InFlight:
         """Whether a replayed trajectory will complete the group; False if it is not in flight."""
         return uid in self._prompts and self._prompts[uid].is_replayed
 
-    def keep_only(self, uids: Collection[str]) -> list[Prompt]:
-        """Forget and return all other prompts: evicted, so that their questions are free again."""
-        gone = [uid for uid in self._prompts if uid not in uids]
-        return [self._prompts.pop(uid) for uid in gone]
+    def keep_only(self, uids: Collection[str]) -> None:
+        """Forget all other prompts: evicted, so that their questions are free again."""
+        kept = [uid for uid in self._prompts if uid in uids]
+        self._prompts = {uid: self._prompts[uid] for uid in kept}
 
     @property
     def questions(self) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -49,6 +51,13 @@ class StepMetrics:
         """A batch as it was generated, and what is replayed with it."""
         self.choices.append(choice)
         self.generated_tokens += sum(tag["response_len"] for tag in batch.tags)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """What is done within it counts as time for replay."""
+        started = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - started
 
     def metrics(self, step: int) -> dict[str, float]:
         """Of choices and importance ratios, over all updates."""

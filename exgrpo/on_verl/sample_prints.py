@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch, split_key
+from exgrpo.phases import phase
 from exgrpo.prompts import render, token_count
 
 MAX_CHARACTERS = 4_000  # of a text; a longer one is shortened to its two ends
@@ -33,6 +35,28 @@ def first_response(batch: Batch, tokenizer: Any) -> str:
         f"{clipped(tokenizer.decode(prompt))}\n"
         f"exgrpo: and the response:\n{clipped(tokenizer.decode(response))}"
     )
+
+
+class FirstResponse:
+    """Shows the first response once it is there; until then says that it is being generated."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._waiting = ExitStack()
+        self._shown = False
+
+    def wait(self) -> None:
+        """Call when a step begins."""
+        if not self._shown:
+            generating = phase("generating the first rollouts")
+            self._waiting.enter_context(generating)
+
+    def show(self, batch: Batch) -> None:
+        """Call with each batch of rollouts."""
+        if not self._shown:
+            self._waiting.close()
+            print(first_response(batch, self._tokenizer), flush=True)
+            self._shown = True
 
 
 def clipped(text: str) -> str:

@@ -21,6 +21,7 @@ from exgrpo.on_verl.correct import LossShares
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.metrics import StepMetrics
+from exgrpo.on_verl.sample_prints import FirstResponse
 from exgrpo.preflight.checks import resolve
 from exgrpo.preflight.modes import use_group_filter
 
@@ -113,9 +114,9 @@ def make_ready(trainer):
     resolve(trainer.config)
     trainer.agent_loop_manager = WholeRollouts(trainer.agent_loop_manager.failing)
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
-    trainer.loss_shares = LossShares.of_config(trainer.config, True, "current")
+    trainer.loss_shares = LossShares.of_config(trainer.config)
     trainer.provenance = provenance.of_settings(trainer.config.reward.custom_reward_function)
-    trainer.so_far, trainer.response_shown = StepMetrics(), True
+    trainer.so_far, trainer.first_response = StepMetrics(), FirstResponse(trainer.tokenizer)
     trainer.local_trigger_step, trainer.use_critic = 0, False
 
 

@@ -7,7 +7,8 @@ from exgrpo.on_verl.in_flight import InFlight, Prompt
 
 def out(*uids):
     prompts = InFlight()
-    prompts.add((uid, Prompt(f"question {uid}", uid == "b", True)) for uid in uids)
+    for uid in uids:
+        prompts.add(uid, Prompt(f"question {uid}", uid == "b", True))
     return prompts
 
 
@@ -22,9 +23,9 @@ def test_a_prompt_is_taken_once_in_the_order_of_names():
     assert prompts.take({"a"}) == {} and prompts.questions == ["question b"]
 
 
-def test_what_was_evicted_is_forgotten_and_named():
+def test_what_was_evicted_is_forgotten():
     prompts = out("a", "b", "c")
-    assert prompts.keep_only({"b", "unknown"}) == [Prompt("question a", False, True), Prompt("question c", False, True)]
+    prompts.keep_only({"b", "unknown"})
     assert prompts.questions == ["question b"]
 
 

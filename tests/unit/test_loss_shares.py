@@ -104,4 +104,4 @@ def test_log_probs_nobody_recorded_weigh_as_the_key_says():
 def test_shares_are_known_where_all_tokens_have_our_loss(files, override, known):
     config = configuration(files, override)
     resolve(config)
-    assert LossShares.of_config(config, recorded_ratios=True, missing="current").known is known
+    assert LossShares.of_config(config).known is known
