@@ -11,15 +11,13 @@ mode they extend. The file has the order of a step:
    replayed rows get their recorded log-probs. verl computes the advantages over the mixed groups.
 4. Observe: the pool takes in the fresh rows.
 5. Save: pool, generator and phase, written before verl's "latest" marker.
-
-Each method that is a hook of verl calls one method of ours, or none.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,6 @@ from exgrpo import loss_metrics, provenance
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import (
@@ -54,7 +51,7 @@ from exgrpo.on_verl import (
     stored_groups,
 )
 from exgrpo.on_verl.complete import CandidateScorer
-from exgrpo.on_verl.correct import LossShares
+from exgrpo.on_verl.correct import LossShares, Past
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
@@ -65,8 +62,8 @@ from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved import durable
 
 logger = logging.getLogger(__name__)
-PARTITION = "train"  # verl's partition of the queue for training
-Past = Mapping[str, Trajectory]  # key of a replayed row -> its trajectory
+# verl's partition of the queue for training
+PARTITION = "train"
 
 
 class ExperienceMixin(PPOTrainer):
@@ -77,6 +74,7 @@ class ExperienceMixin(PPOTrainer):
     Attributes:
         verl_mode: verl's name of the mode that the trainer extends.
         experience: the settings of replay.
+        row_of_question: question -> its row of the data set.
         in_flight: the prompts that were submitted and have not been trained on.
         waiting: past groups of the draw that are not in the batch yet (``trainer.exp_unit=group``).
         replayed: what the batch replays, one record a group.
@@ -86,8 +84,9 @@ class ExperienceMixin(PPOTrainer):
 
     verl_mode: str
     experience: ExperienceConfig
-    row_of_question: dict[str, int]  # question -> its row of the data set
-    total_training_steps: int  # verl's; none of these five is typed
+    row_of_question: dict[str, int]
+    # verl's; none of these five is typed
+    total_training_steps: int
     local_trigger_step: int
     parameter_sync_step: int
     global_steps: int
@@ -115,7 +114,8 @@ class ExperienceMixin(PPOTrainer):
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         keys = self.config.trainer
-        if "experience" not in keys:  # verl's own configuration
+        # verl's own configuration has none
+        if "experience" not in keys:
             raise ValueError(
                 "trainer.experience: missing; verl's own command needs --config-path "
                 "pkg://exgrpo.config --config-name exgrpo_trainer with exgrpo's trainers"
@@ -124,8 +124,7 @@ class ExperienceMixin(PPOTrainer):
         self.trainer_mode = self.verl_mode
         # verl has looked below our trainer's name
         settings = keys.v1.get(self.verl_mode) or {}
-        updates = settings.get("parameter_sync_step", 1)
-        self.parameter_sync_step = updates
+        self.parameter_sync_step = settings.get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = keys.rollout_poll_interval
         return buffer
@@ -161,8 +160,7 @@ class ExperienceMixin(PPOTrainer):
         if isinstance(buffer, GroupFilter):
             threshold = self.experience.exp_success_threshold
             buffer.follow(self.in_flight, threshold)
-        reward = self.config.reward
-        judge = reward.custom_reward_function
+        judge = self.config.reward.custom_reward_function
         self.provenance = provenance.of_settings(judge)
         self.loss_shares = LossShares.of_config(self.config)
         self._open_experience()
@@ -170,6 +168,12 @@ class ExperienceMixin(PPOTrainer):
     def _open_experience(self) -> None:
         """Replay of the checkpoint to resume from; a wrong one fails before workers start."""
         keys, data = self.config.trainer, self.config.data
+        known = self.row_of_question.keys()
+        # verl's local copies, as exgrpo.preflight reads them
+        files = self.train_dataset.data_files
+        ids = read_question_ids(files, data.prompt_key)
+        tokenizer = self.tokenizer
+        self.identity = checkpoints.identity_of(ids, tokenizer, known)
         root = Path(keys.default_local_dir)
         root.mkdir(parents=True, exist_ok=True)
         # locks the folder as long as this process lives; a killed run may be ending
@@ -178,11 +182,9 @@ class ExperienceMixin(PPOTrainer):
         self.writer.enter_context(lock)
         kept = keys.get("max_actor_ckpt_to_keep")
         self.rotation = old_checkpoints.Rotation(root, kept)
-        self.identity = self._identity()
         actor = self.config.actor_rollout_ref.actor
         parts = actor.checkpoint.load_contents
         check = old_checkpoints.check_if_loaded(parts)
-        known = self.row_of_question.keys()
         opened = checkpoints.open_experience(
             keys,
             self.experience,
@@ -196,17 +198,6 @@ class ExperienceMixin(PPOTrainer):
         self.replay = opened.replay
         limits = data.max_prompt_length, data.max_response_length
         checkpoints.keep_usable(self.replay, known, *limits)
-
-    def _identity(self) -> dict[str, object]:
-        """What a pool must belong to."""
-        # verl's local copies, as exgrpo.preflight reads them
-        files = self.train_dataset.data_files
-        ids = read_question_ids(files, self.config.data.prompt_key)
-        return {
-            "data_fingerprint": fingerprint(ids),
-            "tokenizer": tokenizer_fingerprint(self.tokenizer),
-            "questions": len(self.row_of_question),  # after verl's length filter
-        }
 
     def _validate(self) -> dict[str, float]:
         with phase("validating"):
@@ -228,52 +219,41 @@ class ExperienceMixin(PPOTrainer):
     def _ask(self, size: int, ahead: bool) -> TensorDict:
         """rho * size replayed questions and the rest fresh; none twice, none thrown away.
 
-        With ``trainer.exp_unit=group`` (1 - rho) * size fresh ones; past groups need no generation.
-        They are drawn for the step that is beginning, which trains on them, so that none is in
-        flight; prompts ahead of it, warm-up and refills, are all fresh.
+        With ``trainer.exp_unit=group`` past groups and (1 - rho) * size fresh questions. The groups
+        need no generation: they are of the step that begins; prompts ahead of it are all fresh.
 
         In the synchronous mode a second call in a step replaces groups that failed
         (``trainer.v1.sampler.sync_refill_failed_groups``) with fresh questions that are not in the
-        step yet. In an asynchronous mode every call is a draw of its own, of questions that are not
-        in flight.
+        step yet; in an asynchronous mode it draws anew, what is not in flight.
         """
         step, replay = self.global_steps, self.replay
-        drawn = replay.draw(
-            step,
-            size,
-            self._next_question,
-            in_flight=self._elsewhere(),
-            ahead=ahead,
-        )
+        elsewhere = None
+        if self.asynchronous:
+            self._forget_evicted()
+            waiting = [group.question for group in self.waiting]
+            elsewhere = self.in_flight.questions + waiting
+        next_one = self._next_question
+        drawn = replay.draw(step, size, next_one, elsewhere, ahead)
         self.waiting += drawn.stored
-        generated = size - len(drawn.stored)
-        first = self.in_flight.first_position(step, generated)
+        size -= len(drawn.stored)
+        first = self.in_flight.first_position(step, size)
         fresh = [self._row(question) for question in drawn.fresh]
-        columns = self.mix_collate(
-            fresh,
-            drawn.replayed,
-            step,
-            replay.rng,
-            first,
-        )
+        past, rng = drawn.replayed, replay.rng
+        columns = self.mix_collate(fresh, past, step, rng, first)
         marks = columns.pop("is_replayed")
-        uids = columns["uid"]
-        names = columns["question_id"]
-        rows = zip(uids, names, marks, strict=True)
-        for uid, name, mark in rows:
-            prompt = Prompt(name, bool(mark), drawn.mixed)
+        uids, questions = columns["uid"], columns["question_id"]
+        rows = zip(uids, questions, marks, strict=True)
+        for uid, question, mark in rows:
+            prompt = Prompt(question, bool(mark), drawn.mixed)
             self.in_flight.add(uid, prompt)
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
 
-    def _elsewhere(self) -> list[str] | None:
-        """The questions of earlier draws that no update has had yet; None in the sync. mode."""
-        if not self.asynchronous:
-            return None
-        self.in_flight.keep_only(queue.prompts(PARTITION))
-        waiting = [group.question for group in self.waiting]
-        return self.in_flight.questions + waiting
+    def _forget_evicted(self) -> None:
+        """verl gives up prompts that are too old: their questions may be drawn again."""
+        there = queue.prompts(PARTITION)
+        self.in_flight.keep_only(there)
 
     def _row(self, question: str) -> dict[str, Any]:
         return self.train_dataset[self.row_of_question[question]]
@@ -284,7 +264,8 @@ class ExperienceMixin(PPOTrainer):
         if self.train_dataloader_it is None:
             self.train_dataloader_it = iter(self.train_dataloader)
         epoch = self.train_dataloader_it
-        (question,) = self._fetch_one_gen_batch()["question_id"]
+        fetched = self._fetch_one_gen_batch()
+        question = next(iter(fetched["question_id"]))
         return question, self.train_dataloader_it is not epoch
 
     # -- complete --------------------------------------------------------------------------------
@@ -336,8 +317,9 @@ class ExperienceMixin(PPOTrainer):
         """uid -> question of the groups of the batch that a past success is to join."""
         uids = {split_key(key)[0] for key in batch.keys}
         arrived = self.in_flight.take(uids)
+        # what is left of a synchronous step are groups that failed
         if not self.asynchronous:
-            self.in_flight.keep_only(())  # groups that failed
+            self.in_flight.keep_only(())
         # past groups may join prompts that were drawn before mixing began
         self.mixed = self.past_groups_now > 0
         questions = {}
@@ -346,21 +328,8 @@ class ExperienceMixin(PPOTrainer):
             # one may have left the pool since it was drawn: its group stays one row short
             if prompt.is_replayed and prompt.question in self.replay.pool:
                 questions[uid] = prompt.question
-        return questions | self._questions_to_rescue(batch, arrived)
-
-    def _questions_to_rescue(self, batch: Batch, arrived: Mapping[str, Prompt]) -> dict[str, str]:
-        """uid -> fresh question whose rollouts all failed and that a past success may rescue."""
-        if not self.experience.exp_rescue:
-            return {}
-        fresh = []
-        for uid, prompt in arrived.items():
-            if prompt.mixed and not prompt.is_replayed:
-                fresh.append(uid)
-        threshold = self.experience.exp_success_threshold
-        failed = rescue.failed(batch, fresh, threshold)
-        uid_of = {arrived[uid].question: uid for uid in failed}
-        rescued = self.replay.rescuable(uid_of)
-        return {uid_of[name]: name for name in rescued}
+        rescued = rescue.questions(batch, arrived, self.replay)
+        return questions | rescued
 
     def _admit_past_groups(self) -> list[ReplayedGroup]:
         """The update's past groups, but for those that the policy has left behind."""
@@ -385,7 +354,8 @@ class ExperienceMixin(PPOTrainer):
             with self.so_far.timed():
                 metrics |= self._correct_and_observe(batch)
             if self.is_last_update:
-                self._end_step(metrics)
+                step, self.so_far = self.so_far, StepMetrics()
+                metrics |= step.work()
         return batch
 
     def _correct_and_observe(self, batch: Batch) -> dict[str, float]:
@@ -396,28 +366,17 @@ class ExperienceMixin(PPOTrainer):
         past: dict[str, Trajectory] = {}
         for group in self.replayed:
             past |= group.rows
-        correct.mark(batch, correct.codes(self.mixed))
-        self._put_recorded_log_probs(batch, past)
-        return self._observe(batch, past)
-
-    def _put_recorded_log_probs(self, batch: Batch, past: Past) -> None:
-        """The denominators of importance ratios; rollout correction is for fresh rows alone."""
-        keys = self.experience
-        all_known = keys.exp_is_correct
-        if keys.exp_is_correct:
-            missing = keys.exp_missing_log_probs
-            correct.put_recorded(batch, past, missing)
-            rows = past.values()
-            all_known = all(row.has_log_probs for row in rows)
+        correct.mark(batch, self.mixed)
+        all_known = correct.put_recorded(batch, past, self.experience)
         if self._corrects_rollouts or not all_known:
             correct.exempt_replayed_rows(batch, past)
+        return self._observe(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; rollout correction overwrites the phase with its weights: both in one again."""
         batch = super()._compute_advantage(batch, metrics)
         if self.with_replay and self._corrects_rollouts:
-            codes = correct.codes(self.mixed)
-            batch = correct.add_correction(batch, codes)
+            batch = correct.add_correction(batch, self.mixed)
         return batch
 
     @property
@@ -436,8 +395,7 @@ class ExperienceMixin(PPOTrainer):
     @property
     def is_last_update(self) -> bool:
         """Whether the step has no further update; only separate_async has several."""
-        number = self.local_trigger_step + 1
-        return number == self.parameter_sync_step
+        return self.local_trigger_step + 1 == self.parameter_sync_step
 
     def _observe(self, batch: Batch, past: Past) -> dict[str, float]:
         """Note the fresh rows of an update; once those of all are here, the pool takes them in."""
@@ -449,14 +407,13 @@ class ExperienceMixin(PPOTrainer):
         fresh = observe.fresh_rows(batch, rows)
         current = correct.current_log_probs(batch, past)
         self.loss_shares.fill(self.replayed, current, fresh)
-        vocabulary = len(self.tokenizer)
         so_far.groups += observe.rollout_groups(
             fresh,
             self.replayed,
             step,
-            vocabulary,
-            keys,
-            self.provenance,
+            vocab_size=len(self.tokenizer),
+            config=keys,
+            judged_by=self.provenance,
         )
         so_far.replayed += self.replayed
         so_far.current |= current
@@ -478,12 +435,6 @@ class ExperienceMixin(PPOTrainer):
             noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
         return noted | self.replay.observe(step, so_far.groups, noted)
 
-    def _end_step(self, metrics: dict) -> None:
-        """What verl would average if each update reported it."""
-        step, self.so_far = self.so_far, StepMetrics()
-        metrics["experience/generated_tokens"] = step.generated_tokens
-        metrics["experience/seconds"] = step.seconds
-
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """verl's metrics of a validation; with averages over data sources, as released."""
         metrics = super()._val_metrics_update(*args, **kwargs)
@@ -492,9 +443,7 @@ class ExperienceMixin(PPOTrainer):
     # -- save ------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """Pool and state first: verl writes its marker last, so a marked checkpoint has both. Then
-        its seal.
-        """
+        """Pool first: verl writes its marker last, so a marked checkpoint has both; then the seal."""
         keys, step = self.config.trainer, self.global_steps
         root = Path(keys.default_local_dir)
         folder = checkpoints.step_folder(root, step)
@@ -517,7 +466,7 @@ class ExperienceMixin(PPOTrainer):
         run = self.resumed_state["run"]
         state = replay.state() | {"run": run}
         if self.asynchronous:
-            self.in_flight.keep_only(queue.prompts(PARTITION))
+            self._forget_evicted()
             state["prompts"] = self.in_flight.state()
         self.pool_folder.save(
             replay.pool,
@@ -537,21 +486,20 @@ class ExperienceMixin(PPOTrainer):
         if self.global_steps != self.resumed_step:
             steps = f"step {self.global_steps} with the pool of step {self.resumed_step}"
             raise RuntimeError(f"weights of {steps}")
-        saved = self.resumed_state.get("prompts", {})
-        self._find_prompts_again(saved)
+        self._restore_prompts()
         self._end_if_exhausted()
 
-    def _find_prompts_again(self, saved: Mapping[str, Sequence[Any]]) -> None:
+    def _restore_prompts(self) -> None:
         """The prompts in flight when it was saved; verl has restored their groups in the queue."""
-        if saved and not self.asynchronous:
+        step = self.resumed_step
+        saved = self.resumed_state.get("prompts", {})
+        if self.asynchronous:
+            there = queue.prompts(PARTITION)
+            self.in_flight.restore(saved, there, step)
+        elif saved:
             why = "trainer.v1.trainer_mode is not theirs"
-            logger.warning("%d prompts were in flight and are dropped: %s", len(saved), why)
-            return
-        lost = saved.keys() - queue.prompts(PARTITION) if saved else ()
-        if lost:
-            lacks = f"lacks {len(lost)} of {len(saved)} prompts"
-            raise RuntimeError(f"step {self.resumed_step}: the saved queue {lacks}")
-        self.in_flight.restore(saved)
+            text = "%d prompts were in flight and are dropped: %s"
+            logger.warning(text, len(saved), why)
 
     def on_step_end(self) -> None:
         """verl's weight update; if all questions are retired, the run ends and saves this step."""

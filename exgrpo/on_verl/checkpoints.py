@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.on_verl import seals
 from exgrpo.on_verl.seals import DamagedCheckpoint
 from exgrpo.saved import durable, pool_files
@@ -43,10 +44,8 @@ def marked_step(root: Path) -> int | None:
 
 def candidates(root: Path) -> list[int]:
     """The steps that a run may go on from, the first choice first: the marked one, those before it,
-    and those of which its marker may be what a kill left ("4" of "40").
-
-    verl writes the marker in place, after everything else of a checkpoint. If it names no step that
-    is there, all steps are candidates.
+    and those of which its marker, which verl writes in place, may be what a kill left ("4" of
+    "40"). If it names no step that is there, all steps are candidates.
     """
     steps, marked = saved_steps(root), marked_step(root)
     if marked is None or marked not in steps:
@@ -70,11 +69,8 @@ def expect_new(folder: Path) -> None:
 
 def saved_steps(root: Path) -> list[int]:
     """Steps that have a folder, complete or not, the latest first."""
-    numbers = [
-        path.name.removeprefix("global_step_")
-        for path in root.glob("global_step_*")
-        if path.is_dir()
-    ]
+    folders = [path for path in root.glob("global_step_*") if path.is_dir()]
+    numbers = [folder.name.removeprefix("global_step_") for folder in folders]
     return sorted((int(number) for number in numbers if number.isdigit()), reverse=True)
 
 
@@ -85,14 +81,25 @@ class OpenedExperience(NamedTuple):
         step: the step to resume from; 0 for a new run.
         replay: with the pool and the state of that step.
         folder: saves the pool; knows the segments on disk that the pool was loaded from.
-        state: the JSON values saved with the pool, those of `replay` among them. For a new run
-            only `run`, the id that its pools and seals will name.
+        state: the JSON values saved with the pool. For a new run only `run`, the id that its pools
+            and seals will name.
     """
 
     step: int
     replay: ExperienceReplay
     folder: PoolFolder
     state: Mapping[str, Any]
+
+
+def identity_of(
+    ids: Sequence[str], tokenizer: Any, questions: Collection[str]
+) -> dict[str, object]:
+    """What a pool must belong to, from the ids of the files' questions and of those in use."""
+    return {
+        "data_fingerprint": fingerprint(ids),
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "questions": len(questions),  # after verl's length filter
+    }
 
 
 def open_experience(
@@ -105,9 +112,8 @@ def open_experience(
     """The experience of the checkpoint to resume from, or of a new run, which may import a pool.
 
     Args:
-        trainer: verl's node, for resume_mode, resume_from_path and default_local_dir.
-        identity: what the pool must belong to; for an imported pool only data set and tokenizer are
-            compared.
+        trainer: verl's node.
+        identity: what the pool must belong to; an imported one to data set and tokenizer alone.
         questions: ids of the data set's questions.
         check: raises FileNotFoundError if a checkpoint lacks something that the caller needs.
 
@@ -162,9 +168,8 @@ def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], 
     here on. All that is on this disk of a checkpoint is read, as verl will read it once more.
 
     Args:
-        trainer: verl's node.
+        trainer, check: as in `open_experience`.
         with_pool: a checkpoint without experience is none.
-        check: as in `open_experience`.
 
     Raises:
         OSError, ValueError: none can be used, or another process writes there; in one line.
@@ -217,18 +222,15 @@ def resume_latest(
     load: Callable[[Path, int], T],
     check_other: Callable[[Path, int], None] = lambda folder, step: None,
 ) -> T | None:
-    """The result of ``load(folder, step)`` for the marked checkpoint; None if there is no
-    checkpoint to resume from.
-
-    If the marked checkpoint cannot be used, the first of the other candidates that can be is: the
-    marker names that one from then on, and a warning says so. Nothing is deleted.
+    """The result of ``load(folder, step)`` for the marked checkpoint, or else for the first other
+    candidate that can be used, which the marker then names, with a warning. Nothing is deleted.
+    None if there is no checkpoint to resume from.
 
     Args:
-        check_other: called as `load` before it, for a checkpoint in the marked one's place.
+        check_other: called before `load` for a checkpoint in the marked one's place.
 
     Raises:
-        FileNotFoundError, DamagedPool, DamagedCheckpoint: no checkpoint is complete; the error of
-            the first candidate.
+        FileNotFoundError, DamagedPool, DamagedCheckpoint: the first candidate's, if none is whole.
         ValueError: the experience is intact but belongs to something else.
     """
     marked = marked_step(root)
@@ -279,13 +281,11 @@ def _check_there(folder: Path) -> None:
         raise FileNotFoundError(f"{folder} has no data.pt: verl had not finished it")
     if (folder / "actor").exists():
         return
-    with_weights = [
-        other for other in saved_steps(root) if (step_folder(root, other) / "actor").exists()
-    ]
-    if with_weights:
-        raise FileNotFoundError(
-            f"{folder} has no actor, though step {with_weights[0]} has: its weights were deleted"
-        )
+    for other in saved_steps(root):
+        if (step_folder(root, other) / "actor").exists():
+            raise FileNotFoundError(
+                f"{folder} has no actor, though step {other} has: its weights were deleted"
+            )
     logger.warning(
         "%s has no weights on this disk; they must be on the disks of the actor's nodes", folder
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import torch
 from omegaconf import DictConfig
 from tensordict import TensorDict
 
+from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_helpers import effective_sample_size
 from exgrpo.experience.replay_log import Effect, ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
@@ -35,28 +36,20 @@ PHASE = "rollout_is_weights"  # verl's field
 ON_POLICY = -1.0  # before mixing begins: every token is fresh, with the clipped objective
 FRESH = 1.0  # a fresh token of a mixed step
 REPLAYED = math.inf  # a token of a replayed trajectory
-# key of a replayed row -> log-probs under the current policy, [T]
-Current = Mapping[str, npt.NDArray[np.float32]]
+Past = Mapping[str, Trajectory]  # key of a replayed row -> its trajectory
+Rows = dict[str, npt.NDArray[np.float32]]  # key of a row -> a number of each of its tokens, [T]
+Current = Mapping[str, npt.NDArray[np.float32]]  # log-probs under the current policy
 _UNKNOWN = (float("nan"),) * 4
 
 
 # -- phase of each token ---------------------------------------------------------------------------
 
 
-class Codes(NamedTuple):
-    """Of the fresh and the replayed tokens of a step."""
-
-    fresh: float
-    replayed: float
-
-    def of(self, tag: Mapping[str, Any]) -> float:
-        """That of a row with this tag."""
-        return self.replayed if tag.get("is_replayed") else self.fresh
-
-
-def codes(mixed: bool) -> Codes:
-    """Those of a step that is mixed, or of one before mixing begins."""
-    return Codes(FRESH if mixed else ON_POLICY, REPLAYED)
+def code_of(tag: Mapping[str, Any], mixed: bool) -> float:
+    """That of a row's tokens, by its tag and whether mixing has begun."""
+    if tag.get("is_replayed"):
+        return REPLAYED
+    return FRESH if mixed else ON_POLICY
 
 
 def corrects(correction: DictConfig) -> bool:
@@ -82,10 +75,8 @@ def weights_of(phase: torch.Tensor) -> torch.Tensor:
 # -- fields of the batch ---------------------------------------------------------------------------
 
 
-def current_log_probs(
-    batch: Batch, past: Mapping[str, Trajectory]
-) -> dict[str, npt.NDArray[np.float32]]:
-    """Key of a replayed row -> its log-probs [T] by the actor's pass; in the batch's order."""
+def current_log_probs(batch: Batch, past: Past) -> Rows:
+    """The log-probs of replayed rows by the actor's pass; in the batch's order."""
     keys = [batch.keys[i] for i in _replayed_positions(batch, past)]
     if not keys:
         return {}
@@ -93,30 +84,31 @@ def current_log_probs(
     return {key: of_response(row, len(past[key])) for key, row in zip(keys, rows, strict=True)}
 
 
-def mark(batch: Batch, codes: Codes) -> None:
+def mark(batch: Batch, mixed: bool) -> None:
     """Write the phase code of every token; of padding too, as a field must be of all rows."""
-    phases = [torch.full((tag["response_len"],), codes.of(tag)) for tag in batch.tags]
+    phases = [torch.full((tag["response_len"],), code_of(tag, mixed)) for tag in batch.tags]
     _put(batch, range(len(batch)), {PHASE: phases})
 
 
-def put_recorded(batch: Batch, past: Mapping[str, Trajectory], missing: str | None) -> None:
+def put_recorded(batch: Batch, past: Past, keys: ExperienceConfig) -> bool:
     """Make the ``old_log_probs`` of replayed rows those of their author: pi_past of equation 4.
 
-    Args:
-        past: key of a replayed row -> its trajectory.
-        missing: what a trajectory without recorded log-probs gets: with ``current`` this step's,
-            with ``one`` zeros. None: all rows keep this step's.
+    Returns whether all rows have recorded ones. Others keep this step's, or get zeros
+    (``exp_missing_log_probs=one``); with ``exp_is_correct=False`` all rows keep this step's.
     """
-    rows = {
-        i: torch.from_numpy(np.nan_to_num(past[batch.keys[i]].log_probs))
-        for i in _replayed_positions(batch, past)
-        if past[batch.keys[i]].has_log_probs or missing == "one"
-    }
-    if rows and missing is not None:
+    if not keys.exp_is_correct:
+        return False
+    rows = {}
+    for position in _replayed_positions(batch, past):
+        trajectory = past[batch.keys[position]]
+        if trajectory.has_log_probs or keys.exp_missing_log_probs == "one":
+            rows[position] = torch.from_numpy(np.nan_to_num(trajectory.log_probs))
+    if rows:
         _put(batch, rows, {"old_log_probs": list(rows.values())})
+    return all(trajectory.has_log_probs for trajectory in past.values())
 
 
-def exempt_replayed_rows(batch: Batch, past: Mapping[str, Trajectory]) -> None:
+def exempt_replayed_rows(batch: Batch, past: Past) -> None:
     """Give replayed rows equal rollout and old log-probs: rollout correction leaves them alone."""
     rows = _replayed_positions(batch, past)
     if rows:
@@ -125,11 +117,13 @@ def exempt_replayed_rows(batch: Batch, past: Mapping[str, Trajectory]) -> None:
         _put(batch, rows, {"rollout_log_probs": old.unbind()})
 
 
-def add_correction(batch: Batch, phase: Codes) -> Batch:
+def add_correction(batch: Batch, mixed: bool) -> Batch:
     """Rollout correction has put its weights into the channel of the phase: both in one code."""
     weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
-    rows = zip(weights, batch.tags, strict=True)
-    codes = [corrected(torch.full_like(weight, phase.of(tag)), weight) for weight, tag in rows]
+    codes = []
+    for weight, tag in zip(weights, batch.tags, strict=True):
+        phase = torch.full_like(weight, code_of(tag, mixed))
+        codes.append(corrected(phase, weight))
     return _put(batch, range(len(batch)), {PHASE: codes})
 
 
@@ -137,14 +131,13 @@ def _put(
     batch: Batch, positions: Iterable[int], fields: Mapping[str, Sequence[torch.Tensor]]
 ) -> Batch:
     keys = [batch.keys[i] for i in positions]
-    nested = {
-        name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
-        for name, rows in fields.items()
-    }
+    nested = {}
+    for name, rows in fields.items():
+        nested[name] = torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
     return queue.write(keys, batch.partition_id, TensorDict(nested, len(keys)))
 
 
-def _replayed_positions(batch: Batch, past: Mapping[str, Trajectory]) -> list[int]:
+def _replayed_positions(batch: Batch, past: Past) -> list[int]:
     """Positions in the batch of the rows in `past`; verl's padding is not among them."""
     rows = enumerate(zip(batch.keys, batch.tags, strict=True))
     return [i for i, (key, tag) in rows if key in past and not tag.get("is_padding")]
@@ -214,8 +207,8 @@ class LossShares:
         joined = [group for group in groups if group.stored is None]
         for group in groups:
             if group.stored is not None:
-                rewards_of_it = [rollout.reward for rollout in group.rollouts]
-                group.effect = Effect(*_ratios(group, current), float(np.mean(rewards_of_it)))
+                mean = float(np.mean([rollout.reward for rollout in group.rollouts]))
+                group.effect = Effect(*_ratios(group, current), mean)
         if not joined:
             return
         uids = [row.uid for row in fresh] + [group.uid for group in joined]
@@ -223,10 +216,9 @@ class LossShares:
         exact = torch.tensor(rewards, dtype=torch.float64)
         advantages = group_advantages(exact, uids, self.by_std).tolist()
         of_joined = advantages[len(fresh) :]
-        own = {
-            group.uid: self._replayed_loss(group, current, advantage)
-            for group, advantage in zip(joined, of_joined, strict=True)
-        }
+        own = {}
+        for group, advantage in zip(joined, of_joined, strict=True):
+            own[group.uid] = self._replayed_loss(group, current, advantage)
         losses = dict.fromkeys(uids, 0.0) | own  # uid -> absolute token losses of the group
         unit = self._fresh_unit()
         for row, advantage in zip(fresh, advantages, strict=False):
@@ -262,17 +254,12 @@ class LossShares:
         return float(on_policy_ratio(one, one, settings.on_policy_reshape, *weights).abs())
 
 
-def log_ratios(
-    rows: Mapping[str, Trajectory], current: Current
-) -> dict[str, npt.NDArray[np.float32]]:
-    """log pi_current - log pi_past of the policy's own tokens, before any update.
-
-    Args:
-        rows: key of a row -> its trajectory; others may be among them.
-        current: whose rows these are, and in whose order; rows without log-probs are left out.
+def log_ratios(past: Past, current: Current) -> Rows:
+    """log pi_current - log pi_past of the policy's own tokens, before any update, of the rows of
+    `current` that have recorded log-probs.
     """
-    recorded = {key: values for key, values in current.items() if rows[key].has_log_probs}
-    return {key: rows[key].log_ratios(values) for key, values in recorded.items()}
+    recorded = {key: values for key, values in current.items() if past[key].has_log_probs}
+    return {key: past[key].log_ratios(values) for key, values in recorded.items()}
 
 
 def _ratios(group: ReplayedGroup, current: Current) -> tuple[float, float, float, float]:

@@ -28,7 +28,6 @@ class GroupFilter(ReplayBuffer):
 
     Args:
         sampler_kwargs: the arguments that verl gives to its own buffers alone.
-        others: those that it gives to any buffer.
     """
 
     def __init__(self, sampler_kwargs: Mapping[str, Any], **others: Any) -> None:
@@ -41,8 +40,7 @@ class GroupFilter(ReplayBuffer):
 
         Args:
             prompts: those in flight; read only.
-            threshold: a reward above it is a success, and a shared value of the filter's metric
-                too.
+            threshold: a reward above it is a success; so is a shared value of the filter's metric.
         """
         self._prompts, self._threshold = prompts, threshold
 
@@ -55,9 +53,8 @@ class GroupFilter(ReplayBuffer):
         """verl's groups to filter out, without those that a replayed success will complete."""
         uids, counts = super()._dapo_filtered_keys(partition_id)
         shared = self._dapo_classification_cache[partition_id]
-        kept = {
-            uid for uid in uids if self._prompts.is_replayed(uid) and shared[uid] <= self._threshold
-        }
+        joined = filter(self._prompts.is_replayed, uids)
+        kept = {uid for uid in joined if shared[uid] <= self._threshold}
         self._filtered = uids - kept
         return self._filtered, counts - Counter(shared[uid] for uid in kept)
 
@@ -73,21 +70,17 @@ class GroupFilter(ReplayBuffer):
         rows = queue.read(keys, partition, ["question_id", "rm_scores"])
         rewards: dict[str, list[float]] = {}
         question_of: dict[str, str] = {}
-        for key, question, scores in zip(
-            keys, list(rows["question_id"]), rows["rm_scores"].unbind(), strict=True
-        ):
+        columns = list(rows["question_id"]), rows["rm_scores"].unbind()
+        for key, question, scores in zip(keys, *columns, strict=True):
             uid = split_key(key)[0]
             question_of[uid] = question
             rewards.setdefault(uid, []).append(float(scores.sum()))
         groups = []
         for uid, each in rewards.items():
-            solved, replayed = (
-                sum(reward > self._threshold for reward in each),
-                int(self._prompts.is_replayed(uid)),
-            )
-            groups.append(
-                RolloutGroup(question_of[uid], len(each), (), replayed, solved, rewards=tuple(each))
-            )
+            solved = sum(reward > self._threshold for reward in each)
+            replayed, size = int(self._prompts.is_replayed(uid)), len(each)
+            group = RolloutGroup(question_of[uid], size, (), replayed, solved, rewards=tuple(each))
+            groups.append(group)
         return groups
 
 

@@ -66,6 +66,9 @@ class InFlight:
         """uid -> question, is_replayed, mixed, as JSON values."""
         return {uid: list(prompt) for uid, prompt in self._prompts.items()}
 
-    def restore(self, state: Mapping[str, Collection[Any]]) -> None:
-        """Go on from `state`."""
+    def restore(self, state: Mapping[str, Collection[Any]], in_queue: set[str], step: int) -> None:
+        """Go on from the `state` of a step; RuntimeError if the restored queue lacks a prompt."""
+        if lost := state.keys() - in_queue:
+            lacks = f"lacks {len(lost)} of {len(state)} prompts"
+            raise RuntimeError(f"step {step}: the saved queue {lacks}")
         self._prompts = {uid: Prompt(*prompt) for uid, prompt in state.items()}

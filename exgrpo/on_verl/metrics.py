@@ -64,6 +64,13 @@ class StepMetrics:
         ratios = np.concatenate([np.empty(0, np.float32), *self.log_ratios])
         return Choice.together(self.choices).metrics(step) | ratio_metrics(ratios)
 
+    def work(self) -> dict[str, float]:
+        """What the whole step has cost; verl would average it over the updates."""
+        return {
+            "experience/generated_tokens": self.generated_tokens,
+            "experience/seconds": self.seconds,
+        }
+
 
 def staleness(batch: Batch, step: int) -> dict[str, float]:
     """How many updates older than this step's the weights of fresh rollouts are: mean, maximum."""

@@ -3,8 +3,7 @@
 Imported in the actor's process because the configuration's ``_target_`` names
 :class:`MixPolicyLossConfig`.
 
-A policy loss registered with verl never sees the batch; its only free per-token argument is
-``rollout_is_weights``. The trainer passes phase and correction weight of each token there
+The trainer passes phase and correction weight of each token as ``rollout_is_weights``
 (:mod:`exgrpo.on_verl.correct`).
 """
 

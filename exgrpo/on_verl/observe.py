@@ -81,7 +81,8 @@ def scored_rows(
     fields = ["question_id", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
     more = {"rollout_log_probs": rollout_log_probs, "extra_fields": rules, "prompts": prompts}
     fields += [name for name, is_read in more.items() if is_read]
-    return queue.read([batch.keys[i] for i in fresh_positions(batch)], batch.partition_id, fields)
+    keys = [batch.keys[i] for i in fresh_positions(batch)]
+    return queue.read(keys, batch.partition_id, fields)
 
 
 def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:

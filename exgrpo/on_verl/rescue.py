@@ -9,11 +9,26 @@ at random, by the rollouts' own seeds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.on_verl import queue
+from exgrpo.on_verl.in_flight import Prompt
 from exgrpo.on_verl.queue import Batch, split_key
+
+
+def questions(
+    batch: Batch, arrived: Mapping[str, Prompt], replay: ExperienceReplay
+) -> dict[str, str]:
+    """uid -> fresh question whose rollouts all failed and that a past success may rescue."""
+    keys = replay.config
+    if not keys.exp_rescue:
+        return {}
+    fresh = [uid for uid, each in arrived.items() if each.mixed and not each.is_replayed]
+    uids = failed(batch, fresh, keys.exp_success_threshold)
+    uid_of = {arrived[uid].question: uid for uid in uids}
+    return {uid_of[question]: question for question in replay.rescuable(uid_of)}
 
 
 def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:

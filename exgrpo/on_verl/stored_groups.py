@@ -62,20 +62,20 @@ def metrics(groups: Iterable[ReplayedGroup], current: Current, step: int) -> dic
     """
     past = [group for group in groups if group.stored is not None]
     ages = [step - group.stored.step for group in past if group.stored is not None]
-    ratios = [log_ratios(group.rows, {key: current[key] for key in group.rows}) for group in past]
-    drifts = [mean_square(np.concatenate([*each.values()])) for each in ratios]
+    drifts = []
+    for group in past:
+        ratios = log_ratios(group.rows, {key: current[key] for key in group.rows})
+        drifts.append(mean_square(np.concatenate([*ratios.values()])))
+    tokens = sum(len(rollout) for group in past for rollout in group.rollouts)
     return {
         "stored_groups": float(len(past)),
         "stored_group_age": float(np.mean(ages or [0])),
         "stored_group_drift": float(np.mean(drifts or [0.0])),
-        "stored_group_tokens": float(
-            sum(len(rollout) for group in past for rollout in group.rollouts)
-        ),
+        "stored_group_tokens": float(tokens),
     }
 
 
 def _prompt(group: StoredGroup) -> torch.Tensor:
-    assert (
-        group.prompt is not None
-    )  # the trainer stores it, and drops groups without one when it resumes
+    # the trainer stores it, and drops groups without one when it resumes
+    assert group.prompt is not None
     return torch.from_numpy(group.prompt.astype(np.int64))

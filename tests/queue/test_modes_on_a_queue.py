@@ -21,7 +21,7 @@ from exgrpo.mix_trainer_experience import (
     ExperienceMixPPOTrainerSeparateAsync,
 )
 from exgrpo.on_verl import correct, queue
-from exgrpo.on_verl.correct import FRESH, REPLAYED, codes
+from exgrpo.on_verl.correct import FRESH, REPLAYED
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.preflight.modes import ESTIMATORS
 
@@ -69,8 +69,8 @@ def test_what_is_out_survives_a_checkpoint_and_nothing_else_does(training_queue)
     trainer._add_batch_to_generate()
     state = json.loads(json.dumps(trainer.in_flight.state()))
     resumed = asynchronous(12)
-    resumed.resumed_step = STEP
-    resumed._find_prompts_again(state)
+    resumed.resumed_step, resumed.resumed_state = STEP, {"prompts": state}
+    resumed._restore_prompts()
     assert resumed.in_flight.state() == trainer.in_flight.state()
     batch, _ = resumed.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
     marks = {prompt.question: prompt.is_replayed for prompt in resumed.in_flight.take(queue_uids(batch)).values()}
@@ -78,7 +78,7 @@ def test_what_is_out_survives_a_checkpoint_and_nothing_else_does(training_queue)
     rows = [key.split("_")[0] for key in batch.keys]
     assert sorted(map(rows.count, set(rows))) == [K - 1, K, K, K]
     with pytest.raises(RuntimeError, match="step 3: the saved queue lacks 4 of 4 prompts"):
-        resumed._find_prompts_again(state)
+        resumed._restore_prompts()
 
 
 def queue_uids(batch):
@@ -88,7 +88,8 @@ def queue_uids(batch):
 def test_another_mode_says_how_many_prompts_it_drops(caplog):
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.in_flight = InFlight()
-    trainer._find_prompts_again({"0000001q00000": ["q1", False, True]})
+    trainer.resumed_step, trainer.resumed_state = STEP, {"prompts": {"0000001q00000": ["q1", False, True]}}
+    trainer._restore_prompts()
     assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.in_flight.questions
 
 
@@ -309,8 +310,8 @@ def make_batch(partition):
         batch = put(partition, group("a", 1, 0, 0) + group("b", 1, 0, 0, 0))
         batch, trainer.replayed = completed(batch, {"a": trajectory(5, 6, 7)}, session=K - 1)
         batch = queue.in_order(batch)
-        correct.mark(batch, codes(True))
-        correct.put_recorded(batch, rows_of(trainer.replayed), "current")
+        correct.mark(batch, mixed=True)
+        correct.put_recorded(batch, rows_of(trainer.replayed), ExperienceConfig(rollout_n=K))
         return trainer, batch
 
     return make

@@ -18,7 +18,7 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import complete, correct, observe, queue, rescue, stored_groups
 from exgrpo.on_verl.complete import CandidateScorer
-from exgrpo.on_verl.correct import FRESH, REPLAYED, LossShares, codes, log_ratios
+from exgrpo.on_verl.correct import FRESH, REPLAYED, LossShares, log_ratios
 from exgrpo.on_verl.observe import rollout_groups
 
 REWARDS = (1.0, 0.75, 0.0, 0.0)
@@ -83,8 +83,8 @@ def test_more_past_groups_than_fresh_ones_are_spread_among_them(partition):
 def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partition, std):
     stored, batch = joined(partition, past("x", *REWARDS))
     put_log_probs(batch, 0.25)
-    correct.mark(batch, codes(True))
-    correct.put_recorded(batch, rows_of(stored), "current")
+    correct.mark(batch, mixed=True)
+    correct.put_recorded(batch, rows_of(stored), WHOLE)
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = job(f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}")
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group")
@@ -133,7 +133,7 @@ def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far
     assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
     ratios = log_ratios(rows_of(stored), correct.current_log_probs(batch, rows_of(stored)))
     assert np.concatenate([*ratios.values()]) == pytest.approx([0.5] * 13)
-    correct.put_recorded(batch, rows_of(stored), "current")
+    correct.put_recorded(batch, rows_of(stored), WHOLE)
     old = read(batch, "old_log_probs")
     assert all(old[key] == rollout.log_probs.tolist() for key, rollout in rows_of(stored).items())
     assert old["a_1_0"] == [0.0] * 3  # a fresh row keeps its own
@@ -254,6 +254,6 @@ def test_the_trainer_rescues_fresh_questions_that_the_pool_knows(training_queue)
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
     taken = trainer.in_flight.take({key.split("_")[0] for key in batch.keys})
     (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q1"]
-    assert trainer._questions_to_rescue(batch, taken) == {uid: "q1"}  # q2 has no success in the pool
-    trainer.experience = ExperienceConfig(rollout_n=K)
-    assert trainer._questions_to_rescue(batch, taken) == {}
+    assert rescue.questions(batch, taken, trainer.replay) == {uid: "q1"}  # q2 has no success in the pool
+    trainer.replay.config = ExperienceConfig(rollout_n=K)
+    assert rescue.questions(batch, taken, trainer.replay) == {}

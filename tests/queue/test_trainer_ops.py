@@ -1,5 +1,7 @@
 """A step's work on verl's TransferQueue, on a real queue: rows go in as verl's agent loop writes them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,11 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import complete, correct, metrics, observe, queue
 from exgrpo.on_verl.complete import refuse_several_outputs
-from exgrpo.on_verl.correct import Codes, log_ratios
+from exgrpo.on_verl.correct import FRESH, ON_POLICY, REPLAYED, log_ratios
 from exgrpo.on_verl.observe import rollout_groups
 from exgrpo.on_verl.sample_prints import first_response
 
-CODES = Codes(fresh=1.0, replayed=2.0)
+KEYS = ExperienceConfig(rollout_n=3)
 
 
 class Words:
@@ -141,9 +143,9 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": trajectory(5, 6, 7)}
     batch, replayed = completed(batch, replayed, session=2)
-    correct.put_recorded(batch, rows_of(replayed), None)
+    assert not correct.put_recorded(batch, rows_of(replayed), replace(KEYS, exp_is_correct=False))
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-0.25] * 2]  # of the row it is a copy of
-    correct.put_recorded(batch, rows_of(replayed), "current")
+    assert correct.put_recorded(batch, rows_of(replayed), KEYS)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
 
@@ -155,7 +157,7 @@ def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, exp
     assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
     put_current(batch, {"a_2_0": [-0.25, -0.25]})
     assert ratios(batch, replayed) == {}
-    correct.put_recorded(batch, rows_of(replayed), missing)
+    assert not correct.put_recorded(batch, rows_of(replayed), replace(KEYS, exp_missing_log_probs=missing))
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
@@ -205,7 +207,9 @@ def test_every_row_carries_its_phase_padding_included(partition):
     replayed = {"a": trajectory(5, 6, 7)}
     batch, replayed = completed(batch, replayed, session=2)
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    correct.mark(batch, CODES)
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
-    assert [row.tolist() for row in data["rollout_is_weights"].unbind()] == [[1.0] * 2, [1.0] * 3, [2.0] * 3, [1.0]]
+    for mixed, fresh in ((False, ON_POLICY), (True, FRESH)):
+        correct.mark(batch, mixed)
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
+        codes = [row.tolist() for row in data["rollout_is_weights"].unbind()]
+        assert codes == [[fresh] * 2, [fresh] * 3, [REPLAYED] * 3, [fresh]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

@@ -31,5 +31,5 @@ def test_what_was_evicted_is_forgotten():
 
 def test_the_state_is_json_and_whole():
     prompts, again = out("a", "b"), InFlight()
-    again.restore(json.loads(json.dumps(prompts.state())))
+    again.restore(json.loads(json.dumps(prompts.state())), {"a", "b", "c"}, step=3)
     assert again.take({"a", "b"}) == {"a": Prompt("question a", False, True), "b": Prompt("question b", True, True)}
