@@ -443,7 +443,7 @@ class ExperienceMixin(PPOTrainer):
     # -- save ------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """Pool first: verl writes its marker last, so a marked checkpoint has both; then the seal."""
+        """Pool first: verl writes its marker last, so a marked step has both; then the seal."""
         keys, step = self.config.trainer, self.global_steps
         root = Path(keys.default_local_dir)
         folder = checkpoints.step_folder(root, step)

@@ -79,7 +79,6 @@ class OpenedExperience(NamedTuple):
 
     Attributes:
         step: the step to resume from; 0 for a new run.
-        replay: with the pool and the state of that step.
         folder: saves the pool; knows the segments on disk that the pool was loaded from.
         state: the JSON values saved with the pool. For a new run only `run`, the id that its pools
             and seals will name.
@@ -118,7 +117,7 @@ def open_experience(
         check: raises FileNotFoundError if a checkpoint lacks something that the caller needs.
 
     Raises:
-        FileNotFoundError, ValueError: as resume_latest, or from loading the imported pool.
+        FileNotFoundError, ValueError: as `resume_latest`, or from loading the imported pool.
     """
     pool_folder, new_run = PoolFolder(), {"run": uuid.uuid4().hex}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,6 @@ class CandidateScorer:
         compute_log_prob: the actor's method; fills ``entropy`` and ``log_probs`` of rows.
         ranks: number of data-parallel ranks that share the rows.
         micro_batch: each rank's number of rows must be a multiple of it.
-        temperature: of the rollouts.
     """
 
     prompts: Mapping[str, torch.Tensor]
@@ -89,14 +88,10 @@ def data_parallel_size(workers: Any) -> int:
 
 
 def dealt(lengths: list[int], ranks: int, multiple: int) -> list[int]:
-    """Order the rows so that the ranks, each taking the next equal share, have about equal work.
+    """Positions in ``lengths`` (tokens of each row) in an order in which the ranks, each taking its
+    equal share of them, have about equal work.
 
-    Args:
-        lengths: of each row, in tokens.
-        multiple: of which the number of rows must be one; the shortest row is repeated.
-
-    Returns:
-        Positions in ``lengths``, each at least once.
+    The shortest row is repeated, so that the number of rows is a multiple of ``multiple``.
     """
     shortest = min(range(len(lengths)), key=lengths.__getitem__)
     rows = [*range(len(lengths)), *[shortest] * (-len(lengths) % multiple)]
@@ -133,12 +128,8 @@ def replayed_row(
     session: int,
     prompt: torch.Tensor | None = None,
 ) -> dict[str, Any]:
-    """The row that adds ``trajectory`` to its question's group.
-
-    Tokens, log-probs, mask and reward are the trajectory's, everything else a fresh sibling's.
-
-    Args:
-        prompt: int64 [P]; default: the sibling's.
+    """The row that adds ``trajectory`` to its question's group: tokens, log-probs, mask and reward
+    are the trajectory's, everything else a fresh sibling's, but for another ``prompt``, int64 [P].
     """
     row = {
         name: value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
@@ -173,7 +164,7 @@ def stored_row(
     Args:
         template: a fresh row; what it says of its own rollout's reward is left out.
         of_data: the data set's row of the question.
-        prompt: int64 [P], as recorded with the group, to which the log-probs belong.
+        prompt: int64 [P], as recorded with the group.
     """
     row = replayed_row(template, trajectory, session, prompt)
     values = {name: value for name, value in of_data.items() if not torch.is_tensor(value)}
@@ -195,11 +186,7 @@ def number_of_turns(trajectory: Trajectory) -> int:
 def replayed_tag(
     sibling: Mapping[str, Any], trajectory: Trajectory, prompt_length: int | None = None
 ) -> dict[str, Any]:
-    """The queue's tag of a replayed row; its staleness is by the weights that generated it.
-
-    Args:
-        prompt_length: default: the sibling's.
-    """
+    """The queue's tag of a replayed row; its staleness is by the weights that generated it."""
     length = len(trajectory.tokens)
     before = sibling["prompt_len"] if prompt_length is None else prompt_length
     lengths = {"prompt_len": before, "response_len": length, "seq_len": before + length}
@@ -227,10 +214,8 @@ class Sibling(NamedTuple):
 
 
 def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibling]:
-    """Question -> its first fresh row; one of which no rollout came back is absent.
-
-    Args:
-        questions: uid -> question, in whose order the answer is.
+    """Question -> its first fresh row, in the order of `questions` (uid -> question); one of which
+    no rollout came back is absent.
     """
     first: dict[str, int] = {}  # uid -> position in the batch
     for position, key in enumerate(batch.keys):
@@ -249,11 +234,7 @@ def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibl
 def inject(
     batch: Batch, groups: Sequence[ReplayedGroup], siblings: Mapping[str, Sibling], session: int
 ) -> Batch:
-    """The batch with a replayed row for each group, as this session; records learn their key.
-
-    Args:
-        siblings: by question, of all the groups.
-    """
+    """The batch with a replayed row for each group, as this session; records learn their key."""
     if not groups:
         return batch
     keys: list[str] = []
@@ -275,10 +256,4 @@ def with_rows(
 ) -> Batch:
     """The batch with these rows at its end."""
     queue.write(keys, batch.partition_id, list_of_dict_to_tensordict(list(fields)), tags)
-    return Batch(
-        keys=[*batch.keys, *keys],
-        tags=[*batch.tags, *tags],
-        partition_id=batch.partition_id,
-        fields=batch.fields,
-        extra_info=batch.extra_info,
-    )
+    return replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])

@@ -39,6 +39,10 @@ REPLAYED = math.inf  # a token of a replayed trajectory
 Past = Mapping[str, Trajectory]  # key of a replayed row -> its trajectory
 Rows = dict[str, npt.NDArray[np.float32]]  # key of a row -> a number of each of its tokens, [T]
 Current = Mapping[str, npt.NDArray[np.float32]]  # log-probs under the current policy
+# all of LossSettings but PPO's clip range, which is a setting of verl's actor
+OF_POLICY_LOSS = {
+    each.name: each for each in fields(LossSettings) if not each.name.startswith("cliprange_")
+}
 _UNKNOWN = (float("nan"),) * 4
 
 
@@ -146,6 +150,13 @@ def _replayed_positions(batch: Batch, past: Past) -> list[int]:
 # -- shares of the loss ----------------------------------------------------------------------------
 
 
+def settings_of(actor: Any) -> LossSettings:
+    """The loss of verl's actor, whose configuration or dataclass this is."""
+    ours = {name: getattr(actor.policy_loss, name) for name in OF_POLICY_LOSS}
+    low, high = actor.clip_ratio_low, actor.clip_ratio_high
+    return LossSettings(cliprange_low=low, cliprange_high=high, **ours)
+
+
 @dataclass(frozen=True)
 class LossShares:
     """The settings on which an effect depends.
@@ -169,14 +180,7 @@ class LossShares:
     def of_config(cls, config: Any) -> LossShares:
         """From the whole configuration."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
-        keys = config.trainer
-        names = [each.name for each in fields(LossSettings)]
-        ours = [name for name in names if not name.startswith("cliprange_")]
-        settings = LossSettings(
-            cliprange_low=actor.clip_ratio_low,
-            cliprange_high=actor.clip_ratio_high,
-            **{name: actor.policy_loss[name] for name in ours},
-        )
+        keys, settings = config.trainer, settings_of(actor)
         all_ours = actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
         plain = (
             algorithm.adv_estimator == "grpo"
@@ -197,12 +201,8 @@ class LossShares:
     def fill(
         self, groups: Sequence[ReplayedGroup], current: Current, fresh: Sequence[FreshRow]
     ) -> None:
-        """Write the effect into the records of one update.
-
-        Args:
-            groups: those of the batch; past groups have ratios and mean reward only.
-            current: of all of their rows.
-            fresh: the fresh rows of the batch.
+        """Write the effect into the records of an update; `current` is of all of their rows. Past
+        groups have ratios and mean reward only.
         """
         joined = [group for group in groups if group.stored is None]
         for group in groups:

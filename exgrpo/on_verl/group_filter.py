@@ -2,11 +2,8 @@
 
 verl filters before a replayed trajectory joins its group, and clears what it filters out. So a
 group that will get one is kept if its fresh rollouts all failed: with a success among them it has
-something to learn. What is filtered out is still a result: of all successes the question is
-retired; of none it counts as bucket 0, which by default changes nothing.
-
-The classes are verl's replay buffers, named by ``trainer.v1.sampler.custom_sampler``
-(exgrpo.preflight.modes.use_group_filter).
+something to learn. What is filtered out is still observed. ``trainer.v1.sampler.custom_sampler``
+names the classes (exgrpo.preflight.modes.use_group_filter).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from exgrpo.experience.trajectory_selector import Choice
 from exgrpo.on_verl.observe import fresh_positions
 from exgrpo.on_verl.queue import Batch
 
+# with "reward" where the reward function gives no "acc"
 _MEAN = re.compile(r"val-core/(?P<source>.+)/(?:acc|reward)/mean@\d+")
 
 
@@ -87,22 +88,15 @@ def debug_metrics(rows: TensorDict) -> dict[str, float]:
 
 
 def with_averages(metrics: Mapping[str, float]) -> dict[str, float]:
-    """verl's validation metrics and the averages of its mean scores, each data source counted once.
-
-    Args:
-        metrics: of verl's validation; the mean scores are ``val-core/SOURCE/acc/mean@N``, with
-            ``reward`` where the reward function gives no ``acc``.
-
-    Returns:
-        A new dictionary with ``val-core/avg_score``, the mean over data sources, and
-        ``val-core/avg_score_stable``, that without the sources whose name contains "minerva"; each
-        only if it has a source.
+    """verl's validation metrics with ``val-core/avg_score``, the mean over data sources of the mean
+    scores, and ``val-core/avg_score_stable``, that without the sources whose name contains
+    "minerva"; each only if it has a source.
     """
     matches = [(_MEAN.fullmatch(key), score) for key, score in metrics.items()]
-    found = [(match["source"], score) for match, score in matches if match]
+    sources = [(match["source"], score) for match, score in matches if match]
     means = {
-        "avg_score": [score for _, score in found],
-        "avg_score_stable": [score for source, score in found if "minerva" not in source],
+        "avg_score": [score for _, score in sources],
+        "avg_score_stable": [score for source, score in sources if "minerva" not in source],
     }
     averages = {f"val-core/{name}": fmean(scores) for name, scores in means.items() if scores}
     return {**metrics, **averages}

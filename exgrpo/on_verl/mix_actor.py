@@ -10,7 +10,7 @@ The trainer passes phase and correction weight of each token as ``rollout_is_wei
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
 import torch
@@ -22,20 +22,17 @@ from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 from verl.workers.utils.padding import no_padding_2_padding
 
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
-from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.correct import ON_POLICY, is_mixed, weights_of
+from exgrpo.on_verl.correct import OF_POLICY_LOSS, ON_POLICY, is_mixed, settings_of, weights_of
 from exgrpo.on_verl.resolvers import RELEASED_GPUS
 
 OURS = "exgrpo"
-# all of LossSettings but PPO's clip range, which is a setting of verl's actor
-_OURS = [setting for setting in fields(LossSettings) if not setting.name.startswith("cliprange_")]
 MixPolicyLossConfig = make_dataclass(
     "MixPolicyLossConfig",
     [
         ("entropy_agg", str, "verl"),
         ("fresh_loss_mode", str, OURS),
-        *((setting.name, setting.type, setting.default) for setting in _OURS),
+        *((name, setting.type, setting.default) for name, setting in OF_POLICY_LOSS.items()),
     ],
     bases=(PolicyLossConfig,),
     namespace={
@@ -82,11 +79,7 @@ def compute_policy_loss_exgrpo(
     if phase is None:
         phase = torch.full_like(log_prob, ON_POLICY)
     loss_config, replayed = config.policy_loss, phase.isinf()
-    settings = LossSettings(
-        cliprange_low=config.clip_ratio_low,
-        cliprange_high=config.clip_ratio_high,
-        **{setting.name: getattr(loss_config, setting.name) for setting in _OURS},
-    )
+    settings = settings_of(config)
     if not is_mixed(phase, response_mask):  # delayed start: plain PPO until mixing begins
         settings = replace(settings, loss_remove_clip=False)
     token_losses, sums = token_losses_and_sums(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +45,10 @@ class FreshRow:
     prompt: npt.NDArray[np.int32] | None = None
 
     def trajectory(
-        self, step: int, vocab_size: int, judged_by: Provenance | None = None, bounded: bool = True
+        self, step: int, vocab_size: int, judged_by: Provenance | None, bounded: bool
     ) -> Trajectory:
-        """The rollout as a Trajectory; ValueError if it is not a valid one.
-
-        Args:
-            bounded: whether the reward must be in 0..1; else any finite one will do.
+        """The rollout as a Trajectory; ValueError if it is not a valid one, or if its reward is
+        ``bounded`` and not in 0..1.
         """
         if bounded and not 0 <= self.reward <= 1:
             raise ValueError(f"reward={self.reward}: must be a number between 0 and 1")
@@ -92,8 +90,10 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
     keys = [batch.keys[i] for i in fresh_positions(batch)]
     extras = list(rows["extra_fields"]) if "extra_fields" in rows else [None] * len(keys)
     prompts = rows["prompts"].unbind() if "prompts" in rows else [None] * len(keys)
-    return [
-        FreshRow(
+    fresh = []
+    for key, extra, prompt, *row in zip(keys, extras, prompts, *columns, strict=True):
+        question, scores, tokens, log_probs, entropies, mask = row
+        one = FreshRow(
             uid=split_key(key)[0],
             question=question,
             reward=float(scores.sum()),
@@ -104,10 +104,8 @@ def fresh_rows(batch: Batch, rows: TensorDict) -> list[FreshRow]:
             rule=_rule(extra),
             prompt=None if prompt is None else prompt.numpy().astype(np.int32),
         )
-        for key, extra, prompt, question, scores, tokens, log_probs, entropies, mask in zip(
-            keys, extras, prompts, *columns, strict=True
-        )
-    ]
+        fresh.append(one)
+    return fresh
 
 
 def _rule(extra: Any) -> str:
@@ -132,11 +130,14 @@ def rollout_groups(
     Args:
         joined: of the groups that have a replayed row besides the fresh ones.
         step: the global step that generated the rows.
-        vocab_size: tokens are 0..vocab_size-1.
         config: what a success is; for replay of whole groups failures are kept too.
         judged_by: the author of the rewards, without a rule.
     """
     threshold, whole = config.exp_success_threshold, config.exp_unit == "group"
+
+    def make(row: FreshRow) -> Trajectory:
+        return row.trajectory(step, vocab_size, judged_by, config.bounded_rewards)
+
     past_of = {group.uid: group for group in joined}
     rows_of: dict[str, list[FreshRow]] = {}
     for row in rows:
@@ -147,9 +148,8 @@ def rollout_groups(
         displaced = [past.displaced] if past is not None and past.displaced is not None else []
         solved = [row for row in siblings if row.reward > threshold]
         failed = [row for row in siblings if whole and not row.reward > threshold]
-        known = step, vocab_size, judged_by, config.bounded_rewards
-        successes = _trajectories(solved, "success", *known)
-        failures = _trajectories(failed, "failure", *known)
+        successes = _trajectories(solved, "success", step, make)
+        failures = _trajectories(failed, "failure", step, make)
         rewards = [row.reward for row in siblings] + displaced
         group = RolloutGroup(
             siblings[0].question,
@@ -167,18 +167,13 @@ def rollout_groups(
 
 
 def _trajectories(
-    rows: Sequence[FreshRow],
-    kind: str,
-    step: int,
-    vocab_size: int,
-    judged_by: Provenance | None,
-    bounded: bool,
+    rows: Sequence[FreshRow], kind: str, step: int, make: Callable[[FreshRow], Trajectory]
 ) -> tuple[Trajectory, ...]:
     """Those of the rows that are valid trajectories; a warning for each of the others."""
     valid = []
     for row in rows:
         try:
-            valid.append(row.trajectory(step, vocab_size, judged_by, bounded))
+            valid.append(make(row))
         except ValueError as error:
             at = f"step {step}, question {row.question}"
             logger.warning("%s: a %s is not stored: %s", at, kind, error)

@@ -1,9 +1,5 @@
 """What is deleted of older checkpoints: pool and queue together with the weights that verl deletes,
 and optimizer states, two thirds of a checkpoint's size, needed only to resume from it.
-
-States go once a checkpoint is marked as the latest: the driver notes in each older folder that they
-are gone, then every node deletes the files on its own disk. A kill in between leaves files that the
-next call deletes.
 """
 
 from __future__ import annotations
@@ -92,21 +88,18 @@ def delete_states(
     root: Path, keep: int, everywhere: Callable[[Delete, str, list[int]], None] = on_all_nodes
 ) -> list[int]:
     """Keep the optimizer states of the last ``keep`` complete checkpoints up to the marked one;
-    returns the steps without states. What fails on a node is tried again after the next save.
+    returns the steps without states.
 
-    Args:
-        keep: ``trainer.max_optim_to_keep``, 1 or more.
+    A note in each older folder says that they are gone, then every node deletes the files on its
+    own disk. What a kill or a failing node leaves is deleted after the next save.
     """
     marked = checkpoints.marked_step(root)
     if marked is None:
         return []
     steps = [step for step in checkpoints.saved_steps(root) if step <= marked]
     folders = {step: step_folder(root, step) for step in steps}
-    complete = [
-        step
-        for step, folder in folders.items()
-        if (folder / "data.pt").exists() and not states_deleted(folder)
-    ]
+    whole = [step for step in steps if (folders[step] / "data.pt").exists()]
+    complete = [step for step in whole if not states_deleted(folders[step])]
     old = [step for step in steps if step not in complete[:keep]]
     for step in old:
         if not states_deleted(folders[step]):

@@ -1,9 +1,7 @@
-"""Rescue in a step of verl's trainer (trainer.exp_rescue): a stored success joins a group whose
-rollouts all failed.
+"""Rescue (trainer.exp_rescue): a stored success joins a group whose rollouts all failed.
 
 A batch has K rows a group, so the success stands where one of the failures was: the rollout with
-the highest session. Rollouts of a group differ by nothing but chance, so this is a failure drawn
-at random, by the rollouts' own seeds.
+the highest session, which is as good as one drawn at random.
 """
 
 from __future__ import annotations
@@ -56,14 +54,7 @@ def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Ba
     for key, reward in _rewards(batch, gone).items():
         group_of[key].displaced = reward
     queue.clear(gone, batch.partition_id)
-    left = [position for position, key in enumerate(batch.keys) if key not in gone]
-    return Batch(
-        keys=[batch.keys[position] for position in left],
-        tags=[batch.tags[position] for position in left],
-        partition_id=batch.partition_id,
-        fields=batch.fields,
-        extra_info=batch.extra_info,
-    )
+    return batch.select_keys([key for key in batch.keys if key not in gone])
 
 
 def _rewards(batch: Batch, keys: list[str]) -> dict[str, float]:

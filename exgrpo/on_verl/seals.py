@@ -3,9 +3,8 @@ before Ray starts.
 
 ``seal.json`` in ``global_step_<n>/`` is written last: step, run, host, and for each file its size
 and a CRC-32. torch's files are zip archives that hold the CRC-32 of every record, so that their
-directory is sealed, which takes no time, and their records are compared with it at a resume. The
-pool is sealed by its own manifest; the files of other nodes cannot be seen from here and are not
-in the seal.
+directory is sealed, which takes no time, and their records are compared with it at a resume. Not
+in it: the pool, which has its own manifest, and the files on other nodes' disks.
 """
 
 from __future__ import annotations
@@ -65,10 +64,9 @@ def check(folder: Path) -> Mapping[str, Any]:
         return {}
     seal = _read(folder / SEAL)
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(
-            lambda name: _difference(folder / name, seal["files"][name]), seal["files"]
-        )
-        for name, difference in zip(seal["files"], found, strict=True):
+        names, sums = seal["files"].keys(), seal["files"].values()
+        differences = pool.map(_difference, [folder / name for name in names], sums)
+        for name, difference in zip(names, differences, strict=True):
             if difference and _UNREAD in Path(name).parts:
                 logger.warning("%s/%s %s; no resume reads it", folder, name, difference)
             elif difference:

@@ -32,7 +32,6 @@ def join(
 
     Args:
         batch: in the order of its prompts; at least one row.
-        row_of: question -> its row of the data set.
     """
     if not groups:
         return batch
@@ -54,12 +53,7 @@ def join(
 
 
 def metrics(groups: Iterable[ReplayedGroup], current: Current, step: int) -> dict[str, float]:
-    """Of the past groups of a step, before the updates that they are in.
-
-    Args:
-        groups: of the step; those that are no past groups are left out.
-        current: of all of their rows.
-    """
+    """Of those of a step's groups that are past ones, before the updates that they are in."""
     past = [group for group in groups if group.stored is not None]
     ages = [step - group.stored.step for group in past if group.stored is not None]
     drifts = []

@@ -40,9 +40,8 @@ class MixTaskRunner:
 class OnThisNode:
     """A Ray actor class, as verl's `run_ppo` wants it; its actor lives on the command's node.
 
-    Ray puts an actor that asks for nothing on any of the nodes. Marker, ``data.pt`` and pool of a
-    run are on the runner's disk: on another node, if each has its own disk, a killed run would not
-    find them and begin anew.
+    Marker, ``data.pt`` and pool of a run are on the runner's disk: Ray would put it on any node,
+    where a killed run would not find them, and begin anew.
 
     Args:
         check: called once Ray is up, before the actor is asked for; raises what ends the command.
