@@ -122,7 +122,7 @@ class ExperienceMixin(PPOTrainer):
             )
         # verl treats any mode but "sync" as asynchronous; this method is the first to read it.
         self.trainer_mode = self.verl_mode
-        # verl has looked below our trainer's name
+        # verl has read it below our trainer's name
         settings = keys.v1.get(self.verl_mode) or {}
         self.parameter_sync_step = settings.get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()

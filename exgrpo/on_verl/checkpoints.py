@@ -58,7 +58,7 @@ def expect_new(folder: Path) -> None:
     """Call before a step is saved: a run that was resumed from an older step may have saved it.
 
     verl writes ``data.pt`` last. While the old one is there, a kill would leave a marked checkpoint
-    that looks complete and has this run's pool with the other one's weights. A note that optimizer
+    that seems complete and has this run's pool with the other one's weights. A note that optimizer
     states were deleted goes too: it gets new ones.
     """
     for name in ("data.pt", seals.SEAL, seals.STATES_DELETED):
@@ -186,10 +186,11 @@ def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], 
     elif trainer["resume_mode"] == "auto" and saved_steps(root):
         with durable.exclusive_on_all_hosts(root, patience_s=30):  # a killed run may be ending
             resume_latest(root, whole)
-            newer = [step for step in saved_steps(root) if step > (marked_step(root) or 0)]
-            if newer and marked_step(root) is not None:
-                said = f"names step {marked_step(root)}; newer steps are left as they are: {newer}"
-                logger.warning("%s %s", root / MARKER, said)
+            marked = marked_step(root)
+            newer = [step for step in saved_steps(root) if step > (marked or 0)]
+            if newer and marked is not None:
+                left = f"newer steps are left as they are: {newer}"
+                logger.warning("%s names step %d; %s", root / MARKER, marked, left)
 
 
 def check_whole(folder: Path, step: int, with_pool: bool) -> None:

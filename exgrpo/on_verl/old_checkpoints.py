@@ -8,16 +8,14 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from exgrpo.on_verl import checkpoints
-from exgrpo.on_verl.checkpoints import step_folder
 from exgrpo.on_verl.seals import STATES_DELETED
 from exgrpo.saved import durable
 
 FILES = "*/optim_world_size_*_rank_*.pt"  # written by verl's FSDP checkpoint manager
 # of these steps, below the folder of the checkpoints, on this machine's disk
-Delete: TypeAlias = Callable[[str, Sequence[int]], None]
+Delete = Callable[[str, Sequence[int]], None]
 logger = logging.getLogger(__name__)
 
 
@@ -44,7 +42,7 @@ class Rotation:
         gone, self._saved = self._saved[:surplus], [*self._saved[surplus:], step]
         for old in gone:
             for name in (checkpoints.POOL, checkpoints.QUEUE):
-                shutil.rmtree(step_folder(self._root, old) / name, ignore_errors=True)
+                shutil.rmtree(checkpoints.step_folder(self._root, old) / name, ignore_errors=True)
         return gone
 
 
@@ -74,13 +72,13 @@ def on_all_nodes(delete: Delete, root: str, steps: list[int]) -> None:
 def delete_weights(root: str, steps: Sequence[int]) -> None:
     """The weights of these steps on this machine's disk; verl does so on one rank's alone."""
     for step in steps:
-        shutil.rmtree(step_folder(Path(root), step) / "actor", ignore_errors=True)
+        shutil.rmtree(checkpoints.step_folder(Path(root), step) / "actor", ignore_errors=True)
 
 
 def delete(root: str, steps: Sequence[int]) -> None:
     """The optimizer states of these steps on this machine's disk."""
     for step in steps:
-        for file in step_folder(Path(root), step).glob(FILES):
+        for file in checkpoints.step_folder(Path(root), step).glob(FILES):
             file.unlink(missing_ok=True)  # another node of a shared disk may be faster
 
 
@@ -97,7 +95,7 @@ def delete_states(
     if marked is None:
         return []
     steps = [step for step in checkpoints.saved_steps(root) if step <= marked]
-    folders = {step: step_folder(root, step) for step in steps}
+    folders = {step: checkpoints.step_folder(root, step) for step in steps}
     whole = [step for step in steps if (folders[step] / "data.pt").exists()]
     complete = [step for step in whole if not states_deleted(folders[step])]
     old = [step for step in steps if step not in complete[:keep]]

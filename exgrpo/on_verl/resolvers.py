@@ -41,7 +41,7 @@ def _released_scale(*, _root_: DictConfig) -> float:
 
 
 def _config_of_verl() -> str:
-    """verl's configuration as Hydra names a folder, found without importing verl."""
+    """verl's configuration as Hydra names a folder; verl is not imported."""
     verl = find_spec("verl")
     if verl is None or not verl.submodule_search_locations:
         raise ModuleNotFoundError(

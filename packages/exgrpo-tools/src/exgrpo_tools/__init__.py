@@ -1,1 +1,1 @@
-"""Tools beside exgrpo: what looks at a pool and what the pages draw with. exgrpo imports nothing of it."""
+"""Commands for pools and trainings, and what their pages draw with. exgrpo imports nothing of it."""

@@ -31,7 +31,7 @@ Refused = list[tuple[int, str]]  # number of a row in the file, reason
 
 
 def import_pool(options: argparse.Namespace) -> int:
-    """Judge the rows and make the pool, list the rejected rows in a file beside it, print the result.
+    """Judge the rows and make the pool, list the rejected rows in a file next to it, print the result.
 
     Until all rows are read and judged nothing is written; then the list is, then the pool as a whole.
 

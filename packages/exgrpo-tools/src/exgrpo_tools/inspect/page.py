@@ -1,6 +1,6 @@
 """A saved pool as one self-contained HTML page: its data is embedded as JSON and drawn by its own script.
 
-page.html, page.css, pool_charts.js and page.js are beside this file; exgrpo/charts draws. Text written by a model or
+page.html, page.css, pool_charts.js and page.js are in this folder; ../charts draws. Text written by a model or
 from a data file is only in the JSON, whose brackets are escaped, and the script shows it as text, never as markup.
 """
 

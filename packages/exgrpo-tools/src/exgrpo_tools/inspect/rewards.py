@@ -121,7 +121,7 @@ def _dumps(folder: Path, author: Provenance, graders: _Graders) -> Iterator[Judg
 
 
 def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
-    """Counts, then the rows that someone should look at."""
+    """Counts, then the rows that someone should check."""
     yield f"{'judged again by':16}strict and full: {version_of('full')}"
     for place in ("pool", "rollouts"):
         part = [row for row in rows if row.place == place]

@@ -81,11 +81,11 @@ def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
     """The tokenizer of the options or of the checkpoint; None if there is none and nothing needs it."""
     if options.question is None and options.html is None and options.export is None and not options.rewards:
         return None
-    beside = saved.folder.parent / "actor" / "huggingface"  # where verl saves it
-    path = options.tokenizer or (str(beside) if beside.is_dir() else None)
+    of_model = saved.folder.parent / "actor" / "huggingface"  # where verl saves it
+    path = options.tokenizer or (str(of_model) if of_model.is_dir() else None)
     if path is None:
         if options.question is not None or options.html is not None or options.rewards:
-            raise ValueError(f"--tokenizer=: is required, there is none in {beside}")
+            raise ValueError(f"--tokenizer=: is required, there is none in {of_model}")
         return None
     tokenizer = load_tokenizer(path)
     actual = tokenizer_fingerprint(tokenizer)
