@@ -62,8 +62,7 @@ from exgrpo.preflight.train_files import read_question_ids
 from exgrpo.saved import durable
 
 logger = logging.getLogger(__name__)
-# verl's partition of the queue for training
-PARTITION = "train"
+PARTITION = "train"  # verl's, of the queue
 
 
 class ExperienceMixin(PPOTrainer):
@@ -72,7 +71,6 @@ class ExperienceMixin(PPOTrainer):
     With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.
 
     Attributes:
-        verl_mode: verl's name of the mode that the trainer extends.
         experience: the settings of replay.
         row_of_question: question -> its row of the data set.
         in_flight: the prompts that were submitted and have not been trained on.
@@ -104,7 +102,6 @@ class ExperienceMixin(PPOTrainer):
 
     @property
     def rollout(self) -> DictConfig:
-        """verl's settings of the rollouts."""
         return self.config.actor_rollout_ref.rollout
 
     def init(self) -> None:
@@ -124,7 +121,8 @@ class ExperienceMixin(PPOTrainer):
         self.trainer_mode = self.verl_mode
         # verl has read it below our trainer's name
         settings = keys.v1.get(self.verl_mode) or {}
-        self.parameter_sync_step = settings.get("parameter_sync_step", 1)
+        updates = settings.get("parameter_sync_step", 1)
+        self.parameter_sync_step = updates
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = keys.rollout_poll_interval
         return buffer
@@ -149,7 +147,8 @@ class ExperienceMixin(PPOTrainer):
                 "actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only"
             )
         ids = self.train_dataset.question_ids()
-        self.row_of_question = {name: row for row, name in enumerate(ids)}
+        rows = range(len(ids))
+        self.row_of_question = dict(zip(ids, rows, strict=True))
         n = self.rollout.n
         self.mix_collate = ExperienceMixCollateFn(self._row, n, collate_fn)
         self.in_flight = InFlight()
@@ -278,7 +277,8 @@ class ExperienceMixin(PPOTrainer):
     @property
     def past_groups_now(self) -> int:
         """How many of the waiting past groups enter the next update: they are dealt out evenly."""
-        updates = self.parameter_sync_step - self.local_trigger_step
+        done = self.local_trigger_step
+        updates = self.parameter_sync_step - done
         return math.ceil(len(self.waiting) / updates)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
@@ -306,10 +306,11 @@ class ExperienceMixin(PPOTrainer):
         self.so_far.add(batch, choice)
         # the session of the row that joins
         last = self.rollout.n - 1
-        batch = rescue.make_room(batch, choice.groups, last)
-        batch = complete.inject(batch, choice.groups, siblings, last)
+        groups = choice.groups
+        batch = rescue.make_room(batch, groups, last)
+        batch = complete.inject(batch, groups, siblings, last)
         past = self._admit_past_groups()
-        self.replayed = [*choice.groups, *past]
+        self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
         return stored_groups.join(batch, past, self._row)
 
@@ -322,12 +323,13 @@ class ExperienceMixin(PPOTrainer):
             self.in_flight.keep_only(())
         # past groups may join prompts that were drawn before mixing began
         self.mixed = self.past_groups_now > 0
-        questions = {}
+        pool, questions = self.replay.pool, {}
         for uid, prompt in arrived.items():
             self.mixed |= prompt.mixed
+            question = prompt.question
             # one may have left the pool since it was drawn: its group stays one row short
-            if prompt.is_replayed and prompt.question in self.replay.pool:
-                questions[uid] = prompt.question
+            if prompt.is_replayed and question in pool:
+                questions[uid] = question
         rescued = rescue.questions(batch, arrived, self.replay)
         return questions | rescued
 
@@ -337,7 +339,8 @@ class ExperienceMixin(PPOTrainer):
         entering = self.waiting[:count]
         self.waiting = self.waiting[count:]
         prompts = stored_groups.prompts_of(entering)
-        return self.replay.admit(entering, self._scorer(prompts))
+        scorer = self._scorer(prompts)
+        return self.replay.admit(entering, scorer)
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
@@ -359,30 +362,23 @@ class ExperienceMixin(PPOTrainer):
         return batch
 
     def _correct_and_observe(self, batch: Batch) -> dict[str, float]:
-        """Marks and recorded log-probs for the loss; then the pool sees the fresh rows.
-
-        The pool reads log-probs, masks and rewards that verl overwrites later in the step.
-        """
+        """Marks and recorded log-probs for the loss; the pool reads what verl overwrites later."""
         past: dict[str, Trajectory] = {}
         for group in self.replayed:
             past |= group.rows
         correct.mark(batch, self.mixed)
-        all_known = correct.put_recorded(batch, past, self.experience)
-        if self._corrects_rollouts or not all_known:
+        keys, config = self.experience, self.config
+        all_known = correct.put_recorded(batch, past, keys)
+        if correct.corrects(config) or not all_known:
             correct.exempt_replayed_rows(batch, past)
         return self._observe(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
         """verl's; rollout correction overwrites the phase with its weights: both in one again."""
         batch = super()._compute_advantage(batch, metrics)
-        if self.with_replay and self._corrects_rollouts:
+        if self.with_replay and correct.corrects(self.config):
             batch = correct.add_correction(batch, self.mixed)
         return batch
-
-    @property
-    def _corrects_rollouts(self) -> bool:
-        algorithm = self.config.algorithm
-        return correct.corrects(algorithm.rollout_correction)
 
     def _update_actor(self, batch: Batch, metrics: dict) -> Batch:
         """verl's update; the sums it reports become means and shares of the whole step."""
@@ -432,8 +428,10 @@ class ExperienceMixin(PPOTrainer):
             so_far.groups += self.replay_buffer.take()
         noted = so_far.metrics(step)
         if self.experience.exp_unit == "group":
-            noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
-        return noted | self.replay.observe(step, so_far.groups, noted)
+            replayed, current = so_far.replayed, so_far.current
+            noted |= stored_groups.metrics(replayed, current, step)
+        measured = self.replay.observe(step, so_far.groups, noted)
+        return noted | measured
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """verl's metrics of a validation; with averages over data sources, as released."""
@@ -483,9 +481,10 @@ class ExperienceMixin(PPOTrainer):
         super()._load_checkpoint()
         if not self.with_replay:
             return
-        if self.global_steps != self.resumed_step:
-            steps = f"step {self.global_steps} with the pool of step {self.resumed_step}"
-            raise RuntimeError(f"weights of {steps}")
+        step, of_pool = self.global_steps, self.resumed_step
+        if step != of_pool:
+            which = f"step {step} with the pool of step {of_pool}"
+            raise RuntimeError(f"weights of {which}")
         self._restore_prompts()
         self._end_if_exhausted()
 
@@ -511,8 +510,8 @@ class ExperienceMixin(PPOTrainer):
 
     def _end_if_exhausted(self) -> bool:
         """Whether all questions are retired before the last step, which this step then is."""
-        step = self.global_steps
-        ends = self.replay.exhausted and step < self.total_training_steps
+        step, last = self.global_steps, self.total_training_steps
+        ends = self.replay.exhausted and step < last
         if ends:
             why = "every question of the data is retired, training ends here"
             logger.warning("step %d: %s", step, why)

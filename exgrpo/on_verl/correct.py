@@ -56,8 +56,9 @@ def code_of(tag: Mapping[str, Any], mixed: bool) -> float:
     return FRESH if mixed else ON_POLICY
 
 
-def corrects(correction: DictConfig) -> bool:
+def corrects(config: DictConfig) -> bool:
     """Whether verl computes weights of rollout correction, or rejects tokens by them."""
+    correction = config.algorithm.rollout_correction
     return correction.rollout_is is not None or correction.rollout_rs is not None
 
 
@@ -181,13 +182,12 @@ class LossShares:
         """From the whole configuration."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
         keys, settings = config.trainer, settings_of(actor)
-        all_ours = actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
         plain = (
             algorithm.adv_estimator == "grpo"
             and not algorithm.use_kl_in_reward
             and settings.all_max_clip == -1
-            and all_ours
-            and not corrects(algorithm.rollout_correction)
+            and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
+            and not corrects(config)
             and keys.exp_unit != "group"  # whose rows are not among those of `fill`
         )
         return cls(
