@@ -510,8 +510,8 @@ class ExperienceMixin(PPOTrainer):
 
     def _end_if_exhausted(self) -> bool:
         """Whether all questions are retired before the last step, which this step then is."""
-        step, last = self.global_steps, self.total_training_steps
-        ends = self.replay.exhausted and step < last
+        step = self.global_steps
+        ends = self.replay.exhausted and step < self.total_training_steps
         if ends:
             why = "every question of the data is retired, training ends here"
             logger.warning("step %d: %s", step, why)
