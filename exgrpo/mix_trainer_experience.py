@@ -63,7 +63,7 @@ from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_a
 from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.sample_prints import first_prompt, first_response
 from exgrpo.phases import phase
-from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved import durable
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo import full_grader, verl_contract
@@ -21,10 +20,16 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
 from exgrpo.on_verl import checkpoints, optimizer_states
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import machine, modes, resume, row_format, sizes, user_rules, values
+from exgrpo.preflight import machine, modes, resume, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
+from exgrpo.preflight.data_files import (
+    column_names,
+    is_local,
+    paths_of,
+    read_question_ids,
+    verify_rows,
+)
 from exgrpo.preflight.prompt_check import verify_prompts
-from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
@@ -76,7 +81,7 @@ def verify(config: DictConfig) -> None:
     checkpoints.settle(trainer, with_replay, has_states)
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: row_format.verify(config),
+        lambda: verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
@@ -169,13 +174,9 @@ def _attention(config: DictConfig) -> None:
             )
 
 
-def _paths(value: Any) -> list[str]:
-    return [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
-
-
 def _files(config: DictConfig) -> None:
     for key in ("data.train_files", "data.val_files"):
-        for path in _paths(OmegaConf.select(config, key)):
+        for path in paths_of(OmegaConf.select(config, key)):
             if is_local(path) and not Path(path).expanduser().is_file():
                 raise FileNotFoundError(f"{key}={path}: no such file; exgrpo-data train makes one")
     model = str(config.actor_rollout_ref.model.path)
@@ -188,8 +189,8 @@ def _text_alone(config: DictConfig) -> None:
     refused = {
         f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")
     }
-    for path in filter(is_local, _paths(config.data.train_files)):
-        names = column_names(path)
+    for path in filter(is_local, paths_of(config.data.train_files)):
+        names = column_names(Path(path).expanduser())
         for key, column in refused.items():
             if column in names:
                 raise ValueError(
@@ -220,7 +221,7 @@ def _given(actor: DictConfig) -> set[str]:
 
 def _data_and_checkpoint(config: DictConfig) -> None:
     """Questions must be unique, enough, and those of the checkpoint to resume from."""
-    files = _paths(config.data.train_files)
+    files = paths_of(config.data.train_files)
     if not all(is_local(path) for path in files):
         return
     questions = read_question_ids(files, config.data.prompt_key)

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from exgrpo.preflight.train_files import is_local, read_columns
+from exgrpo.preflight.data_files import is_local, paths_of, read_columns
 from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
@@ -108,8 +108,7 @@ def _window(config: DictConfig, folder: Path) -> None:
 
 def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
     """Prompts open a thought if the reward requires its end; at least one is short enough."""
-    value = config.data[files]
-    paths = [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
+    paths = paths_of(config.data[files])
     if not all(map(is_local, paths)):
         return
     limit, filtered = config.data.max_prompt_length, config.data.filter_overlong_prompts
@@ -177,6 +176,6 @@ def _thought(config: DictConfig, prompt: str) -> None:
 
 
 def _rows(paths: list[str], prompt_key: str) -> Iterator[Messages]:
-    """The prompts of the files in order; exgrpo.preflight.row_format has seen the column."""
+    """The prompts of the files in order; exgrpo.preflight.data_files has seen the column."""
     for path in paths:
         yield from read_columns(Path(path).expanduser(), [prompt_key])[prompt_key].to_pylist()
