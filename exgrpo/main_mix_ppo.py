@@ -18,10 +18,9 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line, phase
 from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
-from exgrpo.phases import phase
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
