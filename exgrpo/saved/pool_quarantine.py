@@ -16,7 +16,7 @@ from typing import Any
 
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.saved import durable, pool_files, pool_groups, pool_writer
+from exgrpo.saved import durable, pool_files, pool_tables
 from exgrpo.saved.pool_files import SavedPool
 
 FOLDER = "quarantine"
@@ -61,15 +61,16 @@ def take_out(
         }:
             durable.link(saved.folder / name, fresh / name)
         if groups:
-            pool_groups.write(fresh / pool_files.GROUPS, groups)
+            pool_tables.write_groups(fresh / pool_files.GROUPS, groups)
         (before / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        pool_writer.write_live(fresh, left)
-        pool_writer.write_questions(fresh, state, saved.manifest["rollout_n"])
+        pool_tables.write_live(fresh / pool_files.LIVE, left)
+        questions, rollout_n = fresh / pool_files.QUESTIONS, saved.manifest["rollout_n"]
+        pool_tables.write_questions(questions, state, rollout_n)
         manifest = saved.manifest | {
             "counts": counts,
             "quarantined": saved.quarantined + len(serials),
         }
-        pool_writer.write_manifest(fresh, manifest)
+        pool_files.write_manifest(fresh, manifest)
 
     durable.replace_folder(saved.folder, fill)
 
