@@ -26,9 +26,8 @@ from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
 
 resolvers.register()  # before Hydra composes
-NODE_TOO_SLOW = (
-    "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
-)
+# of Ray's error after 30 s, which no setting changes
+NODE_TOO_SLOW = "node timed out during startup"
 CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 
 

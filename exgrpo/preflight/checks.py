@@ -116,9 +116,8 @@ def resolve(config: DictConfig) -> None:
     """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
-        actor.loss_scale_factor = (
-            actor.loss_scale_factor
-        )  # resolved now: other processes lack our resolver
+        # resolved now: other processes lack our resolver
+        actor.loss_scale_factor = actor.loss_scale_factor
         make_absolute(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
@@ -186,9 +185,8 @@ def _files(config: DictConfig) -> None:
 
 def _text_alone(config: DictConfig) -> None:
     """Replayed rows are text only: token ids, a mask of ones, positions counted from 0."""
-    refused = {
-        f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")
-    }
+    keys = ("image_key", "video_key", "audio_key")
+    refused = {f"data.{key}": config.data.get(key) for key in keys}
     for path in filter(is_local, paths_of(config.data.train_files)):
         names = column_names(Path(path).expanduser())
         for key, column in refused.items():
