@@ -20,15 +20,9 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
 from exgrpo.on_verl import checkpoints, optimizer_states
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import machine, modes, resume, sizes, user_rules, values
+from exgrpo.preflight import data_files, machine, modes, resume, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
-from exgrpo.preflight.data_files import (
-    column_names,
-    is_local,
-    paths_of,
-    read_question_ids,
-    verify_rows,
-)
+from exgrpo.preflight.data_files import is_local, paths_of
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
@@ -81,7 +75,7 @@ def verify(config: DictConfig) -> None:
     checkpoints.settle(trainer, with_replay, has_states)
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: verify_rows(config),
+        lambda: data_files.verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
@@ -188,7 +182,7 @@ def _text_alone(config: DictConfig) -> None:
     keys = ("image_key", "video_key", "audio_key")
     refused = {f"data.{key}": config.data.get(key) for key in keys}
     for path in filter(is_local, paths_of(config.data.train_files)):
-        names = column_names(Path(path).expanduser())
+        names = data_files.column_names(Path(path).expanduser())
         for key, column in refused.items():
             if column in names:
                 raise ValueError(
@@ -220,9 +214,9 @@ def _given(actor: DictConfig) -> set[str]:
 def _data_and_checkpoint(config: DictConfig) -> None:
     """Questions must be unique, enough, and those of the checkpoint to resume from."""
     files = paths_of(config.data.train_files)
-    if not all(is_local(path) for path in files):
+    if not all(map(is_local, files)):
         return
-    questions = read_question_ids(files, config.data.prompt_key)
+    questions = data_files.read_question_ids(files, config.data.prompt_key)
     if len(questions) < config.data.train_batch_size:
         raise ValueError(
             f"data.train_batch_size={config.data.train_batch_size}: data.train_files has "
@@ -255,14 +249,14 @@ def _folder_of_another_method(config: DictConfig) -> None:
 
 def _experience_to_read(config: DictConfig) -> Path | None:
     """The saved pool that this run would start with; None if it starts without one."""
-    trainer, folder = config.trainer, resume.resumed_folder(config.trainer)
-    if folder is None:
-        if trainer.experience_import is None:
-            return None
-        if not (Path(trainer.experience_import) / MANIFEST).is_file():
-            raise FileNotFoundError(
-                f"trainer.experience_import={trainer.experience_import}: no saved pool there; "
-                "exgrpo-inspect --import makes one"
-            )
-        return Path(trainer.experience_import)
-    return folder / POOL
+    folder, imported = resume.resumed_folder(config.trainer), config.trainer.experience_import
+    if folder is not None:
+        return folder / POOL
+    if imported is None:
+        return None
+    if not (Path(imported) / MANIFEST).is_file():
+        raise FileNotFoundError(
+            f"trainer.experience_import={imported}: no saved pool there; exgrpo-inspect --import "
+            "makes one"
+        )
+    return Path(imported)
