@@ -102,6 +102,7 @@ class SavedPool:
         state: buckets and retired questions.
         history: the metrics of each step, by their names in docs/metrics.md without the prefix.
         replays: what was replayed, by step.
+        serials: of the trajectories in the pool, ascending.
     """
 
     folder: Path
@@ -109,12 +110,7 @@ class SavedPool:
     state: BucketState
     history: list[dict[str, float]]
     replays: ReplayLog
-    _alive: npt.NDArray[np.int64]
-
-    @property
-    def serials(self) -> npt.NDArray[np.int64]:
-        """Of the trajectories in the pool, ascending."""
-        return self._alive
+    serials: npt.NDArray[np.int64]
 
     @property
     def quarantined(self) -> int:
@@ -136,12 +132,12 @@ class SavedPool:
 
         Raises DamagedPool at the first segment that differs from what was written.
         """
-        count, last, tokens, expected = 0, -1, 0, len(self._alive)
+        count, last, tokens, expected = 0, -1, 0, len(self.serials)
         keys = set()
         interned = {each: each for each in self.state.questions}  # one string object per question
         with parsing(self.folder):
             for batch in self._batches():
-                for serial, question, packed in pool_segments.packed_records(batch, self._alive):
+                for serial, question, packed in pool_segments.packed_records(batch, self.serials):
                     if serial <= last:
                         raise ValueError(f"serial {serial} after {last}")
                     count, last, tokens = count + 1, serial, tokens + length(packed)
