@@ -18,7 +18,7 @@ from gradient_agreement import COMPOSITIONS, FILE, measured
 from matplotlib import pyplot as plt
 from seed_tables import marked
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 matplotlib.use("Agg")
 FIRST = "on-policy"
