@@ -23,7 +23,7 @@ import numpy.typing as npt
 from common import Figures, at_least, machine, parser, refuse, report, spread
 
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved.pool_files import read_saved
 
 Entropies: TypeAlias = npt.NDArray[np.float64]

@@ -24,7 +24,7 @@ if not __package__:  # started by its path: only this folder is on the import pa
     import on_path  # noqa: F401
 
 from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 from exgrpo.experience.question_id import question_id
 
 SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share items

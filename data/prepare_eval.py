@@ -37,7 +37,7 @@ from data.sources import Row, Source, open_dataset, open_file
 from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
 from eval import benchmark_files
 from eval.benchmark_files import Benchmark
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 VERL_COLUMNS = ("data_source", "prompt", "reward_model")
 NINE = ("aime", "aime25", "amc", "math", "minerva", "olympiad_bench", "arc_c", "gpqa", "mmlu_pro")

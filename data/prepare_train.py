@@ -30,7 +30,7 @@ if not __package__:  # started by its path: only this folder is on the import pa
 from data.sources import Source, lookup, open_dataset, open_file
 from data.texts import answer_text, question_text, system_text
 from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 from exgrpo.experience.question_id import question_id
 
 QUESTION_KEYS = ("question", "problem", "prompt", "query", "instruction")

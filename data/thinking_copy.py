@@ -33,7 +33,7 @@ if not __package__:  # started by its path: only this folder is on the import pa
     import on_path  # noqa: F401
 
 from data.chat_template import KINDS, edit_json, read_json, write_json, write_template
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 from exgrpo.saved.durable import replace_folder
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")

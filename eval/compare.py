@@ -27,7 +27,7 @@ from eval.estimate.paired_runs import align, load
 from eval.reports import picture
 from eval.reports.compare_text import markdown, methods_markdown
 from eval.reports.terminal import show
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n
 

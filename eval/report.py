@@ -4,7 +4,7 @@ if not __package__:  # started by its path: only this folder is on the import pa
     import on_path  # noqa: F401
 
 from eval.reports.command import main
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 if __name__ == "__main__":
     with in_one_line("exgrpo-eval report"):

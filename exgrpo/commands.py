@@ -3,8 +3,7 @@
 import sys
 
 from exgrpo import __version__
-from exgrpo.accidents import in_one_line
-from exgrpo.phases import phase
+from exgrpo.console import in_one_line, phase
 
 HELP = """exgrpo-train key=value ...: train with ExGRPO, the same as python -m exgrpo.main_mix_ppo
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-_DELIMITERS = re.compile(
-    r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed"
-)  # of math mode; not a matrix's \\[2pt], not \$
+# of math mode; not a matrix's \\[2pt], not \$
+_DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")
 _OUTER_DOLLARS = re.compile(r"^\$+|(?<!\\)\$+$")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")

@@ -18,18 +18,16 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line, phase
 from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
-from exgrpo.phases import phase
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
 
 resolvers.register()  # before Hydra composes
-NODE_TOO_SLOW = (
-    "node timed out during startup"  # of Ray's error after 30 s, which no setting changes
-)
+# of Ray's error after 30 s, which no setting changes
+NODE_TOO_SLOW = "node timed out during startup"
 CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
 
 

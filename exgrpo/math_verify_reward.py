@@ -13,11 +13,10 @@ thousand answers, since SymPy's caches only grow.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import logging
 import os
-import select
+import socket
 import subprocess
 import sys
 import threading
@@ -29,10 +28,7 @@ from exgrpo import full_grader
 from exgrpo.gold_answers import latex_forms
 
 STRICT, FULL = GRADERS = ("strict", "full")
-FULL_GRADER = (
-    "full grader",
-    ("-m", "exgrpo.full_grader"),
-)  # name and command of its process, for a Verifier
+FULL_GRADER = ("full grader", ("-m", "exgrpo.full_grader"))  # the arguments of its Verifier
 THINK_END = "</think>"
 MAX_CHARACTERS = 20_000  # the last ones of an answer are judged: parsing is slower than linear
 ANSWERS_PER_PROCESS = 5_000
@@ -81,12 +77,12 @@ def compute_score(
         answer = judged_part(str(solution_str), require_think)
         gold = () if ground_truth is None else latex_forms(str(ground_truth))
         if not gold or not answer:
-            return _verdict(False, grader=grader)
+            return _verdict(grader)
         reply = _VERIFIERS[grader].judge(gold, answer, timeout_s, timeout_s)
-        return _verdict(reply is not None and is_right(reply, grader), reply is None, grader, reply)
+        return _verdict(grader, reply, timed_out=reply is None)
     except Exception:  # a reward that raises ends the run
         _logger.exception("no verdict, counted as a wrong answer")
-        return _verdict(False, grader=grader)
+        return _verdict(grader)
 
 
 def is_right(reply: dict[str, Any], grader: str) -> bool:
@@ -105,13 +101,11 @@ def judged_part(response: str, require_think: bool) -> str:
 
 
 def _verdict(
-    correct: bool,
-    timed_out: bool = False,
-    grader: str = STRICT,
-    reply: dict[str, Any] | None = None,
+    grader: str, reply: dict[str, Any] | None = None, timed_out: bool = False
 ) -> dict[str, Any]:
+    correct = float(reply is not None and is_right(reply, grader))
     rule = {"rule": (reply or {}).get("rule") or ""} if grader == FULL else {}
-    return {"score": float(correct), "acc": float(correct), "timed_out": float(timed_out), **rule}
+    return {"score": correct, "acc": correct, "timed_out": float(timed_out), **rule}
 
 
 class Verifier:
@@ -127,6 +121,7 @@ class Verifier:
         self._worker = worker
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket  # its standard input and output
         self._owner = 0
         self._answers = 0
 
@@ -151,9 +146,7 @@ class Verifier:
             try:
                 self._make_ready()
                 self._answers += 1
-                deadline = time.monotonic() + timeout_s
-                if self._send(json.dumps(request).encode() + b"\n", deadline):
-                    reply = self._line(deadline)
+                reply = self._ask(json.dumps(request).encode() + b"\n", timeout_s)
             except (OSError, ValueError):  # the process could not be started, or has just died
                 _logger.exception(f"no {self._name} process, the answer counts as wrong")
             if reply is None:
@@ -170,61 +163,44 @@ class Verifier:
                 return
             self.close()
         command = [sys.executable, *self._worker]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
-        )
+        self._socket, other = socket.socketpair()
         self._owner, self._answers = os.getpid(), 0
-        assert self._process.stdin is not None
-        os.set_blocking(
-            self._process.stdin.fileno(), False
-        )  # a process that stopped reading must not block us
-        if self._line(time.monotonic() + START_TIMEOUT_S) is None:
+        with other:
+            end = other.fileno()
+            self._process = subprocess.Popen(command, stdin=end, stdout=end, process_group=0)
+        if self._ask(b"", START_TIMEOUT_S) is None:
             raise OSError(f"the {self._name} process did not start")
 
-    def _send(self, request: bytes, deadline: float) -> bool:
-        """Write ``request`` to the process; False if it does not accept all of it in time."""
-        assert self._process is not None and self._process.stdin is not None
-        descriptor, rest = self._process.stdin.fileno(), memoryview(request)
-        while rest and _wait(descriptor, select.POLLOUT, deadline):
-            rest = rest[os.write(descriptor, rest) :]
-        return not rest
-
-    def _line(self, deadline: float) -> bytes | None:
+    def _ask(self, request: bytes, timeout_s: float) -> bytes | None:
         """The process's next line; None if it does not arrive in time, or the process ended."""
-        assert self._process is not None and self._process.stdout is not None
-        descriptor, received = self._process.stdout.fileno(), b""
-        while not received.endswith(b"\n"):
-            if not _wait(descriptor, select.POLLIN, deadline):
-                return None
-            chunk = os.read(descriptor, 65536)
-            if not chunk:
-                return None
-            received += chunk
+        deadline, received = time.monotonic() + timeout_s, b""
+        try:
+            self._socket.settimeout(max(timeout_s, 0))
+            self._socket.sendall(request)
+            while not received.endswith(b"\n"):
+                self._socket.settimeout(max(deadline - time.monotonic(), 0))
+                chunk = self._socket.recv(65536)
+                if not chunk:
+                    return None
+                received += chunk
+        except (TimeoutError, BlockingIOError, ConnectionResetError):
+            return None
         return received
 
     def forget(self) -> None:
         """For a forked child: the process is the parent's, and the lock may be held for ever."""
+        if self._process is not None:
+            self._socket.close()
         self._process, self._lock = None, threading.Lock()
 
     def close(self) -> None:
         """End the process, if it is ours."""
-        if self._process is not None and self._owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(
-                        OSError
-                    ):  # the data that it would flush has no reader any more
-                        pipe.close()
+        if self._owner == os.getpid():
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+            self._socket.close()
         self._process = None
-
-
-def _wait(descriptor: int, event: int, deadline: float) -> bool:
-    """Whether ``descriptor`` is ready for ``event`` before ``deadline`` (monotonic seconds)."""
-    poll = select.poll()  # not select(), which cannot handle descriptors above 1,023
-    poll.register(descriptor, event)
-    return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1_000))
 
 
 _VERIFIER = Verifier()

@@ -1,6 +1,6 @@
 """The process in which :mod:`exgrpo.math_verify_reward` judges: a line of JSON in, a line out.
 
-It ends when its caller ends and so closes the pipe. Math-Verify's own time limits are off: the
+It ends when its caller ends and so closes the socket. Math-Verify's own time limits are off: the
 caller limits wall-clock time, the kernel CPU time, and an alarm ends the process if the caller died
 while an answer hung.
 """
@@ -21,9 +21,8 @@ from typing import Any
 GRACE_S = 2  # added to the caller's limit: a living caller would have ended this process by then
 MAX_MEMORY_BYTES = 4 << 30  # of address space; a power tower would take more before its time is up
 MAX_EXTRACTED = 200  # characters of an answer that are sent back
-Judge = Callable[
-    [Sequence[str], str], dict[str, Any]
-]  # (forms of the gold, answer) -> the fields of a reply
+# (forms of the gold, answer) -> the fields of a reply
+Judge = Callable[[Sequence[str], str], dict[str, Any]]
 
 
 def serve(load: Callable[[], Judge]) -> None:

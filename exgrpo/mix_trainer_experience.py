@@ -34,6 +34,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from exgrpo import loss_metrics, provenance
+from exgrpo.console import phase
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
@@ -57,8 +58,7 @@ from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
 from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
-from exgrpo.phases import phase
-from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved import durable
 
 logger = logging.getLogger(__name__)

@@ -8,12 +8,8 @@ from typing import Any
 
 THINK = "<think>"
 Messages = Sequence[Mapping[str, Any]]
-_TO_RENDER = [
-    "*.json",
-    "*.jinja",
-    "*.txt",
-    "*.model",
-]  # files of a repository for configuration and tokenizer
+# files of a repository for configuration and tokenizer
+_TO_RENDER = ["*.json", "*.jinja", "*.txt", "*.model"]
 
 
 def small_files(path: str) -> Path | None:
@@ -29,11 +25,9 @@ def small_files(path: str) -> Path | None:
         return None
     for cached in (True, False):
         try:
-            from huggingface_hub import snapshot_download
+            from huggingface_hub import snapshot_download as download
 
-            folder = Path(
-                snapshot_download(path, allow_patterns=_TO_RENDER, local_files_only=cached)
-            )
+            folder = Path(download(path, allow_patterns=_TO_RENDER, local_files_only=cached))
         except Exception:  # no such name, no access, no network: verl reports which
             continue
         if all((folder / name).is_file() for name in ("config.json", "tokenizer_config.json")):

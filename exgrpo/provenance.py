@@ -74,10 +74,8 @@ def of_settings(reward: Mapping[str, Any]) -> Provenance:
         grader = str(settings.get("grader", "strict"))
         return Provenance(grader, version_of(grader) + think)
     file = Path(str(path)).expanduser()
-    version = (
-        f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" if file.is_file() else ""
-    )
-    return Provenance(f"{path}:{name}", version)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    return Provenance(f"{path}:{name}", digest and f"sha256 {digest[:12]}")
 
 
 @cache

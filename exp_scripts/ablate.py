@@ -26,7 +26,7 @@ from typing import Any
 import folders  # noqa: F401
 from studies import COMMON, LOOPS, STUDIES
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 from exgrpo.saved import durable
 
 

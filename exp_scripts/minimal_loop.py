@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 from exgrpo.experience.experience_trainer_ops import Draw
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory_selector import TokenScores

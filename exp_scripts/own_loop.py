@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, distributions, nn
 
 from exgrpo import SelectiveReplay, TrajectoryBuffer, compute_entropy, compute_grpo_loss, compute_importance_weights
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 K, ANSWERS = 8, {f"{first}{second}": sorted([first, second]) for first in range(5) for second in range(5)}
 

@@ -59,7 +59,7 @@ from transformers.utils import logging  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy  # noqa: E402
-from exgrpo.accidents import in_one_line  # noqa: E402
+from exgrpo.console import in_one_line  # noqa: E402
 from exgrpo.experience.trajectory_selector import TokenScores  # noqa: E402
 from exgrpo.loss_settings import LossSettings  # noqa: E402
 from exgrpo.mix_core_alg import mixed_token_losses  # noqa: E402

@@ -20,7 +20,7 @@ from pathlib import Path
 from eval.estimate import graded_file
 from eval.export import every_eval_ever, hf, inspect, lighteval
 from eval.export.graded_run import Run
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
     "inspect": inspect.write,

@@ -7,9 +7,9 @@ from typing import Any
 
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from exgrpo.console import phase
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch, split_key
-from exgrpo.phases import phase
 from exgrpo.prompts import render, token_count
 
 MAX_CHARACTERS = 4_000  # of a text; a longer one is shortened to its two ends

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from exgrpo.phases import phase
+from exgrpo.console import phase
 
 
 class MixTaskRunner:

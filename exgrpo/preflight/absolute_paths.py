@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from exgrpo.open_table import file_of
-from exgrpo.preflight.train_files import is_local
+from exgrpo.preflight.data_files import is_local
 
 # one path or a list of them; always treated as paths, whether or not they exist
 _PATHS = [
@@ -44,15 +44,11 @@ _RULES = [
 
 def make_absolute(config: DictConfig) -> None:
     """Rewrite local paths, ``~`` and relative ones, in place; remote ones are left alone."""
-    for keys, change in (
-        (_PATHS, _absolute),
-        (_PATHS_OR_NAMES, _absolute_if_there),
-        (_RULES, _absolute_rule),
-    ):
-        for key in keys:
-            value = OmegaConf.select(config, key)
-            if isinstance(value, str | list | ListConfig):  # a rule's key may be False
-                OmegaConf.update(config, key, _each(value, change))
+    changes = dict.fromkeys(_PATHS, _absolute) | dict.fromkeys(_PATHS_OR_NAMES, _absolute_if_there)
+    for key, change in (changes | dict.fromkeys(_RULES, _absolute_rule)).items():
+        value = OmegaConf.select(config, key)
+        if isinstance(value, str | list | ListConfig):  # a rule's key may be False
+            OmegaConf.update(config, key, _each(value, change))
 
 
 def name_log_folders(config: DictConfig, environment: Mapping[str, str]) -> None:
@@ -66,10 +62,8 @@ def name_log_folders(config: DictConfig, environment: Mapping[str, str]) -> None
     run = os.path.join(trainer.project_name, trainer.experiment_name)
     folders = {
         "tensorboard": {"TENSORBOARD_DIR": os.path.join("tensorboard_log", run)},
-        "file": {
-            "VERL_FILE_LOGGER_ROOT": ".",
-            "VERL_FILE_LOGGER_PATH": "",
-        },  # the second, a file, goes before
+        # the second, a file, goes before
+        "file": {"VERL_FILE_LOGGER_ROOT": ".", "VERL_FILE_LOGGER_PATH": ""},
     }
     loggers = trainer.logger if isinstance(trainer.logger, list | ListConfig) else [trainer.logger]
     for name, default in (item for logger in loggers for item in folders.get(logger, {}).items()):

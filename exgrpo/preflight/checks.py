@@ -9,9 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo import full_grader, verl_contract
@@ -21,10 +20,10 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import machine, modes, resume, row_format, sizes, user_rules, values
+from exgrpo.preflight import data_files, machine, modes, resume, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
+from exgrpo.preflight.data_files import is_local, paths_of
 from exgrpo.preflight.prompt_check import verify_prompts
-from exgrpo.preflight.train_files import column_names, is_local, read_question_ids
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ def verify(config: DictConfig) -> None:
     checkpoints.settle(trainer, with_replay, has_states)
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: row_format.verify(config),
+        lambda: data_files.verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
@@ -111,9 +110,8 @@ def resolve(config: DictConfig) -> None:
     """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
-        actor.loss_scale_factor = (
-            actor.loss_scale_factor
-        )  # resolved now: other processes lack our resolver
+        # resolved now: other processes lack our resolver
+        actor.loss_scale_factor = actor.loss_scale_factor
         make_absolute(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
@@ -169,13 +167,9 @@ def _attention(config: DictConfig) -> None:
             )
 
 
-def _paths(value: Any) -> list[str]:
-    return [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
-
-
 def _files(config: DictConfig) -> None:
     for key in ("data.train_files", "data.val_files"):
-        for path in _paths(OmegaConf.select(config, key)):
+        for path in paths_of(OmegaConf.select(config, key)):
             if is_local(path) and not Path(path).expanduser().is_file():
                 raise FileNotFoundError(f"{key}={path}: no such file; exgrpo-data train makes one")
     model = str(config.actor_rollout_ref.model.path)
@@ -185,11 +179,10 @@ def _files(config: DictConfig) -> None:
 
 def _text_alone(config: DictConfig) -> None:
     """Replayed rows are text only: token ids, a mask of ones, positions counted from 0."""
-    refused = {
-        f"data.{kind}_key": config.data.get(f"{kind}_key") for kind in ("image", "video", "audio")
-    }
-    for path in filter(is_local, _paths(config.data.train_files)):
-        names = column_names(path)
+    keys = ("image_key", "video_key", "audio_key")
+    refused = {f"data.{key}": config.data.get(key) for key in keys}
+    for path in filter(is_local, paths_of(config.data.train_files)):
+        names = data_files.column_names(Path(path).expanduser())
         for key, column in refused.items():
             if column in names:
                 raise ValueError(
@@ -220,10 +213,10 @@ def _given(actor: DictConfig) -> set[str]:
 
 def _data_and_checkpoint(config: DictConfig) -> None:
     """Questions must be unique, enough, and those of the checkpoint to resume from."""
-    files = _paths(config.data.train_files)
-    if not all(is_local(path) for path in files):
+    files = paths_of(config.data.train_files)
+    if not all(map(is_local, files)):
         return
-    questions = read_question_ids(files, config.data.prompt_key)
+    questions = data_files.read_question_ids(files, config.data.prompt_key)
     if len(questions) < config.data.train_batch_size:
         raise ValueError(
             f"data.train_batch_size={config.data.train_batch_size}: data.train_files has "
@@ -256,14 +249,14 @@ def _folder_of_another_method(config: DictConfig) -> None:
 
 def _experience_to_read(config: DictConfig) -> Path | None:
     """The saved pool that this run would start with; None if it starts without one."""
-    trainer, folder = config.trainer, resume.resumed_folder(config.trainer)
-    if folder is None:
-        if trainer.experience_import is None:
-            return None
-        if not (Path(trainer.experience_import) / MANIFEST).is_file():
-            raise FileNotFoundError(
-                f"trainer.experience_import={trainer.experience_import}: no saved pool there; "
-                "exgrpo-inspect --import makes one"
-            )
-        return Path(trainer.experience_import)
-    return folder / POOL
+    folder, imported = resume.resumed_folder(config.trainer), config.trainer.experience_import
+    if folder is not None:
+        return folder / POOL
+    if imported is None:
+        return None
+    if not (Path(imported) / MANIFEST).is_file():
+        raise FileNotFoundError(
+            f"trainer.experience_import={imported}: no saved pool there; exgrpo-inspect --import "
+            "makes one"
+        )
+    return Path(imported)

@@ -2,9 +2,7 @@
 thought, the lengths.
 
 An error here would otherwise spoil a run silently: verl cuts responses at the window and drops
-    every question on which
-the template fails. The tokenizer is loaded as verl loads it, with libraries that verl needs anyway,
-so the check costs a run nothing extra.
+every question on which the template fails.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from exgrpo.preflight.train_files import is_local, read_columns
+from exgrpo.preflight.data_files import is_local, paths_of, read_columns
 from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
@@ -48,8 +46,8 @@ def verify_prompts(config: DictConfig) -> None:
     if tokenizer.chat_template is None:
         raise ValueError(
             f"actor_rollout_ref.model.{key}={model[key]}: its tokenizer has no chat template, "
-            "which verl needs to "
-            f"render questions; {_COPY.format(model[key])} makes a copy with one"
+            f"which verl needs to render questions; {_COPY.format(model[key])} makes a copy with "
+            "one"
         )
     for files in ("train_files", "val_files"):
         _prompts(config, files, tokenizer)
@@ -61,8 +59,8 @@ def _context_keys(model: DictConfig) -> None:
         if overridden.get(key) is not None:
             raise ValueError(
                 f"actor_rollout_ref.model.override_config.{key}={overridden[key]}: must not be "
-                "set, it reaches the "
-                f"actor but not vLLM; {_COPY.format(model.path)} makes a copy with another context"
+                f"set, it reaches the actor but not vLLM; {_COPY.format(model.path)} makes a copy "
+                "with another context"
             )
 
 
@@ -108,8 +106,7 @@ def _window(config: DictConfig, folder: Path) -> None:
 
 def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
     """Prompts open a thought if the reward requires its end; at least one is short enough."""
-    value = config.data[files]
-    paths = [str(path) for path in value] if isinstance(value, list | ListConfig) else [str(value)]
+    paths = paths_of(config.data[files])
     if not all(map(is_local, paths)):
         return
     limit, filtered = config.data.max_prompt_length, config.data.filter_overlong_prompts
@@ -149,25 +146,20 @@ def _lengths(
             f"data.max_prompt_length={limit}: must be at least {min(counts)}, the tokens of the "
             f"shortest prompt in {files}; {drop if filtered else cut}"
         )
+    prompts = len(counts) + len(failures)
     dropped = len(failures) + sum(count > limit for count in counts)
     if dropped and filtered:
+        why = f"longer than data.max_prompt_length={limit} (or cannot be rendered)"
         _logger.warning(
-            "%s: %d of the first %d prompts are longer than data.max_prompt_length=%d (or cannot "
-            "be rendered) and are dropped",
-            files,
-            dropped,
-            len(counts) + len(failures),
-            limit,
+            "%s: %d of the first %d prompts are %s and are dropped", files, dropped, prompts, why
         )
 
 
 def _thought(config: DictConfig, prompt: str) -> None:
     reward = config.reward.custom_reward_function
     kwargs: Mapping[str, Any] = reward.get("reward_kwargs") or {}
-    required = reward.path == "pkg://exgrpo.math_verify_reward" and kwargs.get(
-        "require_think", True
-    )
-    if required and not opens_thought(prompt):
+    ours = reward.path == "pkg://exgrpo.math_verify_reward"
+    if ours and kwargs.get("require_think", True) and not opens_thought(prompt):
         copy = _COPY.format(config.actor_rollout_ref.model.path)
         raise ValueError(
             "reward.custom_reward_function.reward_kwargs.require_think=True: the prompts end in "
@@ -177,6 +169,6 @@ def _thought(config: DictConfig, prompt: str) -> None:
 
 
 def _rows(paths: list[str], prompt_key: str) -> Iterator[Messages]:
-    """The prompts of the files in order; exgrpo.preflight.row_format has seen the column."""
+    """The prompts of the files in order; exgrpo.preflight.data_files has seen the column."""
     for path in paths:
         yield from read_columns(Path(path).expanduser(), [prompt_key])[prompt_key].to_pylist()

@@ -17,11 +17,9 @@ def resumed_folder(trainer: DictConfig) -> Path | None:
     folder = None
     if trainer.resume_mode == "resume_path":
         folder = Path(str(trainer.resume_from_path))
-    elif (
-        trainer.resume_mode == "auto"
-        and (step := marked_step(Path(trainer.default_local_dir))) is not None
-    ):
-        folder = step_folder(Path(trainer.default_local_dir), step)
+    elif trainer.resume_mode == "auto":
+        root = Path(trainer.default_local_dir)
+        folder = None if (step := marked_step(root)) is None else step_folder(root, step)
     return folder if folder is not None and folder.is_dir() else None
 
 

@@ -4,6 +4,7 @@ run that has loaded its models, or teach it nonsense.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,33 +13,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from omegaconf import DictConfig
 
-from exgrpo.experience import rules
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.loss_settings import REPLAY_LOSS_PARAMETERS, RESHAPE_PARAMETERS, LossSettings
-from exgrpo.open_table import is_reference, load_function, load_reference
+from exgrpo.loss_settings import LossSettings
+from exgrpo.open_table import is_reference, load_function
 from exgrpo.preflight.values import shown
 
 REWARD_PARAMETERS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
 
 class _Call(NamedTuple):
-    """How a rule is called, which results are right, and the words for these."""
+    """How a rule is called, the words for the results that are right, and which these are."""
 
     key: str
-    reference: Any
-    parameters: tuple[str, ...]
+    reference: str
     arguments: tuple[Any, ...]
-    right: Callable[[Any], bool]
     must: str
+    right: Callable[[Any], bool]
 
 
 def verify_rules(experience: ExperienceConfig, losses: LossSettings) -> None:
     """ValueError with a line for each rule that raises or returns what it must not."""
-    of_replay = [call for call in _of_replay(experience) if is_reference(call.reference)]
+    calls = [call for call in _of_replay(experience) if is_reference(call.reference)]
     names = ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")
-    by_reference = [name for name in names if is_reference(getattr(losses, name))]
-    calls = [*of_replay, *(_of_loss(name, losses) for name in by_reference)]
+    calls += [_of_loss(name, losses) for name in names if is_reference(getattr(losses, name))]
     wrong = dict.fromkeys(line for call in calls if (line := _wrong(call)))
     if wrong:
         raise ValueError("\n".join(wrong))
@@ -68,18 +66,17 @@ def verify_reward(settings: DictConfig) -> None:
 
 
 def _wrong(call: _Call) -> str | None:
-    rule = load_reference(call.key, call.reference, call.parameters)
+    rule = load_function(call.key, call.reference)  # the settings have checked what it takes
     try:
         given = rule(*call.arguments)
     except Exception as error:  # a user's rule may raise any error
         why = " ".join(str(error).split())[:200]
         said = f"raises {type(error).__name__} ({why})"
     else:
-        try:
+        # raised where it is nothing that could be compared
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             if call.right(given):
                 return None
-        except (TypeError, ValueError, OverflowError):
-            pass  # it is nothing that could be compared
         shape = f" of shape {list(given.shape)}" if hasattr(given, "shape") else ""
         said = f"returns {shown(repr(given), 80)}{shape}"
     return f"{call.key}={call.reference}: {said} for a toy step: must return {call.must}"
@@ -95,50 +92,28 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
         RolloutGroup("b", k, (), rewards=(0.0,) * k),
         RolloutGroup("c", k, (success,) * k, rewards=(1.0,) * k),
     ]
-    counts: np.ndarray[Any, Any] = np.arange(1, k + 1, dtype=np.float64)
 
-    spread = (config.exp_bucket_mean, config.exp_bucket_sigma)
-    yield _Call(
-        "trainer.exp_bucket_manager",
-        config.exp_bucket_manager,
-        rules.BUCKET_WEIGHTS.parameters,
-        (counts, k, *spread),
-        lambda given: _are_log_weights(given, k),
+    def call(key: str, *how: Any) -> _Call:
+        return _Call(f"trainer.{key}", getattr(config, key), *how)
+
+    yield call(
+        "exp_bucket_manager",
+        (np.arange(1, k + 1, dtype=np.float64), k, config.exp_bucket_mean, config.exp_bucket_sigma),
         f"{k} log-weights, one for each count from 1 to {k}, finite or -inf, and not -inf for all",
+        lambda given: _are_log_weights(given, k),
     )
-    yield _Call(
-        "trainer.exp_metric",
-        config.exp_metric,
-        rules.METRICS.parameters,
-        (entropies_T, log_probs_T, success),
-        lambda given: isinstance(float(given), float),
-        "a number",
-    )
-    yield _Call(
-        "trainer.exp_difficulty",
-        config.exp_difficulty,
-        rules.DIFFICULTIES.parameters,
+    scored = (entropies_T, log_probs_T, success)
+    yield call("exp_metric", scored, "a number", lambda given: isinstance(float(given), float))
+    yield call(
+        "exp_difficulty",
         (groups, k),
-        lambda given: _are_buckets(given, len(groups), k),
         f"an integer from 0 to {k} for each of the {len(groups)} groups",
+        lambda given: _are_buckets(given, len(groups), k),
     )
+    both = (True, False)
     for group in groups:
-        yield _Call(
-            "trainer.exp_retirement",
-            config.exp_retirement,
-            rules.RETIREMENTS.parameters,
-            (group, k),
-            lambda given: given in (True, False),
-            "true or false",
-        )
-    yield _Call(
-        "trainer.exp_eviction",
-        config.exp_eviction,
-        rules.EVICTIONS.parameters,
-        (success,),
-        lambda given: not math.isnan(float(given)),
-        "a number",
-    )
+        yield call("exp_retirement", (group, k), "true or false", lambda given: given in both)
+    yield call("exp_eviction", (success,), "a number", lambda given: not math.isnan(float(given)))
 
 
 def _are_log_weights(given: Any, rollout_n: int) -> bool:
@@ -160,25 +135,15 @@ def _of_loss(name: str, settings: LossSettings) -> _Call:
     log_ratio = log_prob - torch.tensor([[-0.5, -0.1, -1.0], [-0.8, -0.4, -0.1]])
     advantages = torch.tensor([[0.5], [-0.5]]).expand(2, 3)
     if name == "off_policy_loss":
-        parameters: tuple[str, ...] = REPLAY_LOSS_PARAMETERS
         more: tuple[Any, ...] = (advantages, torch.ones(2, 3, dtype=torch.bool), settings)
     else:
-        parameters, side = RESHAPE_PARAMETERS, name.removesuffix("_reshape")
+        side = name.removesuffix("_reshape")
         more = tuple(getattr(settings, f"{side}_reshape_{each}") for each in ("weight", "pow_exp"))
 
     def right(given: Any) -> bool:
-        return (
-            isinstance(given, torch.Tensor)
-            and given.shape == log_prob.shape
-            and given.is_floating_point()
-            and bool(given.isfinite().all())
-        )
+        is_tensor = isinstance(given, torch.Tensor) and given.shape == log_prob.shape
+        return is_tensor and given.is_floating_point() and bool(given.isfinite().all())
 
-    return _Call(
-        f"policy_loss.{name}",
-        getattr(settings, name),
-        parameters,
-        (log_ratio, log_prob, *more),
-        right,
-        "a tensor of finite numbers in the shape of log_ratio, here [2, 3]",
-    )
+    must = "a tensor of finite numbers in the shape of log_ratio, here [2, 3]"
+    arguments = (log_ratio, log_prob, *more)
+    return _Call(f"policy_loss.{name}", getattr(settings, name), arguments, must, right)

@@ -141,12 +141,8 @@ def _as_hydra_reads(value: Any) -> Any:
 def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return False
-    least, above, most = (rule.get(bound) for bound in ("least", "above", "most"))
-    return (
-        (least is None or value >= least)
-        and (above is None or value > above)
-        and (most is None or value <= most)
-    )
+    least, most = rule.get("least", -math.inf), rule.get("most", math.inf)
+    return bool(least <= value <= most and value > rule.get("above", -math.inf))
 
 
 def _is_text(value: Any, rule: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LOCK = ".exgrpo.lock"
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
 logger = logging.getLogger(__name__)
 
 
@@ -146,14 +147,7 @@ def link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in (
-            errno.EXDEV,
-            errno.EPERM,
-            errno.EOPNOTSUPP,
-            errno.ENOSYS,
-            errno.EMLINK,
-            errno.EACCES,
-        ):
+        if error.errno not in _NO_LINK:
             raise
         shutil.copyfile(source, target)
 
@@ -185,43 +179,31 @@ def exclusive_on_all_hosts(folder: Path, patience_s: float = 0) -> Iterator[None
     """As `exclusive`, and also against other hosts that share `folder` on a network disk.
 
     The lock is on the file ``.exgrpo.lock`` in the folder, opened for writing: Linux's NFS client
-        requests such a lock
-    from the server, but keeps a lock on a folder local. The file names the holder; a leftover file
-    locks nothing. A lock ends with its process, or, if the host crashed, when the server drops it
-    (NFSv4: after its lease, 90 s by default; NFSv3: when that host is back). Mounts with ``nolock``
-    or ``local_lock`` have no locks between hosts.
+    requests such a lock from the server, but keeps a lock on a folder local. The file names the
+    holder; a leftover file locks nothing. A lock ends with its process, or, if the host crashed,
+    when the server drops it (NFSv4: after its lease, 90 s by default; NFSv3: when that host is
+    back). Mounts with ``nolock`` or ``local_lock`` have no locks between hosts.
 
     Raises:
         BlockingIOError: another process holds it; the message names its host, process and start.
     """
     path = folder / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        locked = _locked(descriptor, patience_s)
+    with path.open("a+", encoding="utf-8") as file:
+        locked = _locked(file.fileno(), patience_s)
         if locked is False:
-            holder = (
-                path.read_text(errors="replace").strip() or "not known yet"
-            )  # reopened: NFS then reads afresh
-            raise BlockingIOError(
-                errno.EAGAIN, f"another process is writing to {folder} ({holder})"
-            )
+            # reopened: NFS then reads afresh
+            holder = path.read_text(errors="replace").strip() or "not known yet"
+            why = f"another process is writing to {folder} ({holder})"
+            raise BlockingIOError(errno.EAGAIN, why)
         if locked is None:
-            logger.warning(
-                "%s is on a file system without locks: a second run that writes there is not "
-                "detected",
-                folder,
-            )
+            why = "a second run that writes there is not detected"
+            logger.warning("%s is on a file system without locks: %s", folder, why)
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        os.ftruncate(descriptor, 0)
-        os.pwrite(
-            descriptor,
-            f"host {socket.gethostname()}, process {os.getpid()}, since {since}\n".encode(),
-            0,
-        )
-        os.fsync(descriptor)
+        file.truncate(0)
+        file.write(f"host {socket.gethostname()}, process {os.getpid()}, since {since}\n")
+        file.flush()
+        os.fsync(file.fileno())
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _locked(descriptor: int, patience_s: float) -> bool | None:

@@ -65,11 +65,8 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
     Rows are consumed in batches. After an OSError the previous file is unchanged.
     """
     with durable.replaced(path) as temporary:
-        return (
-            _write_parquet(temporary, rows)
-            if path.suffix == ".parquet"
-            else _write_jsonl(temporary, rows)
-        )
+        write = _write_parquet if path.suffix == ".parquet" else _write_jsonl
+        return write(temporary, rows)
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
@@ -135,9 +132,5 @@ def _read_jsonl(path: Path) -> Iterator[tuple[int, Row | str]]:
             except (ValueError, RecursionError) as error:
                 yield number, f"not JSON ({error})"
                 continue
-            yield (
-                number,
-                row
-                if isinstance(row, dict)
-                else f"is a {type(row).__name__}: must be a JSON object",
-            )
+            wrong = f"is a {type(row).__name__}: must be a JSON object"
+            yield number, row if isinstance(row, dict) else wrong

@@ -8,8 +8,8 @@ trajectories/*.parquet   serial, question, step, entropy, tokens, log_probs, los
 live.parquet             serial: the trajectories in the pool, in the order of recording
 questions.parquet        question, bucket, position, retired: in order of entry, retired ones last
 history.parquet          step and the metrics of each step
-replayed.parquet         what each step replayed and why (exgrpo.experience.replay_log)
-groups.parquet           whole past groups, if there are any (pool_groups)
+replayed.parquet         what each step replayed and why (pool_tables)
+groups.parquet           whole past groups, if there are any (pool_tables)
 manifest.json            format_version, step, rollout_n, identity, counts, counters, next_serial,
                          segments, sha256, checksum, and replay_state: mixing, rng, deferred,
                          skipped, odds (ExperienceReplay.state), run, prompts in flight
@@ -34,12 +34,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.experience import checked
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import key, length, unpack
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved import durable, pool_content, pool_groups, pool_replays, pool_segments
+from exgrpo.saved import durable, pool_segments, pool_tables
 from exgrpo.saved.pool_segments import Segment
 
 FORMAT_VERSION = 4
@@ -101,6 +102,7 @@ class SavedPool:
         state: buckets and retired questions.
         history: the metrics of each step, by their names in docs/metrics.md without the prefix.
         replays: what was replayed, by step.
+        serials: of the trajectories in the pool, ascending.
     """
 
     folder: Path
@@ -108,12 +110,7 @@ class SavedPool:
     state: BucketState
     history: list[dict[str, float]]
     replays: ReplayLog
-    _alive: npt.NDArray[np.int64]
-
-    @property
-    def serials(self) -> npt.NDArray[np.int64]:
-        """Of the trajectories in the pool, ascending."""
-        return self._alive
+    serials: npt.NDArray[np.int64]
 
     @property
     def quarantined(self) -> int:
@@ -135,14 +132,12 @@ class SavedPool:
 
         Raises DamagedPool at the first segment that differs from what was written.
         """
-        count, last, tokens, expected = 0, -1, 0, len(self._alive)
+        count, last, tokens, expected = 0, -1, 0, len(self.serials)
         keys = set()
-        interned = {
-            question: question for question in self.state.questions
-        }  # one string object per question
+        interned = {each: each for each in self.state.questions}  # one string object per question
         with parsing(self.folder):
             for batch in self._batches():
-                for serial, question, packed in pool_segments.packed_records(batch, self._alive):
+                for serial, question, packed in pool_segments.packed_records(batch, self.serials):
                     if serial <= last:
                         raise ValueError(f"serial {serial} after {last}")
                     count, last, tokens = count + 1, serial, tokens + length(packed)
@@ -172,7 +167,7 @@ class SavedPool:
         path = durable.newest(self.folder) / TRAJECTORIES / segment.file
         batches = list(pool_segments.batches(_verified(path, segment.sha256)))
         for batch in batches:
-            pool_content.check_rows(batch)
+            pool_segments.check_rows(batch)
         return batches
 
     def trajectories(self) -> Iterator[tuple[str, Trajectory]]:
@@ -201,10 +196,10 @@ def _read_saved(folder: Path) -> SavedPool:
         contents = {
             name: _table(_verified(there / name, checksum)) for name, checksum in checksums.items()
         }
-        serials = pool_content.serials_of(contents[LIVE])
-        state = pool_content.state_of(contents[QUESTIONS])
-        rows = pool_content.history_of(contents[HISTORY])
-        replays = pool_replays.read(contents[REPLAYED])
+        serials = pool_tables.read_live(contents[LIVE])
+        state = pool_tables.read_questions(contents[QUESTIONS])
+        rows = pool_tables.read_history(contents[HISTORY])
+        replays = pool_tables.read_replays(contents[REPLAYED])
         counts = manifest["counts"]
         found = [len(serials), len(state.questions), len(state.retired)]
         if found != [counts[name] for name in ("trajectories", "questions", "retired")]:
@@ -248,8 +243,28 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"saved pool {folder}: format_version is {version!r}, expected {FORMAT_VERSION}"
         )
     with parsing(folder):
-        pool_content.check_manifest(manifest, TABLES, GROUPS)
+        _check_manifest(manifest)
     return manifest
+
+
+def _check_manifest(manifest: Mapping[str, Any]) -> None:
+    """Types and ranges of what a load reads."""
+    named, counts = manifest["sha256"].keys(), manifest["counts"]
+    if not set(TABLES) - {GROUPS} <= named <= set(TABLES):
+        raise ValueError(f"sha256 names {sorted(named)}")
+    numbers = {**counts, **manifest["counters"]}
+    numbers |= {name: manifest[name] for name in ("step", "next_serial")}
+    for name, number in numbers.items():
+        checked.integer(name, number, 0)
+    checked.integer("rollout_n", manifest["rollout_n"], 1)
+    if not {"questions", "retired", "trajectories", "tokens"} <= counts.keys():
+        raise ValueError(f"counts has {sorted(counts)}")
+    for entry in manifest["segments"]:
+        if Segment(**entry).file != f"segment-{entry['first']:012d}.parquet":
+            raise ValueError(f"segments names {entry['file']!r}")
+    for name in ("identity", "replay_state"):
+        if not isinstance(manifest[name], dict | None):
+            raise TypeError(f"{name} is {manifest[name]!r}")
 
 
 def read_groups(folder: Path) -> list[StoredGroup]:
@@ -259,7 +274,7 @@ def read_groups(folder: Path) -> list[StoredGroup]:
         return []
     content = _verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS])
     with parsing(folder):
-        groups = pool_groups.read(content, manifest["counts"]["groups"])
+        groups = pool_tables.read_groups(content, manifest["counts"]["groups"])
         if any(len(group.rollouts) > manifest["rollout_n"] for group in groups):
             raise ValueError(f"a group of more than {manifest['rollout_n']} rollouts")
     return groups
@@ -290,9 +305,17 @@ def _table(content: bytes) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(
-        pa.BufferReader(content)
-    ).read()  # pq.read_table imports pyarrow.dataset, 0.2 s
+    # pq.read_table imports pyarrow.dataset, 0.2 s
+    return pq.ParquetFile(pa.BufferReader(content)).read()
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """The manifest, last: with the checksums of the tables in `folder` and its own."""
+    names = [name for name in TABLES if (folder / name).is_file()]
+    whole = {**manifest, "sha256": {name: durable.sha256(folder / name) for name in names}}
+    whole["checksum"] = checksum_of(whole)
+    text = json.dumps(whole, indent=1, sort_keys=True) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def checksum_of(manifest: Mapping[str, object]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from exgrpo.experience import packing
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.experience_pool import ExperiencePool, Snapshot
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay_log import ReplayLog
-from exgrpo.saved import durable, pool_files, pool_writer
+from exgrpo.saved import durable, pool_files, pool_segments, pool_tables
+from exgrpo.saved.pool_segments import Segment
 
 
 class PoolFolder:
@@ -54,9 +56,13 @@ class PoolFolder:
             "identity": identity,
             "replay_state": replay_state,
         }
-        self._on_disk = pool_writer.save(
-            Path(folder), pool.snapshot(), self._on_disk, facts, groups
+        place, snapshot = Path(folder).absolute(), pool.snapshot()
+        previous = self._on_disk if self._on_disk.whole else pool_files.OnDisk()
+        written: list[Segment] = []
+        durable.replace_folder(
+            place, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts, groups))
         )
+        self._on_disk = pool_files.OnDisk(place, written)
 
     def load(
         self,
@@ -123,9 +129,57 @@ class PoolFolder:
             )
             with pool_files.parsing(saved.folder):
                 pool = _restored(saved, config, records, [], None)
-            return pool, [replace(group, step=0) for group in pool_files.read_groups(place)]
+            return pool, [
+                dataclasses.replace(group, step=0) for group in pool_files.read_groups(place)
+            ]
 
         return durable.steadily(place, read)
+
+
+def _write(
+    folder: Path,
+    snapshot: Snapshot,
+    previous: pool_files.OnDisk,
+    facts: Mapping[str, Any],
+    groups: Collection[StoredGroup],
+) -> list[Segment]:
+    target = folder / pool_files.TRAJECTORIES
+    target.mkdir()
+    count = len(snapshot.serials)
+    mean_bytes = 8 * snapshot.tokens / max(count, 1)
+    segments: list[Segment] = []
+    for piece in pool_segments.plan(
+        previous.segments, snapshot.serials, snapshot.next_serial, mean_bytes
+    ):
+        if piece.segment is not None:
+            durable.link(previous.path(piece.segment), target / piece.segment.file)
+            segments.append(piece.segment)
+        else:
+            records = snapshot.records(piece.first, piece.last)
+            segments += pool_segments.write(target, piece, records)
+    pool_tables.write_live(folder / pool_files.LIVE, snapshot.serials)
+    questions = folder / pool_files.QUESTIONS
+    pool_tables.write_questions(questions, snapshot.state, facts["rollout_n"])
+    pool_tables.write_history(folder / pool_files.HISTORY, snapshot.history)
+    pool_tables.write_replays(folder / pool_files.REPLAYED, snapshot.replays)
+    if groups:
+        pool_tables.write_groups(folder / pool_files.GROUPS, groups)
+    manifest = {
+        "format_version": pool_files.FORMAT_VERSION,
+        **facts,
+        "counts": {
+            "questions": len(snapshot.state.questions),
+            "retired": len(snapshot.state.retired),
+            "trajectories": count,
+            "tokens": snapshot.tokens,
+            **({"groups": len(groups)} if groups else {}),
+        },
+        "counters": dict(snapshot.counters),
+        "next_serial": snapshot.next_serial,
+        "segments": [dataclasses.asdict(segment) for segment in segments],
+    }
+    pool_files.write_manifest(folder, manifest)
+    return segments
 
 
 def _restored(

@@ -14,9 +14,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.saved import durable, pool_files, pool_groups, pool_writer
+from exgrpo.saved import durable, pool_files, pool_tables
 from exgrpo.saved.pool_files import SavedPool
 
 FOLDER = "quarantine"
@@ -43,7 +45,7 @@ def take_out(
     Raises:
         OSError: the pool is as it was.
     """
-    left = saved.serials[~_is_in(saved, serials)]
+    left = np.setdiff1d(saved.serials, np.array(list(serials), dtype=np.int64))
     state = _without(saved.state, emptied, saved.manifest["rollout_n"])
     counts = dict(saved.manifest["counts"])
     counts["trajectories"] = len(left)
@@ -54,22 +56,17 @@ def take_out(
 
     def fill(fresh: Path) -> None:
         before = _keep(saved.folder, fresh)
-        for name in set(saved.manifest["sha256"]) - {
-            pool_files.LIVE,
-            pool_files.QUESTIONS,
-            pool_files.GROUPS,
-        }:
+        written = {pool_files.LIVE, pool_files.QUESTIONS, pool_files.GROUPS}
+        for name in set(saved.manifest["sha256"]) - written:
             durable.link(saved.folder / name, fresh / name)
         if groups:
-            pool_groups.write(fresh / pool_files.GROUPS, groups)
+            pool_tables.write_groups(fresh / pool_files.GROUPS, groups)
         (before / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        pool_writer.write_live(fresh, left)
-        pool_writer.write_questions(fresh, state, saved.manifest["rollout_n"])
-        manifest = saved.manifest | {
-            "counts": counts,
-            "quarantined": saved.quarantined + len(serials),
-        }
-        pool_writer.write_manifest(fresh, manifest)
+        pool_tables.write_live(fresh / pool_files.LIVE, left)
+        questions, rollout_n = fresh / pool_files.QUESTIONS, saved.manifest["rollout_n"]
+        pool_tables.write_questions(questions, state, rollout_n)
+        changed = {"counts": counts, "quarantined": saved.quarantined + len(serials)}
+        pool_files.write_manifest(fresh, saved.manifest | changed)
 
     durable.replace_folder(saved.folder, fill)
 
@@ -115,12 +112,6 @@ def _link_all(source: Path, target: Path) -> None:
     shutil.copytree(
         source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new))
     )
-
-
-def _is_in(saved: SavedPool, serials: Collection[int]) -> Any:
-    import numpy as np
-
-    return np.isin(saved.serials, np.array(sorted(serials), dtype=np.int64))
 
 
 def _without(state: BucketState, emptied: Collection[str], rollout_n: int) -> BucketState:

@@ -12,11 +12,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.experience import checked
 from exgrpo.experience.packing import join
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.saved import durable
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 Record = tuple[int, str, Trajectory]  # serial, question, trajectory
 
-SEGMENT_BYTES = (
-    1 << 27
-)  # of tokens and log-probs; bounds the memory of saving and loading besides the pool
+# of tokens and log-probs; bounds the memory of saving and loading besides the pool
+SEGMENT_BYTES = 1 << 27
 MAX_SMALL = 8  # at most this many segments below half that size; more are merged
 _BATCH = 1024  # trajectories in a row group
+_MAY_BE_NULL = ("log_probs", "loss_mask", "note", "grader")
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,12 @@ def trajectory_columns() -> dict[str, pa.DataType]:
     }
 
 
+def _record_columns() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {"serial": pa.int64(), "question": pa.string(), **trajectory_columns()}
+
+
 def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment]:
     """Write the records of a piece to as many segments as their size requires."""
     segments: list[Segment] = []
@@ -157,7 +164,7 @@ def writer(path: Path, more: Mapping[str, pa.DataType] | None = None) -> pq.Parq
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"serial": pa.int64(), "question": pa.string(), **trajectory_columns(), **(more or {})}
+    kinds = _record_columns() | dict(more or {})
     # Splitting the bytes of a number by place makes log-probs compressible, at no cost to who reads
     # them.
     split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("tokens", "log_probs")}
@@ -197,6 +204,50 @@ def batches(content: bytes) -> Iterator[pa.RecordBatch]:
 
     with pq.ParquetFile(pa.BufferReader(content)) as file:
         yield from file.iter_batches(batch_size=_BATCH)
+
+
+def column(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType, nulls: bool) -> Any:
+    """A column of this type."""
+    index = table.schema.get_field_index(name)
+    if index < 0 or table.schema.field(index).type != kind:
+        raise ValueError(f"column {name} is not there, or not {kind}")
+    values = table.column(index)
+    if values.null_count and not nulls:
+        raise ValueError(f"column {name} has {values.null_count} nulls")
+    return values
+
+
+def check_rows(batch: pa.RecordBatch) -> None:
+    """Rows of which each is a `Trajectory` with a serial and a question."""
+    kinds = _record_columns()
+    rows = {name: column(batch, name, kind, name in _MAY_BE_NULL) for name, kind in kinds.items()}
+    steps, entropies, rewards = (rows[name].to_numpy() for name in ("step", "entropy", "reward"))
+    tokens, log_probs = (rows[name].flatten().to_numpy() for name in ("tokens", "log_probs"))
+    lengths = _lengths(rows["tokens"])
+    has_note = ~rows["note"].is_null().to_numpy(zero_copy_only=False)
+    right = {
+        "question": all(rows["question"].to_pylist()),
+        "step": ((steps >= 0) & (steps < 2**32)).all(),
+        "entropy": not (np.isinf(entropies) | (entropies < -checked.ROUNDING)).any(),
+        "reward": np.isfinite(rewards).all(),
+        "tokens": (tokens >= 0).all() and ((lengths > 0) | has_note).all(),
+        "log_probs": (np.isfinite(log_probs) & (log_probs <= checked.ROUNDING)).all(),
+    }
+    for name in ("log_probs", "loss_mask"):
+        there = ~rows[name].is_null().to_numpy(zero_copy_only=False)
+        right[name] = right.get(name, True) and (_lengths(rows[name]) == lengths)[there].all()
+    mask_ends = np.cumsum(_lengths(rows["loss_mask"]))
+    actions = np.cumsum([0, *rows["loss_mask"].flatten().to_numpy(zero_copy_only=False)])
+    leaves_none = actions[mask_ends] == actions[mask_ends - _lengths(rows["loss_mask"])]
+    right["loss_mask"] = right["loss_mask"] and not leaves_none[there].any()
+    if wrong := [name for name, is_right in right.items() if not is_right]:
+        raise ValueError(f"column {wrong[0]} holds what no trajectory can have")
+
+
+def _lengths(lists: pa.ListArray) -> npt.NDArray[np.int64]:
+    """Of each list; 0 for a null."""
+    lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
+    return np.nan_to_num(lengths.astype(np.float64)).astype(np.int64)
 
 
 def packed_records(

@@ -47,19 +47,7 @@ STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "8-retirement": {"retired": (), "kept": ("trainer.exp_retirement=never",)},
     "9-weak-base": {"ExGRPO": (), "on-policy": ("trainer.experience=False",)},
-    "10-proposals": {
-        "as published": (),
-        "split advantages": ("study.objective=split_advantages",),
-        "where failing": ("study.objective=replay_where_failing",),
-        "latest success": ("trainer.exp_eviction=oldest", "trainer.experience_max_per_question=1"),
-        "at most 5 steps old": ("trainer.experience_max_age=5",),
-        "extra rows": ("study.objective=extra_rows",),
-    },
-    "11-proposal-at-twice-the-rate": {"as published": (), "extra rows": ("study.objective=extra_rows",)},
 }
 
 # In study 9 the learning rate is so high that accuracy falls again in most runs.
-LOOPS: dict[str, tuple[str, ...]] = {
-    "9-weak-base": ("loop.lr=0.0007",),
-    "11-proposal-at-twice-the-rate": ("loop.lr=0.0002",),
-}
+LOOPS: dict[str, tuple[str, ...]] = {"9-weak-base": ("loop.lr=0.0007",)}

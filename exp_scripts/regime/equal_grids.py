@@ -22,7 +22,7 @@ from ablate import workers
 from rare_tasks import RARE_TASKS
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "equal-grids.jsonl"
 # method -> its settings; with half of a step's groups stored ones, it has twice as many groups as fresh ones

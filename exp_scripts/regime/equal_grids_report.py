@@ -19,7 +19,7 @@ from rare_runs import area
 from seed_tables import Runs, differences, marked, measures, reported, table
 from study_runs import Results
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 FIRST, *REPLAY = METHODS
 

@@ -30,7 +30,7 @@ from study_loop import StudyTask, train
 from torch import Tensor
 
 from exgrpo import ExperienceReplay, Trajectory
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.loss_settings import LossSettings

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import study_folders  # noqa: F401
 from comparison import estimate
 from gradient_agreement import COMPOSITIONS, FILE, measured
 from matplotlib import pyplot as plt
 from seed_tables import marked
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 matplotlib.use("Agg")
 FIRST = "on-policy"
@@ -49,7 +50,7 @@ def table(rows: Measured) -> str:
 def draw(rows: Measured, path: Path) -> None:
     """A panel for each step of the run: the cosine of each composition, with 95 % intervals over runs."""
     steps = sorted({row["step"] for row in rows})
-    figure, axes = plt.subplots(1, len(steps), figsize=(9, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(steps), figsize=(9, 3.6), sharex=True, sharey=True, layout="constrained")
     for axis, step in zip(axes, steps, strict=True):
         for place, name in enumerate(COMPOSITIONS):
             if found := cosines(rows, step, name)["mine"]:
@@ -75,8 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         mine = [row for row in rows if row["reference"] == asked]
         print(f"\nTo the gradient of {asked} questions; its halves agree {estimate([r['halves'] for r in mine])}\n")
         print(table(mine))
-    row_effect = [row["cosine"]["ExGRPO"] - row["cosine"]["phantom"] for row in rows if "ExGRPO" in row["cosine"]]
-    print(f"\nwhat the stored row's gradient adds, ExGRPO less phantom: {estimate(row_effect)}")
+    of_runs: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        if "ExGRPO" in row["cosine"]:
+            effect = row["cosine"]["ExGRPO"] - row["cosine"]["phantom"]
+            of_runs.setdefault((row["task"], row["seed"]), []).append(effect)
+    effects = [float(np.mean(each)) for each in of_runs.values()]
+    print(f"\nwhat the stored row's gradient adds, ExGRPO less phantom, a value a run: {estimate(effects)}")
     draw([row for row in rows if row["reference"] == "training"], options.picture)
 
 

@@ -21,7 +21,7 @@ from fast_policy import FastPolicy
 from matplotlib import pyplot as plt
 from skills import SKILLS, load
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 matplotlib.use("Agg")
 PICTURE = study_folders.ROOT / "docs" / "experiments" / "lucky-successes.png"

@@ -30,7 +30,7 @@ from skills import SKILLS, Phase, box
 from study_loop import StudyTask, train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 SUM = SKILLS["sum"]
 TRAIN, TEST, ANSWERS = 1024, 256, 2  # questions; answers to each held-out one at a test

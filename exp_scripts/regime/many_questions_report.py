@@ -14,7 +14,7 @@ from many_questions import FILE, MASKED, METHODS, TASK
 from seed_tables import reported, table
 from study_runs import Results
 
-from exgrpo.accidents import in_one_line
+from exgrpo.console import in_one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -83,7 +83,7 @@ def rules(folder):
     examples = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     (folder / "my_rules.py").write_text(
         f"{examples}\ndef always_one(groups, rollout_n):\n    return [1 for _ in groups]\n"
-        "import exgrpo.phases\nexgrpo.phases.AFTER_S = 0.0  # every phase after the reading of this says so\n"
+        "import exgrpo.console\nexgrpo.console.AFTER_S = 0.0  # every phase after the reading of this says so\n"
     )
     rule = "my_rules.py"  # of the folder the command is given in; the trainer has another
     keys = [f"trainer.exp_bucket_manager={rule}:hardest_first", f"trainer.exp_metric={rule}:least_changed"]

@@ -134,8 +134,8 @@ def test_a_process_that_stops_reading_does_not_hang_the_caller():
     assert whole(r"\boxed{5}", "5")["score"] == 1
     process, verdicts = reward._VERIFIER._process, []
     os.kill(process.pid, signal.SIGSTOP)
-    more_than_a_pipe_holds = "答" * 20_000
-    thread = threading.Thread(target=lambda: verdicts.append(whole(more_than_a_pipe_holds, "5", timeout_s=0.5)))
+    more_than_a_socket_holds = "𝑥" * 20_000  # twelve bytes each
+    thread = threading.Thread(target=lambda: verdicts.append(whole(more_than_a_socket_holds, "5", timeout_s=0.5)))
     thread.start()
     thread.join(5)
     hung = thread.is_alive()
@@ -210,7 +210,8 @@ def _alive(stat):
 
 def test_the_process_gives_an_answer_all_the_time_the_caller_does(monkeypatch):
     sent = []
-    monkeypatch.setattr(reward._VERIFIER, "_send", lambda request, deadline: sent.append(json.loads(request)))
+    reward._VERIFIER.start()
+    monkeypatch.setattr(reward._VERIFIER, "_ask", lambda request, timeout_s: sent.append(json.loads(request)))
     whole(r"\boxed{5}", "5", timeout_s=60)
     assert sent[0]["limit_s"] == 60  # its alarm, see the worker, must not ring before
 

@@ -10,9 +10,8 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 # Room or module at the package's root -> what it may import. Only rooms above it in this table: so there is no circle.
 # Not here: exgrpo/__init__.py, the front door, which loads any of them at the first use of a name.
 ARROWS = {
-    "accidents": "",
     "config": "",
-    "phases": "",
+    "console": "",
     "open_table": "",
     "sizing": "",
     "verl_contract": "",
@@ -29,14 +28,14 @@ ARROWS = {
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
-    "on_verl": "phases provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
+    "on_verl": "console provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
     "preflight": (
         "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
     ),
-    "mix_trainer_experience": "provenance phases experience saved loss_metrics on_verl preflight",
-    "main_mix_ppo": "accidents phases on_verl preflight",
+    "mix_trainer_experience": "provenance console experience saved loss_metrics on_verl preflight",
+    "main_mix_ppo": "console on_verl preflight",
     "verl_plugin": "on_verl preflight",
-    "commands": "accidents phases main_mix_ppo",
+    "commands": "console main_mix_ppo",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

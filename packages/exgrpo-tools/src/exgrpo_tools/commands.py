@@ -9,8 +9,8 @@ import importlib
 import sys
 from pathlib import Path
 
-from exgrpo.accidents import in_one_line
 from exgrpo.commands import answered
+from exgrpo.console import in_one_line
 
 PACKAGED = Path(__file__).parent / "scripts"
 SCRIPTS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[4]

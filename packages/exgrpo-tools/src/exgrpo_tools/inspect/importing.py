@@ -14,7 +14,7 @@ from typing import Any
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.preflight.train_files import read_question_ids
+from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved.durable import replace_file
 from exgrpo.saved.exchange import read_rows
 from exgrpo.saved.pool_folder import PoolFolder

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from exgrpo import phases
-from exgrpo.accidents import in_one_line
-from exgrpo.phases import phase
+from exgrpo import console
+from exgrpo.console import in_one_line, phase
 from exgrpo.saved import durable
 
 
@@ -66,7 +65,7 @@ def test_a_long_phase_says_what_it_is_and_how_long_it_took_and_a_short_one_nothi
     with phase("loading"):
         pass
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(phases, "AFTER_S", 0.05)
+    monkeypatch.setattr(console, "AFTER_S", 0.05)
     with phase("loading"):
         time.sleep(0.2)
     assert re.fullmatch(r"exgrpo: loading \.\.\.\nexgrpo: loading took 0 s\n", capsys.readouterr().err)
