@@ -61,9 +61,8 @@ def off_policy_ratio(
     beta = beta_of(name)
     if beta is not None:
         return torch.sigmoid(log_ratio - math.log(beta))
-    return OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)(
-        log_ratio, log_prob, weight, pow_exp
-    )
+    reshape = OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)
+    return reshape(log_ratio, log_prob, weight, pow_exp)
 
 
 def on_policy_ratio(
@@ -74,9 +73,8 @@ def on_policy_ratio(
     if beta is not None:
         past = (log_prob - log_ratio).detach().exp()
         return torch.exp(log_ratio) * (past + beta) / (log_prob.exp() + beta)
-    return ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)(
-        log_ratio, log_prob, weight, pow_exp
-    )
+    reshape = ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)
+    return reshape(log_ratio, log_prob, weight, pow_exp)
 
 
 def mixed_token_losses(
@@ -181,9 +179,8 @@ def _refuse_nan(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if wrong := int((tensor.isnan() & mask).sum()):
-            raise RuntimeError(
-                f"{name}: NaN at {wrong} of {int(mask.sum())} tokens that are trained on"
-            )
+            tokens = f"{int(mask.sum())} tokens that are trained on"
+            raise RuntimeError(f"{name}: NaN at {wrong} of {tokens}")
 
 
 def _fresh_ratio(

@@ -77,9 +77,7 @@ class WeightedBucketSampler:
             given = f"method={method}: gives -inf for all counts 1 to {rollout_n}"
             raise ValueError(f"{given}: must allow one or more")
         self._method = method
-        self._rollout_n = rollout_n
-        self._mean = mean
-        self._sigma = sigma
+        self._rule = rollout_n, mean, sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
         """Bucket with room -> probability that the first draw of a step falls on it."""
@@ -87,9 +85,7 @@ class WeightedBucketSampler:
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
             return {bucket: room[bucket] / total for bucket in open_buckets}
-        weights = bucket_weights(
-            self._method, open_buckets, self._rollout_n, self._mean, self._sigma
-        )
+        weights = bucket_weights(self._method, open_buckets, *self._rule)
         return dict(zip(open_buckets, weights.tolist(), strict=True))
 
     def allot(
@@ -111,8 +107,7 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            rule = self._rollout_n, self._mean, self._sigma
-            weights = bucket_weights(self._method, unfilled, *rule)
+            weights = bucket_weights(self._method, unfilled, *self._rule)
             if not weights.any():
                 break
             more = rng.multinomial(missing, weights).tolist()

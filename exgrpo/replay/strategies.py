@@ -22,9 +22,8 @@ from exgrpo.replay.records import ReplayBatch
 if TYPE_CHECKING:
     from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
 
-Scores = Callable[
-    [ReplayBatch], npt.ArrayLike
-]  # n candidates -> their mean token entropies [n] in nats
+# n candidates -> their mean token entropies [n] in nats
+Scores = Callable[[ReplayBatch], npt.ArrayLike]
 Range = tuple[float, float]
 AsNamed = Literal["as named"]  # use the strategy's own bound
 
@@ -97,11 +96,7 @@ class Strategy(NamedTuple):
         if percentile is not None or (self.needs_scores and not scored):
             recorded = recorded_entropies(pool)
             limit = highest = math.inf if percentile is None else threshold(recorded, percentile)
-            prompts = [
-                prompt
-                for prompt in prompts
-                if any(entropy <= highest for entropy in recorded[prompt])
-            ]
+            prompts = [each for each in prompts if any(nats <= highest for nats in recorded[each])]
         buckets: dict[int, list[str]] = {}
         for prompt in prompts:
             buckets.setdefault(pool.bucket(prompt), []).append(prompt)
@@ -125,12 +120,10 @@ def resolve(
     trajectories = name.removeprefix(f"{questions}_")
     bucket_manager, bounds = _QUESTIONS[questions]
     metric, mode = _TRAJECTORIES[trajectories]
-    if difficulty_range != "as named":
-        bounds = (
-            None
-            if difficulty_range is None
-            else checked_range("difficulty_range", difficulty_range)
-        )
+    if difficulty_range is None:
+        bounds = None
+    elif difficulty_range != "as named":
+        bounds = checked_range("difficulty_range", difficulty_range)
     if entropy_percentile == "as named":
         percentile = min(percentiles, default=None) if trajectories == "low_entropy" else None
     elif entropy_percentile is None or entropy_percentile in percentiles:
