@@ -81,9 +81,8 @@ def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The success rate of the fresh rollouts as a count out of K, rounded half to even.
 
-    With `size` <= K a partially solved question is always in 1..K-1. Under this rule a question of
-    the pool follows its groups into buckets that are not collected, and is not drawn there
-    (ExperienceConfig.drawable_buckets).
+    With `size` <= K a partially solved question is always in 1..K-1; outside the collected buckets
+    it is not drawn (ExperienceConfig.drawable_buckets).
     """
     return [round(g.solved * rollout_n / g.size) for g in groups]
 

@@ -101,11 +101,7 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
 
 
 def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
-    """float[B, T], the rows' log-probs under a policy, with its gradient.
-
-    Args:
-        name: the argument that holds the policy, for messages.
-    """
+    """float[B, T], the rows' log-probs under a policy, with its gradient; `name`: for messages."""
     kind = type(policy).__name__
     if not callable(policy):
         allowed = "must be a policy, (prompts, tokens) -> log-probs [B, T]"

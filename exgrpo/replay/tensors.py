@@ -210,8 +210,7 @@ def compute_grpo_loss(
         importance_weights: float[B, T] with a gradient, used instead of f(w*) for the replayed
             rows; the default is what `compute_importance_weights` returns. Entries of other rows
             are ignored.
-        current_policy: with rows: called for the log-probs of all rows, as in
-            `compute_importance_weights`.
+        current_policy: with rows, as in `compute_importance_weights`.
         use_std: as in `group_advantages`.
         length: constant instead of T, the longest response allowed: padding has no effect.
         settings: variant of the loss; default: the paper's, which does not clip.
