@@ -9,79 +9,34 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from exgrpo.experience.config import ExperienceConfig
-    from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
-    from exgrpo.experience.experience_pool import ExperiencePool, Outcome
-    from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-    from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-    from exgrpo.experience.trajectory_selector import TrajectorySelector, mean_entropy, perplexity
-    from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler, bucket_weights
-    from exgrpo.mix_core_alg import mixed_policy_loss
-    from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
-    from exgrpo.replay.records import ReplayBatch
-    from exgrpo.replay.selective_replay import SelectiveReplay
-    from exgrpo.replay.tensors import (
-        compute_entropy,
-        compute_grpo_loss,
-        compute_importance_weights,
-        group_advantages,
-    )
-    from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
-    from exgrpo.saved.pool_folder import PoolFolder
-
 __version__ = "0.3.0"
 
-_HOME = {
-    "DifficultyBucketer": "exgrpo.replay.difficulty_bucketer",
-    "ExperienceBucketManager": "exgrpo.experience.experience_bucket_manager",
-    "ExperienceConfig": "exgrpo.experience.config",
-    "ExperiencePool": "exgrpo.experience.experience_pool",
-    "ExperienceReplay": "exgrpo.experience.experience_trainer_ops",
-    "Outcome": "exgrpo.experience.experience_pool",
-    "PoolFolder": "exgrpo.saved.pool_folder",
-    "ReplayBatch": "exgrpo.replay.records",
-    "RolloutGroup": "exgrpo.experience.trajectory",
-    "SelectiveReplay": "exgrpo.replay.selective_replay",
-    "Trajectory": "exgrpo.experience.trajectory",
-    "TrajectoryBuffer": "exgrpo.replay.trajectory_buffer",
-    "TrajectorySelector": "exgrpo.experience.trajectory_selector",
-    "WeightedBucketSampler": "exgrpo.experience.weighted_bucket_sampler",
-    "bucket_weights": "exgrpo.experience.weighted_bucket_sampler",
-    "compute_entropy": "exgrpo.replay.tensors",
-    "compute_grpo_loss": "exgrpo.replay.tensors",
-    "compute_importance_weights": "exgrpo.replay.tensors",
-    "group_advantages": "exgrpo.replay.tensors",
-    "mean_entropy": "exgrpo.experience.trajectory_selector",
-    "mixed_policy_loss": "exgrpo.mix_core_alg",
-    "perplexity": "exgrpo.experience.trajectory_selector",
+_NAMES = {
+    "exgrpo.experience": (
+        "ExperienceBucketManager ExperienceConfig ExperiencePool ExperienceReplay Outcome "
+        "RolloutGroup Trajectory TrajectorySelector WeightedBucketSampler "
+        "bucket_weights mean_entropy perplexity"
+    ),
+    "exgrpo.mix_core_alg": "mixed_policy_loss",
+    "exgrpo.replay": "DifficultyBucketer ReplayBatch SelectiveReplay TrajectoryBuffer",
+    "exgrpo.replay.tensors": (
+        "compute_entropy compute_grpo_loss compute_importance_weights group_advantages"
+    ),
+    "exgrpo.saved.pool_folder": "PoolFolder",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "DifficultyBucketer",
-    "ExperienceBucketManager",
-    "ExperienceConfig",
-    "ExperiencePool",
-    "ExperienceReplay",
-    "Outcome",
-    "PoolFolder",
-    "ReplayBatch",
-    "RolloutGroup",
-    "SelectiveReplay",
-    "Trajectory",
-    "TrajectoryBuffer",
-    "TrajectorySelector",
-    "WeightedBucketSampler",
-    "__version__",
-    "bucket_weights",
-    "compute_entropy",
-    "compute_grpo_loss",
-    "compute_importance_weights",
-    "group_advantages",
-    "mean_entropy",
-    "mixed_policy_loss",
-    "perplexity",
-]
+if TYPE_CHECKING:  # `*` and `as` hand the types on to who checks a program that uses them
+    from exgrpo.experience import *  # noqa: F403
+    from exgrpo.mix_core_alg import mixed_policy_loss as mixed_policy_loss
+    from exgrpo.replay import *  # noqa: F403
+    from exgrpo.replay.tensors import compute_entropy as compute_entropy
+    from exgrpo.replay.tensors import compute_grpo_loss as compute_grpo_loss
+    from exgrpo.replay.tensors import compute_importance_weights as compute_importance_weights
+    from exgrpo.replay.tensors import group_advantages as group_advantages
+    from exgrpo.saved.pool_folder import PoolFolder as PoolFolder
+else:
+    __all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
@@ -93,4 +48,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

@@ -42,9 +42,8 @@ def _share(part: Any, whole: Any) -> Any:
 
 def finish(metrics: MutableMapping[str, Any]) -> None:
     """Replace a step's reduced sums by their metrics, in place; does nothing if there are none."""
-    sums = {
-        name.removeprefix(SUM): metrics.pop(name) for name in list(metrics) if name.startswith(SUM)
-    }
+    names = [name for name in metrics if name.startswith(SUM)]
+    sums = {name.removeprefix(SUM): metrics.pop(name) for name in names}
     if ENTROPY in sums:
         metrics["actor/entropy_loss"] = _share(sums[ENTROPY], sums[ENTROPY_TOKENS])
     if "fresh_tokens" in sums:

@@ -120,9 +120,8 @@ class LossSettings:
 
 def _typed(name: str, value: Any, kinds: Mapping[str, type]) -> Any:
     if name not in kinds:
-        raise ValueError(
-            f"policy_loss.{name}={value}: no such key; known keys are {', '.join(kinds)}"
-        )
+        known = f"known keys are {', '.join(kinds)}"
+        raise ValueError(f"policy_loss.{name}={value}: no such key; {known}")
     words = {"true": True, "false": False}
     try:
         return words[str(value).lower()] if kinds[name] is bool else kinds[name](value)

@@ -19,56 +19,30 @@ from exgrpo.open_table import OpenTable
 from exgrpo.replay_losses import REPLAY_LOSSES
 
 Reshape = Callable[[Tensor, Tensor, float, float], Tensor]
-
 _MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is 0
 
 
-# -- reshapes: (log_ratio, log_prob, weight, pow_exp) -> f(w), each float[...] ---------------------
-
-
-def no_reshape(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
-    """w."""
-    return torch.exp(log_ratio)
-
-
-def square_root(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
-    """w^.5."""
-    return torch.exp(0.5 * log_ratio)
-
-
-def power(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
-    """w^pow_exp."""
-    return torch.exp(pow_exp * log_ratio)
-
-
-def logp_of_replayed(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
-    """weight * log pi."""
-    return weight * log_prob
-
-
-def p_logp_of_replayed(
-    log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float
-) -> Tensor:
-    """w + weight * log pi."""
-    return torch.exp(log_ratio) + weight * log_prob
-
-
-def logp_of_fresh(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
-    """log w."""
-    return log_ratio
-
-
-def p_logp_of_fresh(log_ratio: Tensor, log_prob: Tensor, weight: float, pow_exp: float) -> Tensor:
-    """w + weight * log w."""
-    return torch.exp(log_ratio) + weight * log_ratio
-
-
-_SHARED: dict[str, Reshape] = {"no_reshape": no_reshape, "square_root": square_root, "pow": power}
+# Reshapes by name, f(w) as float[...]; w = pi / pi_past, of fresh tokens pi / pi_old.
+_SHARED: dict[str, Reshape] = {
+    "no_reshape": lambda log_w, log_pi, weight, pow_exp: torch.exp(log_w),
+    "square_root": lambda log_w, log_pi, weight, pow_exp: torch.exp(0.5 * log_w),
+    "pow": lambda log_w, log_pi, weight, pow_exp: torch.exp(pow_exp * log_w),
+}
 OFF_POLICY_RESHAPES: OpenTable[Reshape] = OpenTable(
-    RESHAPE_PARAMETERS, {**_SHARED, "logp": logp_of_replayed, "p_logp": p_logp_of_replayed}
+    RESHAPE_PARAMETERS,
+    {
+        **_SHARED,
+        "logp": lambda log_w, log_pi, weight, pow_exp: weight * log_pi,
+        "p_logp": lambda log_w, log_pi, weight, pow_exp: torch.exp(log_w) + weight * log_pi,
+    },
 )
 ON_POLICY_RESHAPES: OpenTable[Reshape] = OpenTable(
-    RESHAPE_PARAMETERS, {**_SHARED, "logp": logp_of_fresh, "p_logp": p_logp_of_fresh}
+    RESHAPE_PARAMETERS,
+    {
+        **_SHARED,
+        "logp": lambda log_w, log_pi, weight, pow_exp: log_w,
+        "p_logp": lambda log_w, log_pi, weight, pow_exp: torch.exp(log_w) + weight * log_w,
+    },
 )
 
 
@@ -87,9 +61,8 @@ def off_policy_ratio(
     beta = beta_of(name)
     if beta is not None:
         return torch.sigmoid(log_ratio - math.log(beta))
-    return OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)(
-        log_ratio, log_prob, weight, pow_exp
-    )
+    reshape = OFF_POLICY_RESHAPES.load("policy_loss.off_policy_reshape", name)
+    return reshape(log_ratio, log_prob, weight, pow_exp)
 
 
 def on_policy_ratio(
@@ -100,9 +73,8 @@ def on_policy_ratio(
     if beta is not None:
         past = (log_prob - log_ratio).detach().exp()
         return torch.exp(log_ratio) * (past + beta) / (log_prob.exp() + beta)
-    return ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)(
-        log_ratio, log_prob, weight, pow_exp
-    )
+    reshape = ON_POLICY_RESHAPES.load("policy_loss.on_policy_reshape", name)
+    return reshape(log_ratio, log_prob, weight, pow_exp)
 
 
 def mixed_token_losses(
@@ -207,9 +179,8 @@ def _refuse_nan(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask
     tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, tensor in tensors.items():
         if wrong := int((tensor.isnan() & mask).sum()):
-            raise RuntimeError(
-                f"{name}: NaN at {wrong} of {int(mask.sum())} tokens that are trained on"
-            )
+            tokens = f"{int(mask.sum())} tokens that are trained on"
+            raise RuntimeError(f"{name}: NaN at {wrong} of {tokens}")
 
 
 def _fresh_ratio(

@@ -52,10 +52,8 @@ class OpenTable(Generic[Rule]):
         if name in self._named:
             return self._named[name]
         if not is_reference(name):
-            raise ValueError(
-                f"{key}={name}: must be one of {', '.join((*self._named, *others))}, or "
-                f"{REFERENCES}"
-            )
+            allowed = ", ".join((*self._named, *others))
+            raise ValueError(f"{key}={name}: must be one of {allowed}, or {REFERENCES}")
         rule: Rule = load_reference(key, name, self.parameters)
         return rule
 
@@ -89,9 +87,8 @@ def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any
     try:
         inspect.signature(rule).bind(*parameters)
     except TypeError:
-        raise ValueError(
-            f"{key}={reference}: must take the arguments ({', '.join(parameters)})"
-        ) from None
+        allowed = f"must take the arguments ({', '.join(parameters)})"
+        raise ValueError(f"{key}={reference}: {allowed}") from None
     return rule
 
 

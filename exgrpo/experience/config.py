@@ -58,8 +58,7 @@ class TrainerKeys:
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any]) -> TrainerKeys:
         """Pick these keys out of verl's `trainer` node; other keys are ignored."""
-        names = [each.name for each in fields(cls) if each.name in trainer]
-        return cls(**{name: trainer[name] for name in names})
+        return cls(**{key.name: trainer[key.name] for key in fields(cls) if key.name in trainer})
 
 
 @dataclass(frozen=True)
@@ -236,20 +235,15 @@ class ExperienceConfig:
             key = "trainer.exp_success_threshold"
             check.refuse(key, self.exp_success_threshold, "a number of at least 0 and below 1")
         if self.exp_unit == "group" and self.experience_ratio == 1:
-            check.refuse(
-                "trainer.experience_ratio",
-                1,
-                "below 1 with trainer.exp_unit=group: new groups must come in",
-            )
+            allowed = "below 1 with trainer.exp_unit=group: new groups must come in"
+            check.refuse("trainer.experience_ratio", 1, allowed)
         lbound, rbound = self.experience_lbound, self.collected_buckets.stop - 1
         if rbound > self.rollout_n:
-            check.refuse(
-                "trainer.experience_rbound", rbound, f"at most {_ROLLOUT_N}={self.rollout_n}"
-            )
+            allowed = f"at most {_ROLLOUT_N}={self.rollout_n}"
+            check.refuse("trainer.experience_rbound", rbound, allowed)
         if lbound >= rbound:
-            check.refuse(
-                "trainer.experience_lbound", lbound, f"less than trainer.experience_rbound={rbound}"
-            )
+            allowed = f"less than trainer.experience_rbound={rbound}"
+            check.refuse("trainer.experience_lbound", lbound, allowed)
 
     @classmethod
     def from_mapping(cls, trainer: Mapping[str, Any], rollout_n: int) -> ExperienceConfig:
@@ -262,22 +256,16 @@ class ExperienceConfig:
         for key in trainer:
             if str(key).startswith(_OUR_PREFIXES) and key not in known:
                 close = difflib.get_close_matches(str(key), known, n=1)
-                hint = (
-                    f"did you mean trainer.{close[0]}?"
-                    if close
-                    else f"known keys are {', '.join(known)}"
-                )
+                hint = f"known keys are {', '.join(known)}"
+                if close:
+                    hint = f"did you mean trainer.{close[0]}?"
                 raise ValueError(f"trainer.{key}: no such key; {hint}")
         return cls(rollout_n=rollout_n, **{key: trainer[key] for key in known if key in trainer})
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
         """Key, without `trainer.` -> what it means."""
-        return {
-            setting.name: setting.metadata["meaning"]
-            for setting in fields(cls)
-            if setting.name != "rollout_n"
-        }
+        return {key.name: key.metadata["meaning"] for key in fields(cls) if key.name != "rollout_n"}
 
     @property
     def collected_buckets(self) -> range:

@@ -28,10 +28,8 @@ class ExperienceMixCollateFn:
         collate: Callable[[Sequence[Row]], dict[str, Any]] = columns_of,
     ):
         if rollout_n < 2:
-            raise ValueError(
-                f"rollout_n={rollout_n}: a group of one fresh and one replayed rollout needs 2 or "
-                "more"
-            )
+            needs = "a group of one fresh and one replayed rollout needs 2 or more"
+            raise ValueError(f"rollout_n={rollout_n}: {needs}")
         self._row_of = row_of
         self._rollout_n = rollout_n
         self._collate = collate

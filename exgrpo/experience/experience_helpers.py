@@ -82,12 +82,8 @@ class FreshQuestions:
             self.skip(number)
             if sum(question not in self._skipped for question in self._questions) >= needed:
                 break
-        logger.warning(
-            "a new epoch of the data: %d of %d questions are retired, %d of them are skipped",
-            len(retired),
-            len(self._questions),
-            number,
-        )
+        said = "a new epoch of the data: %d of %d questions are retired, %d of them are skipped"
+        logger.warning(said, len(retired), len(self._questions), number)
 
     @property
     def exhausted(self) -> bool:
@@ -113,16 +109,9 @@ def prompt_rows(
 ) -> list[dict[str, Any]]:
     """The rows of a batch in random order, with ``is_replayed``, ``uid`` and ``__rollout_n__``.
 
-    A replayed question needs K-1 rollouts, since one replayed trajectory completes its group; a
-    fresh one needs K. ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and
-    without the underscore that separates the parts of a rollout's key.
-
-    Args:
-        fresh, replayed: with ``question_id``; copied.
-        rollout_n: K.
-        step: the global step.
-        rng: advanced once.
-        first: the position of the batch's first prompt in its step.
+    ``uid`` is ``{step}q{position}``: reproducible, unlike a random id, and without the underscore
+    that separates the parts of a rollout's key. The rows are copied; the arguments are those of
+    `ExperienceMixCollateFn`.
     """
     rows = [dict(row, is_replayed=False) for row in fresh]
     rows += [dict(row, is_replayed=True) for row in replayed]

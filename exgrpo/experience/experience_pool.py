@@ -16,7 +16,7 @@ from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceB
 from exgrpo.experience.replay_log import Odds, ReplayLog
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
-from exgrpo.experience.weighted_bucket_sampler import QuestionDraw
+from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 
 _AGES = {"age_median": 0.5, "age_p95": 0.95}  # of the trajectories, in steps
 
@@ -78,7 +78,12 @@ class ExperiencePool:
             config.experience_max_bytes,
             rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
         )
-        self._draw = QuestionDraw(config)
+        self._sampler = WeightedBucketSampler(
+            config.exp_bucket_manager,
+            config.rollout_n,
+            config.exp_bucket_mean,
+            config.exp_bucket_sigma,
+        )
         self._difficulty = rules.DIFFICULTIES.load("trainer.exp_difficulty", config.exp_difficulty)
         self._retires = rules.RETIREMENTS.load("trainer.exp_retirement", config.exp_retirement)
         self._history: list[dict[str, float]] = []
@@ -234,13 +239,32 @@ class ExperiencePool:
         Raises:
             ValueError: count is negative.
         """
-        return self._draw.choose(self._buckets, count, rng, exclude)
+        if count < 0:
+            raise ValueError(f"count={count}: must be 0 or more")
+        buckets, barred = self._open(exclude)
+        return self._sampler.sample(buckets, count, rng, barred)
 
     def odds(
         self, drawn: Collection[str], exclude: Collection[str] = frozenset()
     ) -> dict[str, Odds]:
         """Question -> the odds with which `choose`, by its `exclude`, has just drawn it."""
-        return self._draw.odds(self._buckets, drawn, exclude)
+        buckets, barred = self._open(exclude)
+        room = {each: len(buckets[each]) - len(barred.get(each, ())) for each in buckets}
+        probability, odds = self._sampler.probabilities(room), {}
+        for name in drawn:
+            bucket = self.bucket(name)
+            odds[name] = Odds(bucket, probability[bucket], room[bucket], len(drawn))
+        return odds
+
+    def _open(
+        self, exclude: Collection[str]
+    ) -> tuple[Mapping[int, Sequence[str]], Mapping[int, Sequence[int]]]:
+        """Bucket -> questions, and the positions of those excluded (`exp_sample_range`)."""
+        drawable, half = self._config.drawable_buckets, self._config.exp_sample_range
+        if half != "all":
+            return self._buckets.half(drawable, first=half == "first_half", exclude=exclude), {}
+        members = {bucket: self._buckets.members(bucket) for bucket in drawable}
+        return members, self._buckets.positions(exclude)
 
     def candidates(self, question: str) -> tuple[Trajectory, ...]:
         """The question's trajectories in the order of recording: views that stay valid.

@@ -161,9 +161,8 @@ class ExperienceReplay:
         """
         bound, admitted = self.config.exp_max_drift, list(stored)
         if bound is not None and stored:
-            scores = iter(
-                scorer([(each.question, one) for each in stored for one in each.rollouts])
-            )
+            rollouts = [(each.question, one) for each in stored for one in each.rollouts]
+            scores = iter(scorer(rollouts))
             admitted, left_behind = [], list[StoredGroup]()
             for group in stored:
                 ratios = [each.log_ratios(next(scores).log_probs) for each in group.rollouts]

@@ -35,9 +35,8 @@ class StoredGroup:
     def __post_init__(self) -> None:
         checked.integer("step", self.step, 0, 2**32 - 1)
         if len(self.rollouts) < 2:
-            raise ValueError(
-                f"rollouts has {len(self.rollouts)} entries: a group must have 2 or more"
-            )
+            given = f"rollouts has {len(self.rollouts)} entries"
+            raise ValueError(f"{given}: a group must have 2 or more")
 
     @property
     def tokens(self) -> int:
@@ -110,9 +109,7 @@ class GroupBuffer:
 
     def expire(self, step: int) -> None:
         """Drop what will be too old in the next step."""
-        while (
-            self._max_age is not None
-            and self._held
-            and self._held[0].step < step + 1 - self._max_age
-        ):
+        if self._max_age is None:
+            return
+        while self._held and self._held[0].step < step + 1 - self._max_age:
             self._held.popleft()

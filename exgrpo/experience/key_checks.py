@@ -39,35 +39,27 @@ def as_float(value: Any) -> float:
         return math.nan
 
 
-def fraction(key: str, value: object) -> float:
-    number = as_float(value)
-    if not 0.0 <= number <= 1.0:
-        refuse(key, value, "a number between 0 and 1")
-    return number
+def _number(holds: Callable[[float], bool], allowed: str) -> Callable[[str, object], float]:
+    def check(key: str, value: object) -> float:
+        number = as_float(value)
+        if not holds(number):
+            refuse(key, value, allowed)
+        return number
+
+    return check
 
 
-def finite(key: str, value: object) -> float:
-    number = as_float(value)
-    if not math.isfinite(number):
-        refuse(key, value, "a finite number")
-    return number
-
-
-def positive(key: str, value: object) -> float:
-    number = as_float(value)
-    if not 0.0 < number < math.inf:
-        refuse(key, value, "a finite number above 0")
-    return number
+fraction = _number(lambda number: 0 <= number <= 1, "a number between 0 and 1")
+finite = _number(math.isfinite, "a finite number")
+positive = _number(lambda number: 0 < number < math.inf, "a finite number above 0")
 
 
 def integer(low: int) -> Callable[[str, object], int]:
-    def check(key: str, value: object) -> int:
-        number = as_float(value)
-        if not (low <= number < 2**53 and number.is_integer()):
-            refuse(key, value, f"an integer of at least {low}")
-        return int(number)
+    def holds(number: float) -> bool:
+        return low <= number < 2**53 and number.is_integer()
 
-    return check
+    check = _number(holds, f"an integer of at least {low}")
+    return lambda key, value: int(check(key, value))
 
 
 def path(key: str, value: object) -> str:
@@ -109,11 +101,8 @@ def rule(table: OpenTable[Any], *others: str) -> Callable[[str, object], str]:
 
 
 def bucket_manager(key: str, value: object) -> str | Literal[False]:
-    if (
-        is_null(value)
-        or value is False
-        or (isinstance(value, str) and value.strip().lower() == "false")
-    ):
+    word = value.strip().lower() if isinstance(value, str) else value
+    if is_null(value) or word is False or word == "false":
         return False
     rules.BUCKET_WEIGHTS.load(key, str(value), ("False",))
     return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,20 @@ from exgrpo.experience.trajectory import Trajectory
 
 # serial, step, tokens, entropy, reward, bytes of the note, number of the grader
 HEADER = struct.Struct("=qIIddII")
-_ENTROPY, _ENTROPY_AT = struct.Struct("=d"), struct.calcsize("=qII")  # its place in the header
 _BYTES_PER_TOKEN = 8
 _TEXTS: list[str | None] = [None]  # number -> text; only grows, a run has a handful
 _NUMBERS: dict[str | None, int] = {None: 0}
+
+
+def _number(at: str) -> Callable[[bytes], Any]:
+    """Reads one number of the header, by its place there."""
+    read = struct.Struct(at).unpack_from
+    return lambda packed: read(packed)[0]
+
+
+serial, step, length = _number("=q"), _number("=8xI"), _number("=12xI")
+entropy = _number("=16xd")  # NaN if unknown
+_note_bytes = _number("=32xI")
 
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
@@ -89,38 +100,10 @@ def _mask(packed: bytes, offset: int, count: int) -> npt.NDArray[np.bool_] | Non
     return mask_T
 
 
-def length(packed: bytes) -> int:
-    """Number of tokens."""
-    count: int = HEADER.unpack_from(packed)[2]
-    return count
-
-
-def serial(packed: bytes) -> int:
-    number: int = HEADER.unpack_from(packed)[0]
-    return number
-
-
 def at_step(packed: bytes, step: int) -> bytes:
     """The same trajectory, as of another step."""
     number, _, *rest = HEADER.unpack_from(packed)
     return HEADER.pack(number, step, *rest) + packed[HEADER.size :]
-
-
-def step(packed: bytes) -> int:
-    number: int = HEADER.unpack_from(packed)[1]
-    return number
-
-
-def entropy(packed: bytes) -> float:
-    """NaN if unknown."""
-    nats: float = _ENTROPY.unpack_from(packed, _ENTROPY_AT)[0]
-    return nats
-
-
-def note_length(packed: bytes) -> int:
-    """Bytes of the note."""
-    count: int = HEADER.unpack_from(packed)[5]
-    return count
 
 
 def key(packed: bytes) -> bytes:
@@ -128,7 +111,7 @@ def key(packed: bytes) -> bytes:
     tokens_end = HEADER.size + 4 * length(packed)
     if tokens_end > HEADER.size:
         return packed[HEADER.size : tokens_end]
-    return packed[tokens_end : tokens_end + note_length(packed)]
+    return packed[tokens_end : tokens_end + _note_bytes(packed)]
 
 
 def _grader_number(grader: str | None) -> int:

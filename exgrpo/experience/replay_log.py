@@ -83,7 +83,6 @@ class LoggedReplay:
     Attributes:
         step: that replayed it.
         question, grader: the question's id; who judged the trajectory (None: unknown).
-        odds: of the question when it was drawn.
         candidates: of the question, in the order of recording; `chosen` is a position in it.
         tokens, reward: the trajectory's length and reward; of a group the sum and the mean.
         digest: of its tokens, 48 bits: the same at the next replay of the same.
@@ -148,11 +147,7 @@ class ReplayedGroup:
         return self.candidates if self.chosen == WHOLE_GROUP else [self.candidates[self.chosen]]
 
     def logged(self, step: int) -> LoggedReplay:
-        """What is kept of it.
-
-        Args:
-            step: that replayed it.
-        """
+        """What is kept of it, by the step that replayed it."""
         rollouts, scored = self.rollouts, zip(self.candidates, self.scores, strict=True)
         candidates = tuple(LoggedCandidate(one.step, one.entropy, score) for one, score in scored)
         return LoggedReplay(

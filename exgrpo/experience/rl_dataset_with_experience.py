@@ -23,11 +23,7 @@ class RLHFDatasetWithExperience(RLHFDataset):
     def question_ids(self) -> list[str]:
         """The id of every row that passed verl's length filter, in order."""
         prompts = self.dataframe[self.prompt_key]
-        extras = (
-            self.dataframe["extra_info"]
-            if "extra_info" in self.dataframe.column_names
-            else [None] * len(self)
-        )
-        return [
-            row_question_id(extra, prompt) for extra, prompt in zip(extras, prompts, strict=True)
-        ]
+        extras = [None] * len(self)
+        if "extra_info" in self.dataframe.column_names:
+            extras = self.dataframe["extra_info"]
+        return [row_question_id(*row) for row in zip(extras, prompts, strict=True)]

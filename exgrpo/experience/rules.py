@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,9 @@ import numpy.typing as npt
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.open_table import OpenTable
 
-BucketWeights = Callable[[npt.NDArray[Any], int, float, float], npt.NDArray[Any]]
-Metric = Callable[[npt.NDArray[Any], npt.NDArray[Any], Trajectory], float]
+Array: TypeAlias = npt.NDArray[Any]
+BucketWeights = Callable[[Array, int, float, float], Array]
+Metric = Callable[[Array, Array, Trajectory], float]
 Difficulty = Callable[[Sequence[RolloutGroup], int], Sequence[int]]
 Retirement = Callable[[RolloutGroup, int], bool]
 Eviction = Callable[[Trajectory], float]
@@ -31,30 +32,22 @@ Eviction = Callable[[Trajectory], float]
 # -- which questions are drawn: the log-weight of each bucket, by its success count out of rollout_n
 
 
-def normal(
-    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
-) -> npt.NDArray[Any]:
+def normal(successes: Array, rollout_n: int, mean: float, sigma: float) -> Array:
     """A normal density over counts, centred on mean * K (section 3.2 and Table 3)."""
     return -0.5 * ((successes - mean * rollout_n) / sigma) ** 2
 
 
-def linear(
-    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
-) -> npt.NDArray[Any]:
+def linear(successes: Array, rollout_n: int, mean: float, sigma: float) -> Array:
     """Proportional to the count."""
     return np.log(successes)
 
 
-def sqrt(
-    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
-) -> npt.NDArray[Any]:
+def sqrt(successes: Array, rollout_n: int, mean: float, sigma: float) -> Array:
     """Proportional to the square root of the count."""
     return 0.5 * np.log(successes)
 
 
-def linear_clip(
-    successes: npt.NDArray[Any], rollout_n: int, mean: float, sigma: float
-) -> npt.NDArray[Any]:
+def linear_clip(successes: Array, rollout_n: int, mean: float, sigma: float) -> Array:
     """Proportional to the count up to K / 2."""
     return np.log(np.minimum(successes, rollout_n / 2))
 
@@ -62,18 +55,14 @@ def linear_clip(
 # -- which trajectory is chosen: its score under the current policy, from [T] values of its action t
 
 
-def ent(
-    entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory
-) -> float:
+def ent(entropies_T: Array, log_probs_T: Array, trajectory: Trajectory) -> float:
     """Mean token entropy in nats (section 3.2)."""
     values_T = np.asarray(entropies_T, dtype=np.float64)
     # .mean() gives the same and costs twice as much
     return float(np.add.reduce(values_T)) / values_T.size
 
 
-def ppl(
-    entropies_T: npt.NDArray[Any], log_probs_T: npt.NDArray[Any], trajectory: Trajectory
-) -> float:
+def ppl(entropies_T: Array, log_probs_T: Array, trajectory: Trajectory) -> float:
     """Perplexity, exp of the mean negative log-likelihood (section F.3)."""
     return float(np.exp(-np.asarray(log_probs_T, dtype=np.float64).mean()))
 
@@ -92,9 +81,8 @@ def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The success rate of the fresh rollouts as a count out of K, rounded half to even.
 
-    With `size` <= K a partially solved question is always in 1..K-1. Under this rule a question of
-    the pool follows its groups into buckets that are not collected, and is not drawn there
-    (ExperienceConfig.drawable_buckets).
+    With `size` <= K a partially solved question is always in 1..K-1; outside the collected buckets
+    it is not drawn (ExperienceConfig.drawable_buckets).
     """
     return [round(g.solved * rollout_n / g.size) for g in groups]
 

@@ -131,9 +131,8 @@ class TokenScores(NamedTuple):
     log_probs: npt.NDArray[Any]
 
 
-Scorer = Callable[
-    [Sequence[Candidate]], Sequence[TokenScores]
-]  # of n candidates, in their order; one call a step
+# of n candidates, in their order; one call a step
+Scorer = Callable[[Sequence[Candidate]], Sequence[TokenScores]]
 
 
 @dataclass(frozen=True)

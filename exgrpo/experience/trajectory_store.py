@@ -275,17 +275,11 @@ class RecordingOrder:
         start = max(first, self._base)
         numbers = range(start, min(last + 1, self.next_serial))
         owners = self._owner[start - self._base : max(start, last + 1) - self._base]
-        return [
-            (serial, owner)
-            for serial, owner in zip(numbers, owners, strict=True)
-            if owner is not None
-        ]
+        pairs = zip(numbers, owners, strict=True)
+        return [(serial, owner) for serial, owner in pairs if owner is not None]
 
     def serials(self) -> npt.NDArray[np.int64]:
         """Those left, ascending."""
-        left = [
-            serial
-            for serial, question in enumerate(self._owner, self._base)
-            if question is not None
-        ]
+        numbered = enumerate(self._owner, self._base)
+        left = [serial for serial, question in numbered if question is not None]
         return np.array(left, dtype=np.int64)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
-from exgrpo.experience.replay_log import Odds
 from exgrpo.experience.rules import BUCKET_WEIGHTS
 
 
@@ -80,9 +77,7 @@ class WeightedBucketSampler:
             given = f"method={method}: gives -inf for all counts 1 to {rollout_n}"
             raise ValueError(f"{given}: must allow one or more")
         self._method = method
-        self._rollout_n = rollout_n
-        self._mean = mean
-        self._sigma = sigma
+        self._rule = rollout_n, mean, sigma
 
     def probabilities(self, room: Mapping[int, int]) -> dict[int, float]:
         """Bucket with room -> probability that the first draw of a step falls on it."""
@@ -90,9 +85,7 @@ class WeightedBucketSampler:
         if self._method is False or not open_buckets:
             total = sum(room[bucket] for bucket in open_buckets)
             return {bucket: room[bucket] / total for bucket in open_buckets}
-        weights = bucket_weights(
-            self._method, open_buckets, self._rollout_n, self._mean, self._sigma
-        )
+        weights = bucket_weights(self._method, open_buckets, *self._rule)
         return dict(zip(open_buckets, weights.tolist(), strict=True))
 
     def allot(
@@ -114,8 +107,7 @@ class WeightedBucketSampler:
             return dict(zip(taken, drawn.tolist(), strict=True))
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
-            rule = self._rollout_n, self._mean, self._sigma
-            weights = bucket_weights(self._method, unfilled, *rule)
+            weights = bucket_weights(self._method, unfilled, *self._rule)
             if not weights.any():
                 break
             more = rng.multinomial(missing, weights).tolist()
@@ -158,53 +150,3 @@ def _skip(free: npt.NDArray[np.int64], barred: list[int]) -> list[int]:
     free_below = np.asarray(barred, dtype=np.int64) - np.arange(len(barred))
     positions: list[int] = (free + np.searchsorted(free_below, free, side="right")).tolist()
     return positions
-
-
-class QuestionDraw:
-    """Draws from the drawable buckets, or from a half of them by entry (`exp_sample_range`)."""
-
-    def __init__(self, config: ExperienceConfig) -> None:
-        self._drawable = config.drawable_buckets
-        self._range = config.exp_sample_range
-        self._sampler = WeightedBucketSampler(
-            config.exp_bucket_manager,
-            config.rollout_n,
-            config.exp_bucket_mean,
-            config.exp_bucket_sigma,
-        )
-
-    def choose(
-        self,
-        questions: ExperienceBucketManager,
-        count: int,
-        rng: np.random.Generator,
-        exclude: Collection[str],
-    ) -> list[str]:
-        """As ExperiencePool.choose, from these questions."""
-        if count < 0:
-            raise ValueError(f"count={count}: must be 0 or more")
-        if self._range != "all":
-            return self._sampler.sample(self._half(questions, exclude), count, rng)
-        buckets = {bucket: questions.members(bucket) for bucket in self._drawable}
-        return self._sampler.sample(buckets, count, rng, questions.positions(exclude))
-
-    def odds(
-        self, questions: ExperienceBucketManager, drawn: Collection[str], exclude: Collection[str]
-    ) -> dict[str, Odds]:
-        """As ExperiencePool.odds."""
-        if self._range != "all":
-            room = {each: len(left) for each, left in self._half(questions, exclude).items()}
-        else:
-            held, barred = questions.members, questions.positions(exclude)
-            room = {each: len(held(each)) - len(barred.get(each, ())) for each in self._drawable}
-        probability = self._sampler.probabilities(room)
-        odds = {}
-        for name in drawn:
-            bucket, _ = questions.place(name)
-            odds[name] = Odds(bucket, probability[bucket], room[bucket], len(drawn))
-        return odds
-
-    def _half(
-        self, questions: ExperienceBucketManager, exclude: Collection[str]
-    ) -> dict[int, list[str]]:
-        return questions.half(self._drawable, first=self._range == "first_half", exclude=exclude)

@@ -80,9 +80,8 @@ def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
         raise ValueError(f"metric={metric!r}: {saved_with}: {allowed}")
     bucketer = DifficultyBucketer(metric or state["metric"], state["window_size"])
     windows = _read(folder, state["files"]["windows"])
-    bucketer.restore(
-        dict(zip(windows["question"].to_pylist(), windows["measures"].to_pylist(), strict=True))
-    )
+    questions, measures = (windows[name].to_pylist() for name in ("question", "measures"))
+    bucketer.restore(dict(zip(questions, measures, strict=True)))
     rng = np.random.default_rng()
     rng.bit_generator.state = state["rng"]
     return SavedBuffer(state["settings"], pool.manifest["step"], bucketer, rng), pool
@@ -112,8 +111,6 @@ def _read(folder: Path, entry: Mapping[str, str]) -> Any:
         raise DamagedPool(f"saved buffer {folder}: {path.name} is missing")
     checksum = durable.sha256(path)
     if checksum != entry["sha256"]:
-        raise DamagedPool(
-            f"saved buffer {folder}: sha256 of {path.name} is {checksum}, expected "
-            f"{entry['sha256']}"
-        )
+        found = f"sha256 of {path.name} is {checksum}, expected {entry['sha256']}"
+        raise DamagedPool(f"saved buffer {folder}: {found}")
     return pq.ParquetFile(path).read()

@@ -49,9 +49,8 @@ class DifficultyBucketer:
 
     Keeps a window for each question seen, whether or not a trajectory of it is stored.
 
-    Sees only what is given to `observe`. A buffer observes with the bucketer that it was given,
-    `TrajectoryBuffer(bucketer=...)`, and else with one of its own, which has the defaults below. A
-    bucketer made beside a buffer and not given to it stays empty and changes no draw.
+    A buffer observes with the bucketer that it was given, `TrajectoryBuffer(bucketer=...)`, else
+    with one of its own; one made beside it and not given to it stays empty and changes no draw.
 
     Args:
         metric: a name above, or a function from the trajectory to 0..1: the mapping of
@@ -118,6 +117,4 @@ class DifficultyBucketer:
 
     def restore(self, windows: Mapping[str, list[float]]) -> None:
         """Replace all windows with these, from `windows`."""
-        self._windows = {
-            prompt: deque(window, self.window_size) for prompt, window in windows.items()
-        }
+        self._windows = {each: deque(window, self.window_size) for each, window in windows.items()}

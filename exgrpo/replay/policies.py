@@ -46,13 +46,10 @@ class CausalPolicy:
         """Log-probs of each response's tokens after its prompt, with the model's gradient."""
         device = getattr(self.model, "device", None)
         encoded = [torch.tensor(self.encode(prompt)) for prompt in prompts]
-        sequences = [
-            torch.cat([prompt, response]) for prompt, response in zip(encoded, tokens, strict=True)
-        ]
+        sequences = [torch.cat(pair) for pair in zip(encoded, tokens, strict=True)]
         ids = pad_sequence(sequences, batch_first=True).to(device)
-        attention = pad_sequence(
-            [torch.ones_like(sequence) for sequence in sequences], batch_first=True
-        ).to(device)
+        ones = [torch.ones_like(sequence) for sequence in sequences]
+        attention = pad_sequence(ones, batch_first=True).to(device)
         logits = self.model(input_ids=ids, attention_mask=attention).logits[:, :-1].float()
         next_log_probs = logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
         of_responses = []
@@ -104,11 +101,7 @@ def _recorded(rows: Sequence[Row]) -> Tensor:
 
 
 def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
-    """float[B, T], the rows' log-probs under a policy, with its gradient.
-
-    Args:
-        name: the argument that holds the policy, for messages.
-    """
+    """float[B, T], the rows' log-probs under a policy, with its gradient; `name`: for messages."""
     kind = type(policy).__name__
     if not callable(policy):
         allowed = "must be a policy, (prompts, tokens) -> log-probs [B, T]"
@@ -135,12 +128,8 @@ def both_log_probs(
     The arguments are those of `exgrpo.replay.tensors.compute_importance_weights`.
     """
     if old_policy is None or current_policy is None or rollouts is None:
-        arguments = {
-            "old_policy": old_policy,
-            "current_policy": current_policy,
-            "rollouts": rollouts,
-        }
-        missing = next(name for name, value in arguments.items() if value is None)
+        needed = ("old_policy", old_policy), ("current_policy", current_policy)
+        missing = next((name for name, value in needed if value is None), "rollouts")
         allowed = "must be given, old_policy, current_policy and rollouts together"
         raise ValueError(f"{missing} is missing: {allowed}")
     rows = _rows_of(rollouts)
@@ -173,16 +162,10 @@ def loss_tensors(
         for row in rows
     ]
     weighted = importance_weights is not None and importance_weights.requires_grad
-    for index in range(len(rows)):
-        if (
-            torch.is_grad_enabled()
-            and without_gradient[index]
-            and not (replayed[index] and weighted)
-        ):
-            source = "current_policy" + (
-                " or importance_weights that have one" if replayed[index] else ""
-            )
-            allowed = f"must have one, or come with {source}"
+    for index, without in enumerate(without_gradient):
+        if torch.is_grad_enabled() and without and not (replayed[index] and weighted):
+            other = " or importance_weights that have one" if replayed[index] else ""
+            allowed = f"must have one, or come with current_policy{other}"
             raise ValueError(f"rollouts[{index}]['log_probs'] has no gradient: {allowed}")
     current = (
         past if current_policy is None else _log_probs_of("current_policy", current_policy, rows)

@@ -48,11 +48,8 @@ class Record(NamedTuple):
                 raise ValueError(f"trajectory without {key!r}: must have {', '.join(REQUIRED)}")
         _no_other_spelling(row, REQUIRED + OF_ROLLOUT)
         prompt, is_correct = _prompt(row["prompt"]), _truth(row["is_correct"])
-        rollout, tokens, log_probs = (
-            row["rollout"],
-            _on_cpu(row.get("tokens")),
-            _on_cpu(row.get("log_probs")),
-        )
+        rollout = row["rollout"]
+        tokens, log_probs = (_on_cpu(row.get(key)) for key in ("tokens", "log_probs"))
         if not isinstance(rollout, str) or (is_correct and not rollout and tokens is None):
             allowed = "must be a string, and not empty where it is correct without tokens"
             raise ValueError(f"rollout={rollout!r}: {allowed}, or a mapping with either")
@@ -65,9 +62,8 @@ class Record(NamedTuple):
         reward = _reward(row["reward"], is_correct)
         other_fields = (step, entropy, _on_cpu(row.get("loss_mask")), reward, note_of(rollout))
         if log_probs is None:
-            trajectory = Trajectory.without_log_probs(
-                [] if tokens is None else tokens, *other_fields
-            )
+            known = [] if tokens is None else tokens
+            trajectory = Trajectory.without_log_probs(known, *other_fields)
         else:
             trajectory = Trajectory(tokens, log_probs, *other_fields)
         return cls(prompt, is_correct, trajectory)

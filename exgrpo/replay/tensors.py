@@ -210,8 +210,7 @@ def compute_grpo_loss(
         importance_weights: float[B, T] with a gradient, used instead of f(w*) for the replayed
             rows; the default is what `compute_importance_weights` returns. Entries of other rows
             are ignored.
-        current_policy: with rows: called for the log-probs of all rows, as in
-            `compute_importance_weights`.
+        current_policy: with rows, as in `compute_importance_weights`.
         use_std: as in `group_advantages`.
         length: constant instead of T, the longest response allowed: padding has no effect.
         settings: variant of the loss; default: the paper's, which does not clip.
@@ -232,26 +231,19 @@ def compute_grpo_loss(
         raise ValueError("current_policy is given with tensors: must come with rollouts as rows")
     batch = _checked(rollouts, rewards)
     log_prob, mask, is_replayed = batch["log_prob"], batch["response_mask"], batch["is_replayed"]
-    advantages = (
-        group_advantages(rewards, batch["group"], use_std)
-        .to(log_prob.dtype)[:, None]
-        .expand_as(log_prob)
-    )
+    advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)
+    advantages = advantages[:, None].expand_as(log_prob)
     losses, metrics = mixed_token_losses(
         log_prob, batch["old_log_prob"], advantages, is_replayed, mask, settings or LossSettings()
     )
     if importance_weights is not None:
         _check_weights(importance_weights, log_prob)
         replayed = is_replayed[:, None] & mask.bool()
-        losses = torch.where(
-            replayed, -advantages * torch.where(replayed, importance_weights, 0.0), losses
-        )
+        weights = torch.where(replayed, importance_weights, 0.0)
+        losses = torch.where(replayed, -advantages * weights, losses)
     if weights_only:
-        unknown = [
-            name
-            for name in metrics
-            if name.startswith("replayed_") and name != "replayed_tokens_share"
-        ]
+        unknown = {name for name in metrics if name.startswith("replayed_")}
+        unknown.remove("replayed_tokens_share")
         metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
     loss = cast("Loss", losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])))
     loss.metrics = metrics

@@ -67,12 +67,9 @@ class TrajectoryBuffer:
         max_age: int | None = None,
         seed: int | np.random.Generator = 0,
     ) -> None:
-        for name, value in (
-            ("max_size", max_size),
-            ("max_per_question", max_per_question),
-            ("max_age", max_age),
-        ):
-            _positive(name, value, optional=name == "max_age")
+        _positive("max_size", max_size)
+        _positive("max_per_question", max_per_question)
+        _positive("max_age", max_age, optional=True)
         self._tiers = _positive("difficulty_tiers", difficulty_tiers)
         self._percentiles = sorted({float(percentile) for percentile in entropy_percentiles})
         for percentile in self._percentiles:
@@ -110,11 +107,8 @@ class TrajectoryBuffer:
 
     @policy_snapshot.setter
     def policy_snapshot(self, step: int) -> None:
-        if (
-            isinstance(step, bool)
-            or not isinstance(step, (int, np.integer))
-            or step < self._snapshot
-        ):
+        whole = isinstance(step, (int, np.integer)) and not isinstance(step, bool)
+        if not whole or step < self._snapshot:
             allowed = f"must be an integer of at least {self._snapshot}, its last"
             raise ValueError(f"policy_snapshot={step!r}: {allowed}")
         if step > self._snapshot:
@@ -148,12 +142,9 @@ class TrajectoryBuffer:
         self.policy_snapshot = max(self._snapshot, success.step)
         max_age = self._config.experience_max_age
         keep = is_correct and (max_age is None or self._snapshot - success.step <= max_age)
-        self.pool.file(
-            prompt, 1 + self.bucketer.tier(prompt, self._tiers), success if keep else None
-        )
-        return keep and any(
-            candidate.key == success.key for candidate in self.pool.candidates(prompt)
-        )
+        bucket = 1 + self.bucketer.tier(prompt, self._tiers)
+        self.pool.file(prompt, bucket, success if keep else None)
+        return keep and any(each.key == success.key for each in self.pool.candidates(prompt))
 
     def clear(self) -> None:
         """Forget trajectories and difficulties; the generator and `policy_snapshot` are kept."""
@@ -211,22 +202,15 @@ class TrajectoryBuffer:
         _positive("size", size)
         drawable = chosen.drawable(self.pool, self.bucketer, scored=scores is not None)
         if not drawable.buckets:
-            bounds = (
-                f"difficulty_range={chosen.difficulty_range}, "
-                f"entropy_percentile={chosen.entropy_percentile}"
-            )
-            raise NothingLeft(
-                f"strategy={strategy} with {bounds}: none of {len(self)} trajectories is left to "
-                "draw"
-            )
+            bounds = f"strategy={strategy} with difficulty_range={chosen.difficulty_range}, "
+            bounds += f"entropy_percentile={chosen.entropy_percentile}"
+            raise NothingLeft(f"{bounds}: none of {len(self)} trajectories is left to draw")
         config = chosen.config(self._config)
         sampler = WeightedBucketSampler(config.exp_bucket_manager, config.rollout_n)
         candidates = {}
         for prompt in sampler.sample(drawable.buckets, size, self.rng):
-            trajectories = self.pool.candidates(prompt)
-            candidates[prompt] = [
-                trajectory for trajectory in trajectories if drawable.has(trajectory.entropy)
-            ]
+            known = self.pool.candidates(prompt)
+            candidates[prompt] = [each for each in known if drawable.has(each.entropy)]
         replay = ExperienceReplay(config, (), self.pool, self.rng)
         choice = replay.choose(candidates, scorer_of(scores, self._batch))
         return self._batch(list(choice.trajectories.items()))
