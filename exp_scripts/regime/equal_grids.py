@@ -12,7 +12,7 @@ import argparse
 import itertools
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,19 +43,18 @@ BASE = "base"  # not trained
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
 TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting")
 
-AXES = ("rate", "fresh", "epochs", "clip")
 GRID: dict[str, tuple[str, ...]] = {
     "rate": ("5e-5", "1e-4", "2e-4", "3.5e-4", "5e-4"),
     "fresh": ("2", "4", "8"),
     "epochs": ("1", "2", "4", "8"),
     "clip": ("yes", "no"),
 }
-# What comes after an end of an axis where a winner stands: once at each end, for all methods.
-BEYOND = {("rate", 0): "2.5e-5", ("rate", -1): "7e-4", ("fresh", 0): "1", ("fresh", -1): "16", ("epochs", -1): "16"}
+# each axis with what comes after its ends: the grid's, but that a neighbour may be beyond it
 LINE = {
     "rate": ("2.5e-5", *GRID["rate"], "7e-4"),
     "fresh": ("1", *GRID["fresh"], "16"),
     "epochs": (*GRID["epochs"], "16"),
+    "clip": GRID["clip"],
 }
 SEARCHED = 2  # seeds of the search for each candidate of the first round
 NEAR = 3  # the best of the first round, whose neighbours on the grid are candidates too
@@ -110,21 +109,8 @@ def perform(run: Run) -> dict[str, Any]:
 
 
 def search(task: str, results: Results, executor: ProcessPoolExecutor) -> dict[str, Point]:
-    """Method -> the point that wins; an axis on whose end one stands is extended, once, for all methods."""
-    grid = dict(GRID)
-    while True:
-        winners = halve(task, grid, results, executor)
-        wider = extended(grid, winners.values())
-        if wider == grid:
-            return winners
-        grid = wider
-
-
-def halve(
-    task: str, grid: dict[str, tuple[str, ...]], results: Results, executor: ProcessPoolExecutor
-) -> dict[str, Point]:
-    """Rounds of all methods are done together; of neighbours one may have a few more than another."""
-    left = {name: third(grid) for name in METHODS}
+    """Method -> the point that wins, by halving; all methods do a round together."""
+    left = {name: third() for name in METHODS}
 
     def best(name: str, seeds: int, count: int) -> list[Point]:
         return sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))[:count]
@@ -134,40 +120,31 @@ def halve(
         results.do(every, executor, perform)
 
     run(SEARCHED)
-    left = {name: [*left[name], *neighbours(best(name, SEARCHED, NEAR), grid)] for name in METHODS}
+    left = {name: [*left[name], *neighbours(best(name, SEARCHED, NEAR))] for name in METHODS}
     for seeds, count in ROUNDS:
         run(seeds)
         left = {name: best(name, seeds, count) for name in METHODS}
     return {name: points[0] for name, points in left.items()}
 
 
-def third(grid: dict[str, tuple[str, ...]]) -> list[Point]:
+def third() -> list[Point]:
     """A third of the grid: each rate with each number of epochs once, with one number of groups."""
-    points = [Point(*values) for values in itertools.product(*grid.values())]
-    return [point for point in points if sum(LINE[axis].index(getattr(point, axis)) for axis in LINE) % 3 == 0]
+    points = [Point(*values) for values in itertools.product(*GRID.values())]
+    axes = ("rate", "fresh", "epochs")
+    return [point for point in points if sum(LINE[axis].index(getattr(point, axis)) for axis in axes) % 3 == 0]
 
 
-def neighbours(points: Sequence[Point], grid: dict[str, tuple[str, ...]]) -> list[Point]:
-    """Points of the grid that are a step on one axis away from one of these, and no candidates yet."""
+def neighbours(points: Sequence[Point]) -> list[Point]:
+    """Points that are a step on one axis away from one of these, beyond an end of the grid too; none of the third."""
     near = []
-    for point, (axis, values) in itertools.product(points, grid.items()):
+    for point, (axis, values) in itertools.product(points, LINE.items()):
         place = values.index(getattr(point, axis))
         near += [point._replace(**{axis: value}) for value in values[max(0, place - 1) : place + 2]]
-    return [point for point in dict.fromkeys(near) if point not in third(grid)]
+    return [point for point in dict.fromkeys(near) if point not in third()]
 
 
 def tried(task: str, method: str, point: Point, seeds: int) -> list[Run]:
     return [Run(task, method, point, FIRST_SEARCH_SEED + seed) for seed in range(seeds)]
-
-
-def extended(grid: dict[str, tuple[str, ...]], winners: Iterable[Point]) -> dict[str, tuple[str, ...]]:
-    """The grid with a further value at each end on which a winner stands."""
-    wider = dict(grid)
-    for point, axis, end in itertools.product(winners, AXES, (0, -1)):
-        beyond = BEYOND.get((axis, end))
-        if beyond and getattr(point, axis) == grid[axis][end] == GRID[axis][end] and beyond not in wider[axis]:
-            wider[axis] = (beyond, *wider[axis]) if end == 0 else (*wider[axis], beyond)
-    return wider
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -187,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for task in options.task:
             winners = search(task, results, executor)
             for name, point in winners.items():
-                won = " ".join(f"{axis}={value}" for axis, value in zip(AXES, point, strict=True))
+                won = " ".join(f"{axis}={value}" for axis, value in zip(GRID, point, strict=True))
                 print(f"{task}: {name}: {won}", flush=True)
             if options.report:
                 results.do(reported(task, winners), executor, perform)

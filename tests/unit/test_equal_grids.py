@@ -9,7 +9,7 @@ from dataclasses import replace
 import equal_grids
 import equal_grids_report
 import pytest
-from equal_grids import GRID, METHODS, extended, halve, overrides
+from equal_grids import GRID, METHODS, neighbours, overrides, search, third
 from rare_tasks import RARE_TASKS, load
 from study_runs import Point, Results, Run
 
@@ -35,39 +35,29 @@ def score(point):
 
 def test_each_method_has_as_many_runs_and_the_best_point_wins(tmp_path):
     executor, results = AtOnce(), Results(tmp_path / "runs.jsonl")
-    winners = halve("caesar", GRID, results, executor)
+    winners = search("caesar", results, executor)
     count = {name: sum(run.method == name for run in executor.runs) for name in METHODS}
-    near = equal_grids.neighbours(sorted(equal_grids.third(GRID), key=score)[-3:], GRID)
+    near = neighbours(sorted(third(), key=score)[-3:])
     assert set(count.values()) == {(40 + len(near)) * 2 + 8 * 2 + 3 * 4}
-    assert {(point.rate, point.epochs) for point in winners.values()} == {("5e-4", "8")}
+    assert {(point.rate, point.epochs) for point in winners.values()} == {("5e-4", "16")}
 
 
 def test_a_stopped_search_goes_on_from_its_file(tmp_path):
     file = tmp_path / "runs.jsonl"
-    halve("caesar", GRID, Results(file), AtOnce())
+    search("caesar", Results(file), AtOnce())
     again = AtOnce()
-    halve("caesar", GRID, Results(file), again)
+    search("caesar", Results(file), again)
     assert again.runs == [] and len(json.loads(file.read_text().splitlines()[0])["run"]) == 4
 
 
-def test_a_winner_at_an_end_extends_the_grid_once():
-    wider = extended(GRID, [Point("5e-4", "4", "8", "yes")])
-    assert wider["rate"][-1] == "7e-4" and wider["epochs"][-1] == "16" and wider["fresh"] == GRID["fresh"]
-    assert extended(wider, [Point("7e-4", "4", "16", "yes")]) == wider
-    assert extended(GRID, [Point("2e-4", "4", "4", "no")]) == GRID
-
-
-def test_a_third_of_the_grid_has_each_rate_with_each_number_of_epochs_and_all_of_an_extension():
-    third = equal_grids.third(GRID)
-    assert len(third) == 40 and {(point.rate, point.epochs) for point in third} == set(
+def test_a_third_of_the_grid_has_each_rate_with_each_number_of_epochs():
+    assert len(third()) == 40 and {(point.rate, point.epochs) for point in third()} == set(
         itertools.product(GRID["rate"], GRID["epochs"])
     )
-    wider = extended(GRID, [Point("5e-5", "4", "4", "yes")])
-    assert set(third) < set(equal_grids.third(wider))
 
 
 def test_neighbours_are_a_step_on_one_axis_away_and_new():
-    near = equal_grids.neighbours([Point("1e-4", "4", "4", "yes")], GRID)
+    near = neighbours([Point("1e-4", "4", "4", "yes")])
     changed = {
         ("5e-5", "4", "4", "yes"),
         ("2e-4", "4", "4", "yes"),
@@ -76,7 +66,8 @@ def test_neighbours_are_a_step_on_one_axis_away_and_new():
         ("1e-4", "4", "2", "yes"),
         ("1e-4", "4", "8", "yes"),
     }
-    assert set(near) == changed - set(equal_grids.third(GRID))
+    assert set(near) == changed - set(third())
+    assert Point("5e-4", "4", "16", "yes") in neighbours([Point("5e-4", "4", "8", "yes")])
 
 
 def test_controls_run_at_the_point_that_won_for_their_method():
