@@ -6,7 +6,7 @@ Requires numpy only; `exgrpo.replay.tensors` (entropies, weights and the loss) a
 
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
 from exgrpo.replay.records import ReplayBatch
-from exgrpo.replay.strategies import SelectiveReplay
+from exgrpo.replay.selective_replay import SelectiveReplay
 from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
 
 __all__ = ["DifficultyBucketer", "ReplayBatch", "SelectiveReplay", "TrajectoryBuffer"]
