@@ -40,6 +40,7 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
 BASE = "base"  # not trained
+CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
 TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting")
 
@@ -65,8 +66,9 @@ DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base se
 
 def overrides(run: Run) -> list[str]:
     """A run's settings as key=value."""
-    groups = int(run.point.fresh) * (2 if run.method in HALF_STORED else 1)
-    own = METHODS[run.method] if run.method in METHODS else CONTROLS[run.method][1]
+    method = run.method.removesuffix(CARRIED)
+    groups = int(run.point.fresh) * (2 if method in HALF_STORED else 1)
+    own = METHODS[method] if method in METHODS else CONTROLS[method][1]
     settings = {
         **COMMON,
         **own,
@@ -147,6 +149,26 @@ def tried(task: str, method: str, point: Point, seeds: int) -> list[Run]:
     return [Run(task, method, point, FIRST_SEARCH_SEED + seed) for seed in range(seeds)]
 
 
+def reported(task: str, winners: dict[str, Point]) -> list[Run]:
+    """Of the methods and their controls, seed by seed, and of the bases."""
+    runs = [Run(task, name, point, seed) for seed in range(REPORTED) for name, point in winners.items()]
+    points = {name: winners[method] for name, (method, _) in CONTROLS.items()}
+    runs += [Run(task, name, point, seed) for seed in range(CONTROLLED) for name, point in points.items()]
+    return runs + bases(task)
+
+
+def bases(task: str) -> list[Run]:
+    """Each draw of questions with each base, untrained."""
+    return [Run(task, BASE, Point("0", "0", "0", "no"), seed) for seed in range(DRAWS * BASES)]
+
+
+def carried(winners: dict[str, Point]) -> list[Run]:
+    """What won on the first task, on the others; seed by seed."""
+    every = itertools.product(range(CONTROLLED), TASKS[1:], winners.items())
+    runs = [Run(task, name + CARRIED, point, seed) for seed, task, (name, point) in every]
+    return runs + [run for task in TASKS[1:] for run in bases(task)]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search each task, print what won; with --report, run the reported seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -154,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner, and controls"
     )
+    parser.add_argument("--carry", action="store_true", help=f"with {TASKS[0]}: what won there, on the other tasks")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
     options = parser.parse_args(arguments)
@@ -166,16 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name, point in winners.items():
                 won = " ".join(f"{axis}={value}" for axis, value in zip(GRID, point, strict=True))
                 print(f"{task}: {name}: {won}", flush=True)
-            if options.report:
-                results.do(reported(task, winners), executor, perform)
-
-
-def reported(task: str, winners: dict[str, Point]) -> list[Run]:
-    """Of the methods and their controls, seed by seed, and of the bases."""
-    runs = [Run(task, name, point, seed) for seed in range(REPORTED) for name, point in winners.items()]
-    points = {name: winners[method] for name, (method, _) in CONTROLS.items()}
-    runs += [Run(task, name, point, seed) for seed in range(CONTROLLED) for name, point in points.items()]
-    return runs + [Run(task, BASE, Point("0", "0", "0", "no"), seed) for seed in range(DRAWS * BASES)]
+            runs = reported(task, winners) if options.report else []
+            runs += carried(winners) if options.carry and task == TASKS[0] else []
+            results.do(runs, executor, perform)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import study_folders  # noqa: F401
 from comparison import estimate
-from equal_grids import BASE, CONTROLS, FILE, METHODS, TASKS
+from equal_grids import BASE, CARRIED, CONTROLS, FILE, METHODS, TASKS
 from equal_grids_pictures import draw
 from rare_runs import area
 from seed_tables import Runs, differences, marked, measures, reported, table
@@ -53,22 +53,47 @@ def over_tasks(every: Mapping[str, Runs], name: str) -> dict[str, list[float]]:
     return {key: [float(np.mean(one[key])) for one in of_tasks] for key in of_tasks[0]}
 
 
+def own(results: Results, task: str) -> Runs:
+    """The reported runs of a task's own search."""
+    return reported(results, task, METHODS)
+
+
+def carried(results: Results, task: str) -> Runs:
+    """Those with what won on the first task."""
+    runs = reported(results, task, [name + CARRIED for name in METHODS])
+    return {name.removesuffix(CARRIED): each for name, each in runs.items()}
+
+
 def of_task(results: Results, task: str, runs: Runs) -> str:
-    """Markdown: what won, the methods' table with the base's row, and each control beside its method."""
+    """Markdown: the methods' table with the base's row, and by processor time."""
+    parts = [f"{table(runs)}\n{base_row(results, task)}"]
+    parts += [f"{name}, by processor time: {marked(by_processor_time(runs, name))}" for name in REPLAY]
+    return "\n\n".join(parts)
+
+
+def won_and_controls(results: Results, task: str) -> str:
+    """Markdown: the point that won for each method, and each control beside its method."""
     points = {run.method: run.point for run in results.found if run.task == task and run.is_reported}
-    parts = [f"## {task}: {len(runs[FIRST])} seeds"]
+    parts = []
     for name in METHODS:
         rate, fresh, epochs, clip = points[name]
         parts.append(f"{name}: rate {rate}, {fresh} fresh groups, epochs {epochs}, clip {clip}")
-    parts.append(f"{table(runs)}\n{base_row(results, task)}")
-    parts += [f"{name}, by processor time: {marked(by_processor_time(runs, name))}" for name in REPLAY]
     for control, (method, _) in CONTROLS.items():
         pair = reported(results, task, [method, control])
         parts.append(table(pair) if pair else f"{control}: not run yet")
     return "\n\n".join(parts)
 
 
+def as_units(every: Mapping[str, Runs]) -> str:
+    """Differences to on-policy GRPO, a value a task."""
+    lines = [f"{len(every)} tasks as units, to {FIRST}:\n"]
+    for name in REPLAY if len(every) > 1 else ():
+        lines += [f"- {name}, {key}: {marked(values)}" for key, values in over_tasks(every, name).items()]
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what each task's own search brought, then what the first task's brought elsewhere; draw both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=FILE)
     parser.add_argument("--picture", type=Path, default=FILE.with_suffix(".png"))
@@ -76,16 +101,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(options.file)
     seconds = sum(row["seconds"] for row in results.found.values())
     print(f"{len(results.found)} runs, {seconds / 3600:.1f} processor hours")
-    found = {task: reported(results, task, METHODS) for task in TASKS}
-    every = {task: runs for task, runs in found.items() if runs}
-    for task, runs in every.items():
-        print(f"\n{of_task(results, task, runs)}")
-    if every:
-        draw(every, options.picture)
-    print(f"\n## {len(every)} tasks as units, to {FIRST}\n")
-    for name in REPLAY if len(every) > 1 else ():
-        for key, values in over_tasks(every, name).items():
-            print(f"- {name}, {key}: {marked(values)}")
+    shown: dict[str, Runs] = {}
+    for task in TASKS:
+        if runs := own(results, task):
+            shown[task] = runs
+            print(f"\n## {task}, its own search: {len(runs[FIRST])} seeds\n\n{of_task(results, task, runs)}\n")
+            print(won_and_controls(results, task))
+        if runs := carried(results, task):
+            if task not in shown:
+                shown[f"{task}{CARRIED}"] = runs
+            print(f"\n## {task}{CARRIED}: {len(runs[FIRST])} seeds\n\n{of_task(results, task, runs)}")
+    if shown:
+        print(f"\n## {as_units(shown)}")
+        draw(shown, options.picture)
 
 
 if __name__ == "__main__":

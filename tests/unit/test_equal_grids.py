@@ -82,16 +82,19 @@ def test_controls_run_at_the_point_that_won_for_their_method():
 def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, capsys):
     results = Results(tmp_path / "runs.jsonl")
     winners = dict.fromkeys(METHODS, Point("1e-4", "2", "4", "yes"))
-    for task, lead in (("caesar", 0.1), ("backward", 0.3)):
-        for run in equal_grids.reported(task, winners):
-            right = 0.5 + (lead if run.method == "group replay" else 0.0)
+    runs = equal_grids.reported("caesar", winners) + equal_grids.carried(winners)
+    for run in runs:
+        if run.task in ("caesar", "backward"):
+            lead = 0.1 if run.task == "caesar" else 0.3
+            right = 0.5 + (lead if run.method.startswith("group replay") else 0.0)
             last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
             curve = [{"generated": 0, "test": 0.5}, {"generated": 20_000, "test": right}]
             results.add(run, {"area": right, "seconds": 10.0, "curve": curve, "last": last})
     equal_grids_report.main(["--file", str(tmp_path / "runs.jsonl"), "--picture", str(tmp_path / "runs.png")])
     assert (tmp_path / "runs.png").exists()
     printed = capsys.readouterr().out
-    assert "## caesar: 20 seeds" in printed and "| group replay, to on-policy | **.100" in printed
+    assert "## caesar, its own search: 20 seeds" in printed and "## backward, as on caesar: 10 seeds" in printed
+    assert "| group replay, to on-policy | **.100" in printed
     assert "2 tasks as units" in printed and "group replay, over the run: .200" in printed
     assert "group replay, by time: .100" in printed  # half of what the ends differ by
 
