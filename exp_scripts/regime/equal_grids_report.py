@@ -26,7 +26,9 @@ FIRST, *REPLAY = METHODS
 
 def base_row(results: Results, task: str) -> str:
     """Of the bases that the runs start from, one value a draw of questions and base."""
-    each = [measures(run) for run in reported(results, task, [BASE])[BASE]]
+    each = [measures(run) for run in reported(results, task, [BASE]).get(BASE, ())]
+    if not each:
+        return f"| {BASE}, not measured yet |"
     return f"| {BASE} | " + " | ".join(str(estimate([one[key] for one in each])) for key in each[0]) + " |"
 
 
