@@ -86,6 +86,18 @@ def won_and_controls(results: Results, task: str) -> str:
     return "\n\n".join(parts)
 
 
+def summary(every: Mapping[str, Runs]) -> str:
+    """Markdown: a row a task, and one with tasks as units: what replay gains over the run and what it costs."""
+    titles = [f"{name}: {what}" for what in ("over the run", "pass@32") for name in REPLAY]
+    lines = [f"| task | {FIRST} | {' | '.join(titles)} |", "| --- |" + " --- |" * (1 + len(titles))]
+    for task, runs in every.items():
+        gaps = [differences(runs, name)[what] for what in ("over the run", "pass@32") for name in REPLAY]
+        level = estimate([measures(run)["over the run"] for run in runs[FIRST]])
+        lines.append(f"| {task} | {level} | {' | '.join(map(marked, gaps))} |")
+    units = [over_tasks(every, name)[what] for what in ("over the run", "pass@32") for name in REPLAY]
+    return "\n".join([*lines, f"| tasks as units | | {' | '.join(map(marked, units))} |"])
+
+
 def as_units(every: Mapping[str, Runs]) -> str:
     """Differences to on-policy GRPO, a value a task."""
     lines = [f"{len(every)} tasks as units, to {FIRST}:\n"]
@@ -114,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 shown[f"{task}{CARRIED}"] = runs
             print(f"\n## {task}{CARRIED}: {len(runs[FIRST])} seeds\n\n{of_task(results, task, runs)}")
     if shown:
+        print(f"\n## All tasks\n\n{summary(shown)}")
         print(f"\n## {as_units(shown)}")
         draw(shown, options.picture)
 

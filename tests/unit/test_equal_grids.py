@@ -95,6 +95,7 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
     printed = capsys.readouterr().out
     assert "## caesar, its own search: 20 seeds" in printed and "## backward, as on caesar: 10 seeds" in printed
     assert "| group replay, to on-policy | **.100" in printed
+    assert "| tasks as units | | .000 (.000 to .000) | .200" in printed
     assert "2 tasks as units" in printed and "group replay, over the run: .200" in printed
     assert "group replay, by time: .100" in printed  # half of what the ends differ by
 
