@@ -121,8 +121,7 @@ class ExperienceMixin(PPOTrainer):
         self.trainer_mode = self.verl_mode
         # verl has read it below our trainer's name
         settings = keys.v1.get(self.verl_mode) or {}
-        updates = settings.get("parameter_sync_step", 1)
-        self.parameter_sync_step = updates
+        self.parameter_sync_step = settings.get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = keys.rollout_poll_interval
         return buffer
@@ -147,8 +146,7 @@ class ExperienceMixin(PPOTrainer):
                 "actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only"
             )
         ids = self.train_dataset.question_ids()
-        rows = range(len(ids))
-        self.row_of_question = dict(zip(ids, rows, strict=True))
+        self.row_of_question = {name: row for row, name in enumerate(ids)}
         n = self.rollout.n
         self.mix_collate = ExperienceMixCollateFn(self._row, n, collate_fn)
         self.in_flight = InFlight()
@@ -231,8 +229,7 @@ class ExperienceMixin(PPOTrainer):
             self._forget_evicted()
             waiting = [group.question for group in self.waiting]
             elsewhere = self.in_flight.questions + waiting
-        next_one = self._next_question
-        drawn = replay.draw(step, size, next_one, elsewhere, ahead)
+        drawn = replay.draw(step, size, self._next_question, elsewhere, ahead)
         self.waiting += drawn.stored
         size -= len(drawn.stored)
         first = self.in_flight.first_position(step, size)
@@ -251,8 +248,7 @@ class ExperienceMixin(PPOTrainer):
 
     def _forget_evicted(self) -> None:
         """verl gives up prompts that are too old: their questions may be drawn again."""
-        there = queue.prompts(PARTITION)
-        self.in_flight.keep_only(there)
+        self.in_flight.keep_only(queue.prompts(PARTITION))
 
     def _row(self, question: str) -> dict[str, Any]:
         return self.train_dataset[self.row_of_question[question]]
@@ -277,9 +273,8 @@ class ExperienceMixin(PPOTrainer):
     @property
     def past_groups_now(self) -> int:
         """How many of the waiting past groups enter the next update: they are dealt out evenly."""
-        done = self.local_trigger_step
-        updates = self.parameter_sync_step - done
-        return math.ceil(len(self.waiting) / updates)
+        updates_left = self.parameter_sync_step - self.local_trigger_step
+        return math.ceil(len(self.waiting) / updates_left)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """verl's, of the batch with what is replayed; the actor still has the rollouts' weights."""
@@ -295,9 +290,7 @@ class ExperienceMixin(PPOTrainer):
         batch = queue.in_order(batch)
         questions = self._questions_to_complete(batch)
         siblings = complete.first_siblings(batch, questions)
-        prompts = {}
-        for name, sibling in siblings.items():
-            prompts[name] = sibling.row["prompts"]
+        prompts = {name: each.row["prompts"] for name, each in siblings.items()}
         scorer = self._scorer(prompts)
         candidates = self.replay.candidates(siblings)
         choice = self.replay.choose(candidates, scorer)

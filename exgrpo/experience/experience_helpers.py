@@ -82,8 +82,8 @@ class FreshQuestions:
             self.skip(number)
             if sum(question not in self._skipped for question in self._questions) >= needed:
                 break
-        said = "a new epoch of the data: %d of %d questions are retired, %d of them are skipped"
-        logger.warning(said, len(retired), len(self._questions), number)
+        text = "a new epoch of the data: %d of %d questions are retired, %d of them are skipped"
+        logger.warning(text, len(retired), len(self._questions), number)
 
     @property
     def exhausted(self) -> bool:

@@ -111,6 +111,6 @@ def _read(folder: Path, entry: Mapping[str, str]) -> Any:
         raise DamagedPool(f"saved buffer {folder}: {path.name} is missing")
     checksum = durable.sha256(path)
     if checksum != entry["sha256"]:
-        found = f"sha256 of {path.name} is {checksum}, expected {entry['sha256']}"
-        raise DamagedPool(f"saved buffer {folder}: {found}")
+        differs = f"sha256 of {path.name} is {checksum}, expected {entry['sha256']}"
+        raise DamagedPool(f"saved buffer {folder}: {differs}")
     return pq.ParquetFile(path).read()

@@ -1,6 +1,6 @@
 """Each method with the same grid and as many runs, task by task: a search by halving, then the reported seeds.
 
-    python exp_scripts/regime/equal_grids.py [TASK ...] [--report] [--jobs 2] [--file FILE]
+    python exp_scripts/regime/equal_grids.py [TASK ...] [--report] [--carry] [--jobs 2] [--file FILE]
 
 By docs/appendix/equal-grids-protocol.md. Each run is a line of the file, written when the run ends: a stopped study
 goes on with the same command, on any machine. Without --report it searches only.
@@ -25,13 +25,12 @@ from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 from exgrpo.console import in_one_line
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "equal-grids.jsonl"
-# method -> its settings; with half of a step's groups stored ones, it has twice as many groups as fresh ones
+# method -> its settings
 METHODS: dict[str, dict[str, str]] = {
     "on-policy": {"trainer.experience": "False"},
     "ExGRPO": {},
     "group replay": {"trainer.exp_unit": "group", "policy_loss.off_policy_loss": "topr"},
 }
-HALF_STORED = {"group replay", "group replay, never retiring"}
 # control -> the method at whose winning point it runs, and its settings
 CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "prompt": ("ExGRPO", {"trainer.exp_unit": "prompt"}),
@@ -67,8 +66,9 @@ DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base se
 def overrides(run: Run) -> list[str]:
     """A run's settings as key=value."""
     method = run.method.removesuffix(CARRIED)
-    groups = int(run.point.fresh) * (2 if method in HALF_STORED else 1)
     own = METHODS[method] if method in METHODS else CONTROLS[method][1]
+    # half of a step's groups are stored ones where whole groups are replayed
+    groups = int(run.point.fresh) * (2 if own.get("trainer.exp_unit") == "group" else 1)
     settings = {
         **COMMON,
         **own,
