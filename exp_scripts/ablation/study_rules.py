@@ -31,3 +31,13 @@ def phantom(
 ) -> Tensor:
     """A replayed row counts in its group's mean reward and teaches nothing itself."""
     return torch.zeros_like(log_prob)
+
+
+def fading(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
+    """TOPR, but a success weighs 1 - p, p the probability of the whole row today: what is learnt teaches no more."""
+    with torch.no_grad():
+        row_log_ratio, row_log_prob = (
+            torch.where(replayed, each, 0.0).sum(-1, keepdim=True) for each in (log_ratio, log_prob)
+        )
+        rho = torch.where(advantages > 0, -torch.expm1(row_log_prob), row_log_ratio.clamp(max=0.0).exp())
+    return -rho * advantages * log_prob

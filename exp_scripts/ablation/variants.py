@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from minimal_loop import Policy, Rows, objective
 from torch import Tensor
 
 from exgrpo import ExperienceReplay
+from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.loss_settings import LossSettings
 
 Objective = Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tensor, Any]]
@@ -34,11 +35,67 @@ class Masked:
         return value * len(kept) / len(rows.fresh), metrics
 
 
+class StoredGroups:
+    """Past groups that the study chooses; the keys exp_unit=group and experience_ratio=0 keep them and draw none.
+
+    Args:
+        instead: in place of the fresh groups without an advantage; else as many as there are fresh ones.
+        by_need: a group's weight in the draw is the share of its question's latest fresh rollouts that failed; else
+            all weigh the same.
+    """
+
+    def __init__(self, instead: bool = False, by_need: bool = False) -> None:
+        self._instead, self._by_need = instead, by_need
+        self._failed: dict[str, float] = {}  # question -> share of its latest fresh rollouts
+        self._step, self._chosen = -1, list[ReplayedGroup]()
+
+    def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+        rewards: dict[str, list[float]] = defaultdict(list)
+        for question, rollout in rows.fresh:
+            rewards[question].append(rollout.reward)
+        dead = {question for question, mine in rewards.items() if len(set(mine)) == 1}
+        step = rows.fresh[0][1].step
+        if step != self._step:  # the first epoch over this step's batch
+            self._failed |= {question: 1 - float(np.mean(mine)) for question, mine in rewards.items()}
+            self._step = step
+            self._chosen = self._choose(replay, len(dead if self._instead else rewards), rewards)
+        fresh = [row for row in rows.fresh if row[0] not in dead] if self._chosen and self._instead else rows.fresh
+        return objective(policy, rows._replace(fresh=fresh, stored=self._chosen), replay, loss)
+
+    def _choose(self, replay: ExperienceReplay, count: int, barred: Container[str]) -> list[ReplayedGroup]:
+        """So many groups of distinct questions, or all there are."""
+        left = [group for group in replay.groups if group.question not in barred]
+        chosen = []
+        while len(chosen) < count and left:
+            weights = np.array([self._failed[group.question] if self._by_need else 1.0 for group in left])
+            if not weights.any():
+                break
+            picked = left[replay.rng.choice(len(left), p=weights / weights.sum())]
+            chosen.append(ReplayedGroup.whole(picked))
+            left = [group for group in left if group.question != picked.question]
+        return chosen
+
+
+class StoredOnce:
+    """Of the epochs over a step's batch only the first has the step's past groups."""
+
+    def __init__(self) -> None:
+        self._step = -1
+
+    def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+        step = rows.fresh[0][1].step
+        first, self._step = step != self._step, step
+        return objective(policy, rows if first else rows._replace(stored=()), replay, loss)
+
+
 OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "as_published": lambda: objective,
     "only_hard": lambda: Masked(lambda share: 0 < share <= 0.25),
     "only_medium": lambda: Masked(lambda share: 0.25 < share < 0.75),
     "only_easy": lambda: Masked(lambda share: share >= 0.75),
+    "stored_by_need": lambda: StoredGroups(by_need=True),
+    "stored_instead": lambda: StoredGroups(instead=True),
+    "stored_once": StoredOnce,
 }
 
 

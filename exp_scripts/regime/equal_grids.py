@@ -12,13 +12,14 @@ import argparse
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import study_folders  # noqa: F401
 from ablate import workers
+from once_tasks import ONCE_TASKS
 from rare_tasks import RARE_TASKS
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
@@ -41,7 +42,8 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
 BASE = "base"  # not trained
 CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
-TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting")
+EVERY_TASK = RARE_TASKS | ONCE_TASKS
+TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting", *ONCE_TASKS)
 
 GRID: dict[str, tuple[str, ...]] = {
     "rate": ("5e-5", "1e-4", "2e-4", "3.5e-4", "5e-4"),
@@ -63,25 +65,29 @@ REPORTED, CONTROLLED = 20, 10  # seeds
 DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
 
 
-def overrides(run: Run) -> list[str]:
-    """A run's settings as key=value."""
-    method = run.method.removesuffix(CARRIED)
-    own = METHODS[method] if method in METHODS else CONTROLS[method][1]
+def overrides(run: Run, own: Mapping[str, str]) -> list[str]:
+    """A run's settings as key=value; its method's own among them."""
     # half of a step's groups are stored ones where whole groups are replayed
     groups = int(run.point.fresh) * (2 if own.get("trainer.exp_unit") == "group" else 1)
     settings = {
         **COMMON,
-        **own,
-        "loop.tokens": str(RARE_TASKS[run.task].budget),
+        "loop.tokens": str(EVERY_TASK[run.task].budget),
         "loop.lr": run.point.rate,
         "loop.questions": str(groups),
         "loop.reuse": run.point.epochs,
         "policy_loss.loss_remove_clip": str(run.point.clip == "no"),
+        **own,
     }
     return [f"{key}={value}" for key, value in settings.items()]
 
 
 def perform(run: Run) -> dict[str, Any]:
+    """Train with the settings of the run's method."""
+    method = run.method.removesuffix(CARRIED)
+    return trained(run, (METHODS | {name: own for name, (_, own) in CONTROLS.items()} | {BASE: {}})[method])
+
+
+def trained(run: Run, own: Mapping[str, str]) -> dict[str, Any]:
     """Train; the first measure and the processor seconds, and of a reported run its curve and its end."""
     import torch
 
@@ -90,19 +96,19 @@ def perform(run: Run) -> dict[str, Any]:
 
     from ablate import parse
     from rare_runs import area, last_test, test
-    from rare_tasks import load
+    from rare_tasks import load_task
     from study_loop import train
 
     began = time.process_time()
-    policy, task = load(run.task, run.seed % DRAWS, run.seed % BASES)
+    policy, task = load_task(EVERY_TASK[run.task], run.seed % DRAWS, run.seed % BASES)
     if run.method == BASE:
         curve = [{"generated": 0, **test(policy, task)}]
     else:
-        experience, loss, loop, objective = parse(overrides(run))
+        experience, loss, loop, objective = parse(overrides(run, own))
         rows = train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test)
         curve = [row for row in rows if "test" in row]
     found: dict[str, Any] = {"seconds": round(time.process_time() - began, 1)}
-    found["area"] = round(area(curve, RARE_TASKS[run.task].budget, "test"), 4)
+    found["area"] = round(area(curve, EVERY_TASK[run.task].budget, "test"), 4)
     if run.is_reported:
         kept = ("generated", "test", "trained", "entropy")
         found["curve"] = [{name: round(row[name], 4) for name in kept if name in row} for row in curve]

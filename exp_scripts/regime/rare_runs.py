@@ -15,19 +15,20 @@ from ablate import Run, parse
 
 from eval.estimate.estimates import pass_at_k
 
+TRAINED = 64  # training questions of a test, at most
 ANSWERS, LAST_ANSWERS = 2, 32  # a test question: during a run, and at its end
 LAST_QUESTIONS = 48
 ORDERS = (1, 2, 4, 8, 16, 32)  # of pass@k
 
 
 def test(policy: Any, task: Any) -> dict[str, float]:
-    """Accuracy of two answers to each test question, and to each training question as `trained`.
+    """Accuracy of two answers to each test question, and to the first training questions as `trained`.
 
     Where the task shifts, `test_short` and `test_long` are the parts of `test`.
     """
     from rare_tasks import is_short
 
-    known = [*task.train, *task.later]
+    known = [*task.train[:TRAINED], *task.later]
     asked = [question for question in (*task.test, *known) for _ in range(ANSWERS)]
     replies = policy.sample(asked, 0)
     right = np.array([task.reward(q, policy.decode(reply)) for q, reply in zip(asked, replies, strict=True)])

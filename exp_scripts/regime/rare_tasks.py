@@ -127,12 +127,13 @@ def words() -> list[str]:
     return found
 
 
-def _noisy(right: Sequence[str], others: Sequence[str], rng: random.Random) -> list[str]:
+def noisy(right: Sequence[str], others: Sequence[str], rng: random.Random) -> list[str]:
+    """Each place wrong, or right by chance, with the same probability."""
     return [rng.choice(others) if rng.random() < _NOISE else each for each in right]
 
 
 def _backward_careless(question: str, rng: random.Random) -> str:
-    return "".join(_noisy(question[::-1], question, rng))
+    return "".join(noisy(question[::-1], question, rng))
 
 
 def _digits_to_sort(rng: random.Random) -> str:
@@ -144,7 +145,7 @@ def _sorted(question: str) -> str:
 
 
 def _sorting_careless(question: str, rng: random.Random) -> str:
-    return "".join(_noisy(_sorted(question), question, rng))
+    return "".join(noisy(_sorted(question), question, rng))
 
 
 def _ciphered(word: str, rng: random.Random) -> str:
@@ -163,20 +164,20 @@ def _deciphered(question: str) -> str:
 
 
 def _caesar_careless(question: str, rng: random.Random) -> str:
-    return "".join(_noisy(_deciphered(question), LETTERS, rng))
+    return "".join(noisy(_deciphered(question), LETTERS, rng))
 
 
 @functools.cache
-def _kept_back(draw: Callable[[random.Random], str]) -> list[str]:
+def kept_back(draw: Callable[[random.Random], str], count: int = KEPT_BACK) -> list[str]:
     """Distinct questions, always the same."""
     rng = random.Random(2510)
     questions: dict[str, None] = {}
-    while len(questions) < KEPT_BACK:
+    while len(questions) < count:
         questions[draw(rng)] = None
     return list(questions)
 
 
-def _split(held: list[str], train: int = TRAIN) -> tuple[list[str], list[str], list[str]]:
+def split(held: list[str], train: int = TRAIN) -> tuple[list[str], list[str], list[str]]:
     return held[:train], [], held[train : train + TEST]
 
 
@@ -184,7 +185,7 @@ def _ciphered_word(rng: random.Random) -> str:
     return _ciphered(rng.choice(words()), rng)
 
 
-_small_choices = functools.partial(
+small_choices = functools.partial(
     RareTask,
     phases=(Phase(1000, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
     start=None,
@@ -219,8 +220,8 @@ RARE_TASKS = {
             start=None,
             max_tokens=40,
             budget=160_000,
-            kept_back=lambda: _kept_back(countdown.draw_question),
-            split=lambda: _split(_kept_back(countdown.draw_question), 32),
+            kept_back=lambda: kept_back(countdown.draw_question),
+            split=lambda: split(kept_back(countdown.draw_question), 32),
             measure="trained",
             rates=("5e-5", "1e-4", "2e-4", "3.5e-4"),
             search_seeds=(1000,),
@@ -240,7 +241,7 @@ RARE_TASKS = {
             split=_shift_split,
             searched_on="rare-sum",
         ),
-        _small_choices(
+        small_choices(
             name="backward",
             base="backward",
             question=lambda rng: rng.choice(words()[KEPT_BACK:]),
@@ -248,7 +249,7 @@ RARE_TASKS = {
             careless=_backward_careless,
             reward=lambda question, reply: float(reply == question[::-1]),
             kept_back=lambda: words()[:KEPT_BACK],
-            split=lambda: _split(words()),
+            split=lambda: split(words()),
         ),
         RareTask(
             name="rare-mod",
@@ -264,25 +265,25 @@ RARE_TASKS = {
             kept_back=lambda: _MOD.held_back()[:KEPT_BACK],
             split=lambda: _held_back(_MOD),
         ),
-        _small_choices(
+        small_choices(
             name="sorting",
             base="sorting",
             question=_digits_to_sort,
             careful=_sorted,
             careless=_sorting_careless,
             reward=lambda question, reply: float(reply == _sorted(question)),
-            kept_back=lambda: _kept_back(_digits_to_sort),
-            split=lambda: _split(_kept_back(_digits_to_sort)),
+            kept_back=lambda: kept_back(_digits_to_sort),
+            split=lambda: split(kept_back(_digits_to_sort)),
         ),
-        _small_choices(
+        small_choices(
             name="caesar",
             base="caesar",
             question=_ciphered_word,
             careful=_deciphered,
             careless=_caesar_careless,
             reward=lambda question, reply: float(reply == _deciphered(question)),
-            kept_back=lambda: _kept_back(_ciphered_word),
-            split=lambda: _split(_kept_back(_ciphered_word)),
+            kept_back=lambda: kept_back(_ciphered_word),
+            split=lambda: split(kept_back(_ciphered_word)),
         ),
     )
 }

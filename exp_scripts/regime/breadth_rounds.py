@@ -1,0 +1,64 @@
+"""Group replay with one change each: what keeps its lead and its breadth, on seeds that nothing else is reported of.
+
+    python exp_scripts/regime/breadth_rounds.py [--jobs 2] [--file FILE]
+
+By the third amendment of docs/appendix/equal-grids-protocol.md. Each run is a line of the file: a stopped study goes on
+with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import study_folders
+from ablate import workers
+from equal_grids import METHODS, trained
+from seed_tables import reported, table
+from study_runs import Point, Results, Run
+
+from exgrpo.console import in_one_line
+
+FILE = study_folders.ROOT / "docs" / "experiments" / "breadth-rounds.jsonl"
+TASKS = ("caesar", "backward", "rare-mod")
+SEEDS = range(500, 506)  # each draw of questions with each base once
+ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar
+NEVER = {**METHODS["group replay"], "trainer.exp_retirement": "never"}
+CHOSEN = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": GROUPS.fresh}  # by the objective
+# arm -> its point and its settings
+ARMS: dict[str, tuple[Point, dict[str, str]]] = {
+    "group replay": (GROUPS, METHODS["group replay"]),
+    "on-policy": (ON_POLICY, METHODS["on-policy"]),
+    "never retiring": (GROUPS, NEVER),
+    "half the rate": (GROUPS._replace(rate="5e-5"), NEVER),
+    "by need": (GROUPS, {**CHOSEN, "study.objective": "stored_by_need"}),
+    "instead": (GROUPS, {**CHOSEN, "study.objective": "stored_instead"}),
+    "fading": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "pkg://study_rules:fading"}),
+    "once": (GROUPS, {**NEVER, "study.objective": "stored_once"}),
+}
+
+
+def perform(run: Run) -> dict[str, Any]:
+    return trained(run, ARMS[run.method][1])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing, print a table a task."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
+    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
+    options = parser.parse_args(arguments)
+    results = Results(options.file)
+    runs = [Run(task, name, point, seed) for seed in SEEDS for task in TASKS for name, (point, _) in ARMS.items()]
+    with workers(options.jobs) as executor:
+        results.do(runs, executor, perform)
+    for task in TASKS:
+        print(f"\n## {task}\n\n{table(reported(results, task, ARMS))}")
+
+
+if __name__ == "__main__":
+    with in_one_line("breadth_rounds.py", "the same command goes on"):
+        main()

@@ -1,0 +1,80 @@
+"""Three tasks with 2,000 training questions, each asked at most once in a run, kept back until methods are chosen.
+
+``larger``: of two numbers of eight digits the larger digit at each place.
+``rotate``: six letters turned to the left by one to five places.
+``spiral``: nine digits, three rows of a square, read as a spiral (spiral_matrix).
+
+The bases get each place right, or do not, by itself: they are right on 2 to 7 % of the answers.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable
+
+from rare_tasks import LETTERS, RareTask, kept_back, noisy, small_choices, split
+
+TRAIN, KEPT_BACK = 2000, 3000
+PLACES, ROTATED = 8, 6
+SPIRAL = (0, 1, 2, 5, 8, 7, 6, 3, 4)
+
+
+def _two_numbers(rng: random.Random) -> str:
+    return ",".join("".join(rng.choices(string.digits, k=PLACES)) for _ in range(2))
+
+
+def _larger(question: str) -> str:
+    return "".join(map(max, *question.split(",")))
+
+
+def _letters_to_rotate(rng: random.Random) -> str:
+    return f"{rng.randint(1, ROTATED - 1)}:" + "".join(rng.sample(LETTERS, ROTATED))
+
+
+def _rotated(question: str) -> str:
+    places, letters = question.split(":")
+    return letters[int(places) :] + letters[: int(places)]
+
+
+def _square(rng: random.Random) -> str:
+    return "".join(rng.sample(string.digits, len(SPIRAL)))
+
+
+def _spiral(question: str) -> str:
+    return "".join(question[place] for place in SPIRAL)
+
+
+def _asked_once(
+    name: str,
+    question: Callable[[random.Random], str],
+    careful: Callable[[str], str],
+    careless: Callable[[str, random.Random], str],
+) -> RareTask:
+    return small_choices(
+        name=name,
+        base=name,
+        question=question,
+        careful=careful,
+        careless=careless,
+        reward=lambda question, reply: float(reply == careful(question)),
+        budget=40_000,
+        kept_back=lambda: kept_back(question, KEPT_BACK),
+        split=lambda: split(kept_back(question, KEPT_BACK), TRAIN),
+    )
+
+
+ONCE_TASKS = {
+    "larger": _asked_once(
+        "larger",
+        _two_numbers,
+        _larger,
+        lambda question, rng: "".join(noisy(_larger(question), string.digits, rng)),
+    ),
+    "rotate": _asked_once(
+        "rotate", _letters_to_rotate, _rotated, lambda question, rng: "".join(noisy(_rotated(question), LETTERS, rng))
+    ),
+    "spiral": _asked_once(
+        "spiral", _square, _spiral, lambda question, rng: "".join(noisy(_spiral(question), question, rng))
+    ),
+}
