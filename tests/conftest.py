@@ -14,7 +14,7 @@ What each shows that no other test does:
 - test_served.py: evaluation against a real server of vLLM's protocol, with faults.
 - test_eval_grading.py, test_math_verify_reward.py: both graders' agreement with given verdicts; their processes' ends.
 - test_prepare_eval.py, test_grade_only.py, test_script_starts.py: commands, each a process that imports the stack.
-- test_rare_success.py: a study's run, to the bit; test_weight_socket.py: two trainings' weights at once.
+- test_rare_tasks.py: a study's run, to the bit; test_weight_socket.py: two trainings' weights at once.
 - test_watched.py: what waits for processes that hang is itself a matter of seconds.
 - tests/e2e/: see each file's first lines.
 """
@@ -51,7 +51,7 @@ SLOW = [
     ),
     *("test_packaging.py", "test_full_grader.py", "test_rules_and_guards.py", "test_served.py", "test_eval_grading.py"),
     *("test_math_verify_reward.py", "test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py"),
-    *("test_rare_success.py", "test_weight_socket.py", "test_watched.py"),
+    *("test_rare_tasks.py", "test_weight_socket.py", "test_watched.py"),
 ]
 
 

@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from make_base import build_model, build_tokenizer, fit
-from minimal_loop import Policy
-from study_loop import StudyTask
+from minimal_loop import Policy, Task
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
@@ -182,13 +181,13 @@ def teach(
     fit(model, draw, phase.updates, phase.lr)
 
 
-def load(name: str) -> tuple[Policy, StudyTask]:
+def load(name: str) -> tuple[Policy, Task]:
     """The base model of a task that ships with the repository, and its questions."""
     skill = SKILLS[name]
     model = AutoModelForCausalLM.from_pretrained(BASES / name)
     policy = Policy(model.eval(), AutoTokenizer.from_pretrained(BASES / name), skill.max_tokens)
     train, test = skill.split()
-    return policy, StudyTask(train, test, skill.reward)
+    return policy, Task(train, test, skill.reward)
 
 
 def facts(name: str) -> dict[str, float]:

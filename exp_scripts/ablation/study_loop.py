@@ -1,8 +1,8 @@
-"""The minimal loop with what the studies add: budgets in tokens, several updates a step, questions that change."""
+"""The minimal loop with what the studies add: budgets in tokens, several updates a step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,18 +13,7 @@ from variants import Objective
 from exgrpo import ExperienceConfig, ExperienceReplay
 from exgrpo.loss_settings import LossSettings
 
-Test = Callable[[Policy, "StudyTask"], Mapping[str, float]]
-
-
-@dataclass(frozen=True)
-class StudyTask(Task):
-    """A task whose questions may change.
-
-    Attributes:
-        later: questions that are asked instead of `train` after a third of the run; none: `train` all along.
-    """
-
-    later: Sequence[str] = ()
+Test = Callable[[Policy, Task], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -44,13 +33,13 @@ class StudyLoop(Loop):
     tests: int = 10
 
 
-def test_accuracy(policy: Policy, task: StudyTask) -> dict[str, float]:
+def test_accuracy(policy: Policy, task: Task) -> dict[str, float]:
     return {"test": accuracy(policy, task)}
 
 
 def train(
     policy: Policy,
-    task: StudyTask,
+    task: Task,
     experience: ExperienceConfig,
     loss: LossSettings,
     loop: StudyLoop,
@@ -64,10 +53,10 @@ def train(
     """
     torch.manual_seed(loop.seed)
     rng = np.random.default_rng(loop.seed)
-    replay = ExperienceReplay(experience, [*task.train, *task.later], rng=rng)
+    replay = ExperienceReplay(experience, task.train, rng=rng)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=loop.lr)
     progress = Progress(loop)
-    questions = deal(task, rng, progress)
+    questions = epochs(task.train, rng)
     yield {"step": 0, "generated": 0, **test(policy, task)}
     while not progress.over:
         step = progress.step + 1
@@ -103,15 +92,6 @@ class Progress:
         if loop.tokens:
             return self.over or int(self.share * loop.tests) > int(before * loop.tests)
         return self.step % loop.test_every == 0 or self.over
-
-
-def deal(task: StudyTask, rng: np.random.Generator, progress: Progress) -> Iterator[tuple[str, bool]]:
-    """The training questions epoch after epoch; after a third of the run the later ones, if there are any."""
-    for question in epochs(task.train, rng):
-        if task.later and progress.share >= 1 / 3:
-            break
-        yield question
-    yield from epochs(task.later, rng)
 
 
 def parts(rows: Rows, loop: StudyLoop) -> Iterator[Rows]:

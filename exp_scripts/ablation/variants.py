@@ -65,7 +65,7 @@ class StoredGroups:
     def _choose(self, replay: ExperienceReplay, count: int, barred: Container[str]) -> list[ReplayedGroup]:
         """So many groups of distinct questions, or all there are."""
         left = [group for group in replay.groups if group.question not in barred]
-        chosen = []
+        chosen: list[ReplayedGroup] = []
         while len(chosen) < count and left:
             weights = np.array([self._failed[group.question] if self._by_need else 1.0 for group in left])
             if not weights.any():

@@ -17,14 +17,13 @@ import numpy as np
 import study_folders  # noqa: F401
 import torch
 from make_base import build_model, build_tokenizer
-from once_tasks import ONCE_TASKS
-from rare_tasks import BASES, RARE_TASKS, RareTask, base_name, load_task
+from once_tasks import EVERY_TASK
+from rare_tasks import BASES, RareTask, base_name, load
 from skills import teach
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = Path(__file__).resolve().parent
 
-TASKS = RARE_TASKS | ONCE_TASKS
 WORDS = 4000
 LAYERS, WIDTH = 2, 64
 
@@ -58,10 +57,10 @@ def make(task: RareTask, base: int = 0) -> None:
 
 def facts(name: str, base: int = 0, samples: int = 32) -> dict[str, float]:
     """Of training and test questions: mean accuracy, and the share of the questions solved in `samples` answers."""
-    policy, task = load_task(TASKS[name], base=base)
+    policy, task = load(EVERY_TASK[name], base=base)
     torch.manual_seed(0)
     found: dict[str, float] = {}
-    for part, questions in (("train", [*task.train, *task.later]), ("test", task.test)):
+    for part, questions in (("train", task.train), ("test", task.test)):
         replies = policy.sample([question for question in questions for _ in range(samples)], 0)
         right = [
             task.reward(question, policy.decode(replies[row * samples + number]))
@@ -78,7 +77,7 @@ def facts(name: str, base: int = 0, samples: int = 32) -> dict[str, float]:
 def main() -> None:
     """Make the bases that are asked for, print what they do."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", nargs="*", default=list(TASKS))
+    parser.add_argument("task", nargs="*", default=list(EVERY_TASK))
     parser.add_argument("--base", type=int, default=0, choices=(0, 1))
     parser.add_argument("--words", action="store_true")
     parser.add_argument("--measure", action="store_true")
@@ -87,8 +86,8 @@ def main() -> None:
     if arguments.words:
         draw_words()
     for name in arguments.task:
-        if TASKS[name].phases and not arguments.measure:
-            make(TASKS[name], arguments.base)
+        if not arguments.measure:
+            make(EVERY_TASK[name], arguments.base)
         print(
             json.dumps({"task": name} | {key: round(value, 3) for key, value in facts(name, arguments.base).items()}),
             flush=True,

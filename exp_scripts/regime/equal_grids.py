@@ -19,8 +19,7 @@ from typing import Any
 
 import study_folders  # noqa: F401
 from ablate import workers
-from once_tasks import ONCE_TASKS
-from rare_tasks import RARE_TASKS
+from once_tasks import EVERY_TASK, ONCE_TASKS
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
 from exgrpo.console import in_one_line
@@ -39,10 +38,10 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
+KEYS = METHODS | {name: own for name, (_, own) in CONTROLS.items()}
 BASE = "base"  # not trained
 CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
-EVERY_TASK = RARE_TASKS | ONCE_TASKS
 TASKS = ("caesar", "backward", "rare-mod", "rare-sum", "sorting", *ONCE_TASKS)
 
 GRID: dict[str, tuple[str, ...]] = {
@@ -83,8 +82,7 @@ def overrides(run: Run, own: Mapping[str, str]) -> list[str]:
 
 def perform(run: Run) -> dict[str, Any]:
     """Train with the settings of the run's method."""
-    method = run.method.removesuffix(CARRIED)
-    return trained(run, (METHODS | {name: own for name, (_, own) in CONTROLS.items()} | {BASE: {}})[method])
+    return trained(run, {} if run.method == BASE else KEYS[run.method.removesuffix(CARRIED)])
 
 
 def trained(run: Run, own: Mapping[str, str]) -> dict[str, Any]:
@@ -95,12 +93,12 @@ def trained(run: Run, own: Mapping[str, str]) -> dict[str, Any]:
     from dataclasses import replace
 
     from ablate import parse
-    from rare_runs import area, last_test, test
-    from rare_tasks import load_task
+    from rare_tasks import load
+    from run_measures import area, last_test, test
     from study_loop import train
 
     began = time.process_time()
-    policy, task = load_task(EVERY_TASK[run.task], run.seed % DRAWS, run.seed % BASES)
+    policy, task = load(EVERY_TASK[run.task], run.seed % DRAWS, run.seed % BASES)
     if run.method == BASE:
         curve = [{"generated": 0, **test(policy, task)}]
     else:

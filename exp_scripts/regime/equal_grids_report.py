@@ -15,7 +15,7 @@ import study_folders  # noqa: F401
 from comparison import estimate
 from equal_grids import BASE, CARRIED, CONTROLS, FILE, METHODS, TASKS
 from equal_grids_pictures import draw
-from rare_runs import area
+from run_measures import area
 from seed_tables import Runs, differences, marked, measures, reported, table
 from study_runs import Results
 

@@ -24,9 +24,9 @@ import numpy as np
 import study_folders
 import torch
 from ablate import parse, workers
-from minimal_loop import Policy, Rows, objective
+from minimal_loop import Policy, Rows, Task, objective
 from rare_tasks import RARE_TASKS, load
-from study_loop import StudyTask, train
+from study_loop import train
 from torch import Tensor
 
 from exgrpo import ExperienceReplay, Trajectory
@@ -82,7 +82,7 @@ class History:
 class Gradients:
     """Of a policy, which they leave as it is, on a task."""
 
-    def __init__(self, policy: Policy, task: StudyTask, history: History, rng: np.random.Generator) -> None:
+    def __init__(self, policy: Policy, task: Task, history: History, rng: np.random.Generator) -> None:
         assert history.replay is not None
         self._policy, self._task, self._history, self._rng = policy, task, history, rng
         self._replay = history.replay
@@ -166,7 +166,7 @@ def perform(task_name: str, seed: int) -> list[dict[str, Any]]:
     """One on-policy run: for each of STEPS and both references, a row with the agreements."""
     torch.set_num_threads(1)
     experience, loss, loop, _ = parse([*SETTINGS, *LOOP])
-    policy, task = load(task_name, seed % 3, seed % 2)
+    policy, task = load(RARE_TASKS[task_name], seed % 3, seed % 2)
     history, found = History(), []
     for row in train(policy, task, experience, loss, replace(loop, seed=seed), history):
         if row["step"] in STEPS:

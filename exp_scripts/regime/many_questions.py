@@ -23,11 +23,11 @@ import study_folders  # noqa: F401
 import torch
 from ablate import parse, workers
 from bases import make
-from minimal_loop import Policy
-from rare_runs import area, last_test
-from rare_tasks import BASES, RareTask, load_task
+from minimal_loop import Policy, Task
+from rare_tasks import BASES, RareTask, load
+from run_measures import area, last_test
 from skills import SKILLS, Phase, box
-from study_loop import StudyTask, train
+from study_loop import train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
 
 from exgrpo.console import in_one_line
@@ -44,14 +44,13 @@ def _mostly_careful_if_short(question: str, rng: random.Random) -> str:
     return box(str(max(0, int(SUM.answer(question)) + rng.randint(-20, 20))))
 
 
-def _split() -> tuple[list[str], list[str], list[str]]:
+def _split() -> tuple[list[str], list[str]]:
     held = SUM.held_back()
-    return held[512 : 512 + TRAIN], [], held[:TEST]
+    return held[512 : 512 + TRAIN], held[:TEST]
 
 
 TASK = RareTask(
     name="many-sums",
-    base="many-sums",
     question=SUM.question,
     careful=SUM.careful,
     careless=_mostly_careful_if_short,
@@ -91,7 +90,7 @@ def perform(run: Run) -> dict[str, Any]:
     began = time.process_time()
     settings = {**COMMON, **(METHODS | MASKED)[run.method], "loop.lr": run.point.rate, "loop.tokens": str(TASK.budget)}
     experience, loss, loop, objective = parse([f"{key}={value}" for key, value in settings.items()])
-    policy, task = load_task(TASK)
+    policy, task = load(TASK)
     rows = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test))
     kept = ("generated", "test", "entropy", "fresh_score", "pool_trajectories")
     curve = [{name: round(row[name], 4) for name in kept if name in row} for row in rows if "test" in row]
@@ -102,7 +101,7 @@ def perform(run: Run) -> dict[str, Any]:
     return found
 
 
-def test(policy: Policy, task: StudyTask) -> dict[str, float]:
+def test(policy: Policy, task: Task) -> dict[str, float]:
     """Share of right answers to the held-out questions."""
     asked = [question for question in task.test for _ in range(ANSWERS)]
     replies = map(policy.decode, policy.sample(asked, 0))
@@ -112,7 +111,7 @@ def test(policy: Policy, task: StudyTask) -> dict[str, float]:
 
 def facts(rollouts: int = 8) -> dict[str, float]:
     """Of the base: accuracy on the held-out questions, and the share of groups without an advantage."""
-    policy, task = load_task(TASK)
+    policy, task = load(TASK)
     torch.manual_seed(0)
     asked = [question for question in task.test for _ in range(rollouts)]
     replies = map(policy.decode, policy.sample(asked, 0))

@@ -2,7 +2,7 @@
 
 ``larger``: of two numbers of eight digits the larger digit at each place.
 ``rotate``: six letters turned to the left by one to five places.
-``spiral``: nine digits, three rows of a square, read as a spiral (spiral_matrix).
+``atbash``: six to eight letters in the cipher that exchanges a with z, b with y and so on.
 
 The bases get each place right, or do not, by itself: they are right on 2 to 7 % of the answers.
 """
@@ -13,11 +13,11 @@ import random
 import string
 from collections.abc import Callable
 
-from rare_tasks import LETTERS, RareTask, kept_back, noisy, small_choices, split
+from rare_tasks import LETTERS, RARE_TASKS, RareTask, kept_back, noisy, small_choices, split
+from skills import Phase
 
 TRAIN, KEPT_BACK = 2000, 3000
 PLACES, ROTATED = 8, 6
-SPIRAL = (0, 1, 2, 5, 8, 7, 6, 3, 4)
 
 
 def _two_numbers(rng: random.Random) -> str:
@@ -37,12 +37,12 @@ def _rotated(question: str) -> str:
     return letters[int(places) :] + letters[: int(places)]
 
 
-def _square(rng: random.Random) -> str:
-    return "".join(rng.sample(string.digits, len(SPIRAL)))
+def _letters(rng: random.Random) -> str:
+    return "".join(rng.choices(LETTERS, k=rng.randint(6, 8)))
 
 
-def _spiral(question: str) -> str:
-    return "".join(question[place] for place in SPIRAL)
+def _mirrored(question: str) -> str:
+    return question.translate(str.maketrans(LETTERS, LETTERS[::-1]))
 
 
 def _asked_once(
@@ -50,10 +50,11 @@ def _asked_once(
     question: Callable[[random.Random], str],
     careful: Callable[[str], str],
     careless: Callable[[str, random.Random], str],
+    lessons: int = 1000,
 ) -> RareTask:
     return small_choices(
         name=name,
-        base=name,
+        phases=(Phase(lessons, 1.0, 3e-3), Phase(200, 0.0, 1e-3)),
         question=question,
         careful=careful,
         careless=careless,
@@ -70,11 +71,13 @@ ONCE_TASKS = {
         _two_numbers,
         _larger,
         lambda question, rng: "".join(noisy(_larger(question), string.digits, rng)),
+        lessons=2000,
     ),
     "rotate": _asked_once(
         "rotate", _letters_to_rotate, _rotated, lambda question, rng: "".join(noisy(_rotated(question), LETTERS, rng))
     ),
-    "spiral": _asked_once(
-        "spiral", _square, _spiral, lambda question, rng: "".join(noisy(_spiral(question), question, rng))
+    "atbash": _asked_once(
+        "atbash", _letters, _mirrored, lambda question, rng: "".join(noisy(_mirrored(question), LETTERS, rng))
     ),
 }
+EVERY_TASK = RARE_TASKS | ONCE_TASKS

@@ -1,12 +1,12 @@
-"""Tuned on-policy GRPO, tuned ExGRPO and tuned group replay through verl's trainer, where success is rare.
+"""On-policy GRPO, ExGRPO and group replay through verl's trainer, where success is rare.
 
     python exp_scripts/regime/trainer_study.py [TASK ...] [--seeds 3] [--runs N] [--output outputs/rare-trainer]
 
-Bases, questions, rewards, budgets of generated tokens and the settings that won are those of study.py, which trains
-without a trainer; here verl, Ray, vLLM and FSDP2 do, on the CPU. A run is tested eight times on the task's held-out
-questions and ends with the first test after its budget, or earlier if every question is retired; its last accuracy then
-stands for the rest. Each run is a file: a stopped study goes on with the same command; --runs says how many to add, 0
-only prints the tables.
+Bases, questions, rewards, budgets of generated tokens and the settings that won on caesar are those of equal_grids.py,
+which trains without a trainer; here verl, Ray, vLLM and FSDP2 do, on the CPU. A run is tested eight times and more on
+the task's held-out questions and ends with the first test after its budget, or earlier if every question is retired;
+its last accuracy then stands for the rest. Each run is a file: a stopped study goes on with the same command; --runs
+says how many to add, 0 only prints the tables.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from typing import Any
 
 import study_folders
 from comparison import estimate, marked
+from equal_grids import FILE, KEYS, METHODS, overrides
 from learning_curves import generated_tokens, load
-from methods import METHODS, TESTS
-from rare_runs import ANSWERS, area
 from rare_tasks import BASES, RARE_TASKS, RareTask
+from run_measures import ANSWERS, area
+from study_runs import Point, Results, Run
 
 from data.verl_rows import make_row, write_parquet
 from exgrpo.saved import durable
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 GUARDED = HERE.parent / "guarded"
 
-TASKS = ("rare-sum", "backward")  # of study.py, those of which one rule decides all questions and tests
-STUDY = ROOT / "docs" / "experiments" / "rare-success.json"
+TASKS = ("caesar", "backward")
 ROLLOUTS = 8  # of a question, as in the study
 LIMIT_S = 3600
+TESTS = 8  # at least
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 # key of the study's loop -> verl's; the rest of them say how long a run is
 LOOP = {"loop.lr": f"{ACTOR}.optim.lr", "loop.questions": "data.train_batch_size", "loop.reuse": f"{ACTOR}.ppo_epochs"}
@@ -65,18 +65,23 @@ Figures = dict[str, Any]
 
 
 def verl_keys(study: Sequence[str]) -> list[str]:
-    """The Hydra overrides of a method's settings in the study; how long a run is, is left to `run`."""
+    """The Hydra overrides of a method's settings in the study; how long a run is, is left to `perform`."""
     found = dict(setting.split("=", 1) for setting in study)
     keys = {LOOP[key]: value for key, value in found.items() if key in LOOP}
-    keys[f"{ACTOR}.ppo_mini_batch_size"] = str(int(found["loop.questions"]) // int(found.get("loop.updates", "1")))
+    keys[f"{ACTOR}.ppo_mini_batch_size"] = found["loop.questions"]
     keys |= {key: value for key, value in found.items() if key.startswith("trainer.")}
     keys |= {f"{ACTOR}.{key}": value for key, value in found.items() if key.startswith("policy_loss.")}
     return [f"{key}={value}" for key, value in keys.items()]
 
 
+def won() -> dict[str, Point]:
+    """Method -> the point that won on caesar."""
+    return {run.method: run.point for run in Results(FILE).found if run.task == TASKS[0] and run.is_reported}
+
+
 def write_questions(task: RareTask, folder: Path) -> None:
     """train.parquet and test.parquet of a task; the ground truth is the question itself."""
-    train, _, test = task.split()
+    train, test = task.split()
     for split, questions in (("train", train), ("test", test)):
         rows = [
             make_row(question, question, index, data_source=task.name, split=split, system=None)
@@ -85,22 +90,22 @@ def write_questions(task: RareTask, folder: Path) -> None:
         write_parquet(rows, folder / f"{split}.parquet")
 
 
-def run(task: RareTask, method: str, seed: int, study: Mapping[str, Any], folder: Path) -> Figures:
+def perform(run: Run, folder: Path) -> Figures:
     """One training to the budget, and what it measured."""
+    task = RARE_TASKS[run.task]
     write_questions(task, folder / "data")
-    of_study = [each["steps"] for each in study["reported"] if each["task"] == task.name and each["method"] == method]
-    every = max(1, round(statistics.median(of_study) / TESTS))
+    every = max(1, task.budget // TESTS // (int(run.point.fresh) * ROLLOUTS * task.max_tokens))
     arguments = [
         *SETTINGS,
         f"data.train_files={folder}/data/train.parquet",
         f"data.val_files={folder}/data/test.parquet",
         f"data.max_response_length={task.max_tokens}",
-        f"actor_rollout_ref.model.path={BASES / task.base}",
+        f"actor_rollout_ref.model.path={BASES / task.name}",
         f"trainer.default_local_dir={folder}/checkpoints",
         f"trainer.test_freq={every}",
         f"trainer.total_training_steps={4 * every * TESTS}",
-        *(f"data.seed={seed}", f"{ROLLOUT}.seed={seed}", f"trainer.exp_seed={seed}"),
-        *verl_keys(study["chosen"][task.name][method]),
+        *(f"data.seed={run.seed}", f"{ROLLOUT}.seed={run.seed}", f"trainer.exp_seed={run.seed}"),
+        *verl_keys(overrides(run, KEYS[run.method])),
     ]
     train_to(task, arguments, folder)
     return figures(task, load(folder))
@@ -196,16 +201,22 @@ def main() -> None:
     if unknown := [name for name in arguments.task if name not in TASKS]:
         parser.error(f"{unknown[0]}: must be one of {', '.join(TASKS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a training ends with the study
-    study, output = json.loads(STUDY.read_text()), arguments.output.resolve()
-    every = [(name, method, seed) for seed in range(arguments.seeds) for name in TASKS for method in METHODS]
-    file = {each: output / f"{each[0]}-{each[1].replace(' ', '-')}-{each[2]}" / "figures.json" for each in every}
-    missing = [each for each in every if each[0] in arguments.task and not file[each].exists()]
-    for each in missing[: arguments.runs]:
-        name, method, seed = each
-        print(f"{name}, {method}, seed {seed}", flush=True)
-        result = run(RARE_TASKS[name], method, seed, study, file[each].parent)
-        durable.replace_file(file[each], json.dumps(result) + "\n")
-    print(table({each: json.loads(path.read_text()) for each, path in file.items() if path.exists()}, range(10**3)))
+    output, points = arguments.output.resolve(), won()
+    every = [
+        Run(name, method, points[method], seed)
+        for seed in range(arguments.seeds)
+        for name in TASKS
+        for method in METHODS
+    ]
+    file = {run: output / f"{run.task}-{run.method.replace(' ', '-')}-{run.seed}" / "figures.json" for run in every}
+    missing = [run for run in every if run.task in arguments.task and not file[run].exists()]
+    for run in missing[: arguments.runs]:
+        print(f"{run.task}, {run.method}, seed {run.seed}", flush=True)
+        durable.replace_file(file[run], json.dumps(perform(run, file[run].parent)) + "\n")
+    found = {
+        (run.task, run.method, run.seed): json.loads(path.read_text()) for run, path in file.items() if path.exists()
+    }
+    print(table(found, range(10**3)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from dataclasses import replace
 import equal_grids
 import equal_grids_report
 import pytest
-from equal_grids import GRID, METHODS, neighbours, overrides, search, third
-from rare_tasks import RARE_TASKS, load
+from equal_grids import GRID, KEYS, METHODS, neighbours, overrides, search, third
+from once_tasks import EVERY_TASK
+from rare_tasks import load
 from study_runs import Point, Results, Run
 
 
@@ -74,7 +75,7 @@ def test_controls_run_at_the_point_that_won_for_their_method():
     winners = {name: Point(f"{number}e-4", "2", "4", "yes") for number, name in enumerate(METHODS, 1)}
     runs = equal_grids.reported("caesar", winners)
     assert len(runs) == len(set(runs)) == 3 * 20 + 4 * 10 + 6
-    assert all(overrides(run) for run in runs if run.method != equal_grids.BASE)
+    assert all(overrides(run, KEYS[run.method]) for run in runs if run.method != equal_grids.BASE)
     for name, (method, _) in equal_grids.CONTROLS.items():
         assert {run.point for run in runs if run.method == name} == {winners[method]}
 
@@ -102,16 +103,16 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
 
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
     monkeypatch.setattr(equal_grids, "COMMON", equal_grids.COMMON | {"loop.tests": "1"})
-    monkeypatch.setitem(RARE_TASKS, "caesar", replace(RARE_TASKS["caesar"], budget=500))
+    monkeypatch.setitem(EVERY_TASK, "caesar", replace(EVERY_TASK["caesar"], budget=500))
     run = Run("caesar", "group replay", Point("2e-4", "2", "2", "yes"), 1001)
     first, second = equal_grids.perform(run), equal_grids.perform(run)
-    assert first["area"] == second["area"] and "loop.questions=4" in overrides(run)
+    assert first["area"] == second["area"] and "loop.questions=4" in overrides(run, KEYS[run.method])
 
 
 def test_draws_are_distinct_questions_that_no_base_saw():
     for name in equal_grids.TASKS:
-        drawn = [load(name, draw=draw, base=1)[1] for draw in range(3)]
-        kept_back = set(RARE_TASKS[name].kept_back())
+        drawn = [load(EVERY_TASK[name], draw=draw, base=1)[1] for draw in range(3)]
+        kept_back = set(EVERY_TASK[name].kept_back())
         for task in drawn:
             every = [*task.train, *task.test]
             assert len(every) == len(set(every)) and set(every) <= kept_back

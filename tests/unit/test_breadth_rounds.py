@@ -1,0 +1,86 @@
+"""What the arms of breadth_rounds.py change: which stored groups a step has, and what a stored success weighs."""
+
+from itertools import product
+
+import breadth_rounds
+import pytest
+import torch
+import variants
+from ablate import parse
+from equal_grids import overrides
+from minimal_loop import Rows
+from study_rules import fading
+from study_runs import Run
+
+from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
+from exgrpo.loss_settings import LossSettings
+from exgrpo.replay_losses import topr
+
+
+@pytest.fixture(autouse=True)
+def rows_in_place_of_a_loss(monkeypatch):
+    monkeypatch.setattr(variants, "objective", lambda policy, rows, replay, loss: rows)
+
+
+def rollouts(step, rewards):
+    return [Trajectory([1], [-1.0], step, reward=reward) for reward in rewards]
+
+
+def fresh(step, **rewards):
+    """The fresh rows of a step: question -> the rewards of its group."""
+    return [(question, one) for question, each in rewards.items() for one in rollouts(step, each)]
+
+
+def replay_with(**rewards):
+    """A replay that holds a past group of each of these questions."""
+    keys = {"exp_unit": "group", "experience_ratio": "0", "experience_start_sratio": "0"}
+    replay = ExperienceReplay(ExperienceConfig.from_mapping(keys, 2), list(rewards))
+    for question, each in rewards.items():
+        solved, failed = (tuple(one for one in rollouts(1, each) if bool(one.reward) == right) for right in (1, 0))
+        replay.groups.add(RolloutGroup(question, 2, solved, failures=failed, rewards=each), 1)
+    return replay
+
+
+def stored(rows):
+    return sorted(group.question for group in rows.stored)
+
+
+def test_every_arm_is_settings_of_the_study():
+    for name, (point, own) in breadth_rounds.ARMS.items():
+        experience, *_ = parse(overrides(Run("caesar", name, point, 500), own))
+        assert experience.experience == (name != "on-policy")
+
+
+def test_stored_groups_stand_in_for_those_without_an_advantage_in_all_epochs():
+    arm, replay = variants.StoredGroups(instead=True), replay_with(a=(1, 0), b=(1, 0), c=(1, 0))
+    step = Rows(fresh(2, a=(1, 0), dead=(0, 0)), [])
+    first, second = arm(None, step, replay, None), arm(None, step, replay, None)
+    assert {question for question, _ in first.fresh} == {"a"} and len(first.stored) == 1
+    assert stored(first) == stored(second) and stored(first)[0] in "bc"  # none of the step's own questions
+    lively = arm(None, Rows(fresh(3, a=(1, 0), d=(0, 1)), []), replay, None)
+    assert len(lively.fresh) == 4 and not lively.stored
+
+
+def test_a_question_that_is_solved_today_needs_no_replay():
+    arm, replay = variants.StoredGroups(by_need=True), replay_with(a=(1, 0), b=(1, 0))
+    solved, failing = Rows(fresh(2, a=(1, 1), b=(0, 0)), []), Rows(fresh(3, c=(1, 0), d=(0, 1)), [])
+    assert stored(arm(None, solved, replay, None)) == []
+    assert stored(arm(None, failing, replay, None)) == ["b"]
+
+
+def test_stored_groups_train_in_the_first_epoch_alone():
+    arm = variants.StoredOnce()
+    steps = [Rows(fresh(step, a=(1, 0)), [], ["a group"]) for step in (1, 2)]
+    assert [len(arm(None, rows, None, None).stored) for rows, _ in product(steps, range(3))] == [1, 0, 0, 1, 0, 0]
+
+
+def test_a_likely_success_teaches_less_and_a_failure_as_by_topr():
+    log_prob = torch.tensor([[-0.1, -0.2], [-2.0, -3.0], [-2.0, -3.0]], requires_grad=True)
+    advantages, replayed = torch.tensor([[1.0], [1.0], [-1.0]]).expand(3, 2), torch.ones(3, 2, dtype=torch.bool)
+    settings = LossSettings.from_mapping({})
+    ours, theirs = (
+        torch.autograd.grad(loss(log_prob - 0.5, log_prob, advantages, replayed, settings).sum(), log_prob)[0]
+        for loss in (fading, topr)
+    )
+    weights = 1 - torch.tensor([-0.3, -5.0, -torch.inf]).exp()
+    torch.testing.assert_close(ours, theirs * weights[:, None])
