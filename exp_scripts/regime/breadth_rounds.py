@@ -16,7 +16,7 @@ from typing import Any
 
 import study_folders
 from ablate import workers
-from equal_grids import METHODS, trained
+from equal_grids import METHODS, NEVER, trained
 from seed_tables import reported, table
 from study_runs import Point, Results, Run
 
@@ -26,7 +26,6 @@ FILE = study_folders.ROOT / "docs" / "experiments" / "breadth-rounds.jsonl"
 TASKS = ("caesar", "backward", "rare-mod")
 SEEDS = range(500, 506)  # each draw of questions with each base once
 ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar
-NEVER = {**METHODS["group replay"], "trainer.exp_retirement": "never"}
 CHOSEN = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": GROUPS.fresh}  # by the objective
 # arm -> its point and its settings
 ARMS: dict[str, tuple[Point, dict[str, str]]] = {

@@ -38,7 +38,16 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
-KEYS = METHODS | {name: own for name, (_, own) in CONTROLS.items()}
+NEVER = CONTROLS["group replay, never retiring"][1]
+# what the rounds for breadth chose -> what differs from the winning point of group replay, and its settings
+CHOSEN: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "group replay, half rate": ({"rate": "5e-5"}, NEVER),
+    "group replay, instead": (
+        {},
+        {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4", "study.objective": "stored_instead"},
+    ),
+}
+KEYS = METHODS | {name: own for name, (_, own) in (CONTROLS | CHOSEN).items()}
 BASE = "base"  # not trained
 CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
@@ -167,10 +176,13 @@ def bases(task: str) -> list[Run]:
 
 
 def carried(winners: dict[str, Point]) -> list[Run]:
-    """What won on the first task, on the others; seed by seed."""
-    every = itertools.product(range(CONTROLLED), TASKS[1:], winners.items())
-    runs = [Run(task, name + CARRIED, point, seed) for seed, task, (name, point) in every]
-    return runs + [run for task in TASKS[1:] for run in bases(task)]
+    """What won on the first task and what the rounds chose there, on the others; seed by seed."""
+    chosen = {name: winners["group replay"]._replace(**other) for name, (other, _) in CHOSEN.items()}
+    first, *others = TASKS
+    runs = [Run(first, name, point, seed) for seed in range(CONTROLLED) for name, point in chosen.items()]
+    every = itertools.product(range(CONTROLLED), others, (winners | chosen).items())
+    runs += [Run(task, name + CARRIED, point, seed) for seed, task, (name, point) in every]
+    return runs + [run for task in others for run in bases(task)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
