@@ -13,17 +13,21 @@ from matplotlib.axes import Axes
 from seed_tables import Runs, differences
 
 matplotlib.use("Agg")
-COLORS = {"group replay": "tab:blue", "ExGRPO": "tab:orange"}
+COLORS = {"group replay, half rate": "tab:blue", "ExGRPO": "tab:orange"}
 PANELS = {"over the run": "accuracy over the run", "pass@32": "pass@32 at the end"}
 
 
-def draw(every: Mapping[str, Runs], path: Path) -> None:
-    """A panel a measure: differences to on-policy GRPO with 95 % intervals over seeds; last with tasks as units."""
+def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
+    """A panel a measure: differences to on-policy GRPO with 95 % intervals over seeds; last with tasks as units.
+
+    Args:
+        every: task -> method -> its runs and on-policy GRPO's.
+    """
     rows = [*every, "all tasks"]
     figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.62 * len(rows) + 1.3), sharey=True, layout="constrained")
     for axis, (measure, title) in zip(axes, PANELS.items(), strict=True):
         for offset, (name, color) in zip((-0.15, 0.15), COLORS.items(), strict=True):
-            gaps = [differences(runs, name)[measure] for runs in every.values()]
+            gaps = [differences(pairs[name], name)[measure] for pairs in every.values() if name in pairs]
             for row, values in enumerate([*gaps, [float(np.mean(one)) for one in gaps]]):
                 draw_estimate(axis, estimate(values), row + offset, color, name if row == 0 else "")
         axis.axvline(0, color="0.3", linewidth=1)

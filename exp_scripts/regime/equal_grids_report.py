@@ -1,4 +1,4 @@
-"""Tables of the study with equal grids (equal_grids.py): each task, then all tasks with tasks as units.
+"""Tables of the study with equal grids (equal_grids.py): each task, then each method with tasks as units.
 
 python exp_scripts/regime/equal_grids_report.py [--file FILE]
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import study_folders  # noqa: F401
 from comparison import estimate
-from equal_grids import BASE, CARRIED, CONTROLS, FILE, METHODS, TASKS
+from equal_grids import BASE, CARRIED, CHOSEN, CONTROLS, FILE, METHODS, TASKS
 from equal_grids_pictures import draw
 from run_measures import area
 from seed_tables import Runs, differences, marked, measures, reported, table
@@ -21,7 +21,46 @@ from study_runs import Results
 
 from exgrpo.console import in_one_line
 
-FIRST, *REPLAY = METHODS
+FIRST, *REPLAY = (*METHODS, *CHOSEN)
+
+
+def against(results: Results, task: str) -> dict[str, Runs]:
+    """Method -> its runs beside on-policy GRPO's, of the seeds that both have; of the task's own search, if they are
+    there, else with what won on the first task."""
+    found: dict[str, Runs] = {}
+    for name in REPLAY:
+        own, carried = ([first + suffix for first in (FIRST, name)] for suffix in ("", CARRIED))
+        runs = reported(results, task, own) or reported(results, task, carried)
+        if runs:
+            found[name] = {each.removesuffix(CARRIED): rows for each, rows in runs.items()}
+    return found
+
+
+def gaps(runs: Runs, name: str) -> dict[str, list[float]]:
+    """Each measure of a method less on-policy GRPO's, a value a seed."""
+    return differences(runs, name) | {"by time": by_processor_time(runs, name)}
+
+
+def by_processor_time(runs: Runs, name: str) -> list[float]:
+    """Mean accuracy over the processor time of the faster of the two, to the first method, a value a seed."""
+    found = []
+    for run, other in zip(runs[name], runs[FIRST], strict=True):
+        seconds = min(run["seconds"], other["seconds"])
+        found.append(over_seconds(run, seconds) - over_seconds(other, seconds))
+    return found
+
+
+def over_seconds(run: Mapping[str, Any], seconds: float) -> float:
+    """Mean accuracy over the first so many processor seconds of a run; its tokens came evenly."""
+    pace = run["seconds"] / run["curve"][-1]["generated"]
+    curve = [{"generated": row["generated"] * pace, "test": row["test"]} for row in run["curve"]]
+    return area(curve, seconds, "test")
+
+
+def price(runs: Runs, name: str) -> float:
+    """Processor time, on-policy GRPO = 1."""
+    mine, first = (sum(run["seconds"] for run in runs[each]) for each in (name, FIRST))
+    return float(mine / first)
 
 
 def base_row(results: Results, task: str) -> str:
@@ -32,82 +71,34 @@ def base_row(results: Results, task: str) -> str:
     return f"| {BASE} | " + " | ".join(str(estimate([one[key] for one in each])) for key in each[0]) + " |"
 
 
-def by_processor_time(runs: Runs, name: str) -> list[float]:
-    """Mean accuracy over the processor time of the faster of the two, to the first method, a value a seed."""
-    pairs = zip(runs[name], runs[FIRST], strict=True)
-    gaps = []
-    for run, other in pairs:
-        seconds = min(run["seconds"], other["seconds"])
-        gaps.append(over_seconds(run, seconds) - over_seconds(other, seconds))
-    return gaps
-
-
-def over_seconds(run: Mapping[str, Any], seconds: float) -> float:
-    """Mean accuracy over the first so many processor seconds of a run; its tokens came evenly."""
-    pace = run["seconds"] / run["curve"][-1]["generated"]
-    curve = [{"generated": row["generated"] * pace, "test": row["test"]} for row in run["curve"]]
-    return area(curve, seconds, "test")
-
-
-def over_tasks(every: Mapping[str, Runs], name: str) -> dict[str, list[float]]:
-    """Of each measure, the mean difference to on-policy GRPO, a value a task."""
-    of_tasks = [differences(runs, name) | {"by time": by_processor_time(runs, name)} for runs in every.values()]
-    return {key: [float(np.mean(one[key])) for one in of_tasks] for key in of_tasks[0]}
-
-
-def own(results: Results, task: str) -> Runs:
-    """The reported runs of a task's own search."""
-    return reported(results, task, METHODS)
-
-
-def carried(results: Results, task: str) -> Runs:
-    """Those with what won on the first task."""
-    runs = reported(results, task, [name + CARRIED for name in METHODS])
-    return {name.removesuffix(CARRIED): each for name, each in runs.items()}
-
-
-def of_task(results: Results, task: str, runs: Runs) -> str:
-    """Markdown: the methods' table with the base's row, and by processor time."""
-    parts = [f"{table(runs)}\n{base_row(results, task)}"]
-    parts += [f"{name}, by processor time: {marked(by_processor_time(runs, name))}" for name in REPLAY]
-    return "\n\n".join(parts)
-
-
-def won_and_controls(results: Results, task: str) -> str:
-    """Markdown: the point that won for each method, and each control beside its method."""
-    points = {run.method: run.point for run in results.found if run.task == task and run.is_reported}
-    parts = []
-    for name in METHODS:
-        rate, fresh, epochs, clip = points[name]
-        parts.append(f"{name}: rate {rate}, {fresh} fresh groups, epochs {epochs}, clip {clip}")
+def of_task(results: Results, task: str) -> str:
+    """Markdown: each method's row and what it is ahead of on-policy GRPO, the base's row, the controls."""
+    parts = [base_row(results, task)]
+    for name, runs in against(results, task).items():
+        by_time = f"{len(runs[name])} seeds; by processor time {marked(by_processor_time(runs, name))}"
+        parts.append(f"{table(runs)}\n\n{name}: {by_time}, of which it takes {price(runs, name):.1f}")
     for control, (method, _) in CONTROLS.items():
-        pair = reported(results, task, [method, control])
-        parts.append(table(pair) if pair else f"{control}: not run yet")
+        if pair := reported(results, task, [method, control]):
+            parts.append(table(pair))
     return "\n\n".join(parts)
 
 
-def summary(every: Mapping[str, Runs]) -> str:
-    """Markdown: a row a task, and one with tasks as units: what replay gains over the run and what it costs."""
-    titles = [f"{name}: {what}" for what in ("over the run", "pass@32") for name in REPLAY]
-    lines = [f"| task | {FIRST} | {' | '.join(titles)} |", "| --- |" + " --- |" * (1 + len(titles))]
-    for task, runs in every.items():
-        gaps = [differences(runs, name)[what] for what in ("over the run", "pass@32") for name in REPLAY]
+def summary(every: Mapping[str, Mapping[str, Runs]], name: str) -> str:
+    """Markdown: of a method a row a task and one with tasks as units, what it gains and what it costs."""
+    titles = ["over the run", "at the end", "pass@32", "trained less held-out", "by time"]
+    lines = [f"| task | {FIRST} | {' | '.join(titles)} | time |", "| --- |" + " --- |" * (2 + len(titles))]
+    of_tasks = {task: gaps(pairs[name], name) for task, pairs in every.items() if name in pairs}
+    for task, found in of_tasks.items():
+        runs = every[task][name]
         level = estimate([measures(run)["over the run"] for run in runs[FIRST]])
-        lines.append(f"| {task} | {level} | {' | '.join(map(marked, gaps))} |")
-    units = [over_tasks(every, name)[what] for what in ("over the run", "pass@32") for name in REPLAY]
-    return "\n".join([*lines, f"| tasks as units | | {' | '.join(map(marked, units))} |"])
-
-
-def as_units(every: Mapping[str, Runs]) -> str:
-    """Differences to on-policy GRPO, a value a task."""
-    lines = [f"{len(every)} tasks as units, to {FIRST}:\n"]
-    for name in REPLAY if len(every) > 1 else ():
-        lines += [f"- {name}, {key}: {marked(values)}" for key, values in over_tasks(every, name).items()]
-    return "\n".join(lines)
+        cells = [marked(found[title]) for title in titles]
+        lines.append(f"| {task} | {level} | {' | '.join(cells)} | {price(runs, name):.1f} |")
+    units = [marked([float(np.mean(found[title])) for found in of_tasks.values()]) for title in titles]
+    return "\n".join([*lines, f"| {len(of_tasks)} tasks as units | | {' | '.join(units)} | |"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what each task's own search brought, then what the first task's brought elsewhere; draw both."""
+    """Print each task's tables, then each method's, and draw them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=FILE)
     parser.add_argument("--picture", type=Path, default=FILE.with_suffix(".png"))
@@ -115,20 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(options.file)
     seconds = sum(row["seconds"] for row in results.found.values())
     print(f"{len(results.found)} runs, {seconds / 3600:.1f} processor hours")
-    shown: dict[str, Runs] = {}
-    for task in TASKS:
-        if runs := own(results, task):
-            shown[task] = runs
-            print(f"\n## {task}, its own search: {len(runs[FIRST])} seeds\n\n{of_task(results, task, runs)}\n")
-            print(won_and_controls(results, task))
-        if runs := carried(results, task):
-            if task not in shown:
-                shown[f"{task}{CARRIED}"] = runs
-            print(f"\n## {task}{CARRIED}: {len(runs[FIRST])} seeds\n\n{of_task(results, task, runs)}")
-    if shown:
-        print(f"\n## All tasks\n\n{summary(shown)}")
-        print(f"\n## {as_units(shown)}")
-        draw(shown, options.picture)
+    every = {task: pairs for task in TASKS if (pairs := against(results, task))}
+    for task in every:
+        print(f"\n## {task}\n\n{of_task(results, task)}")
+    for name in REPLAY:
+        if any(name in pairs for pairs in every.values()):
+            print(f"\n## {name}\n\n{summary(every, name)}")
+    if every:
+        draw(every, options.picture)
 
 
 if __name__ == "__main__":
