@@ -25,7 +25,7 @@ from typing import Any
 
 import study_folders
 from comparison import estimate, marked
-from equal_grids import FILE, KEYS, METHODS, overrides
+from equal_grids import FILE, KEYS, overrides
 from learning_curves import generated_tokens, load
 from rare_tasks import BASES, RARE_TASKS, RareTask
 from run_measures import ANSWERS, area
@@ -38,6 +38,7 @@ HERE = Path(__file__).resolve().parent
 GUARDED = HERE.parent / "guarded"
 
 TASKS = ("caesar", "backward")
+METHODS = ("on-policy", "ExGRPO", "group replay, half rate")
 ROLLOUTS = 8  # of a question, as in the study
 LIMIT_S = 3600
 TESTS = 8  # at least
@@ -77,6 +78,10 @@ def verl_keys(study: Sequence[str]) -> list[str]:
 def won() -> dict[str, Point]:
     """Method -> the point that won on caesar."""
     return {run.method: run.point for run in Results(FILE).found if run.task == TASKS[0] and run.is_reported}
+
+
+def folder_name(run: Run) -> str:
+    return f"{run.task}-{run.method.replace(',', '').replace(' ', '-')}-{run.seed}"
 
 
 def write_questions(task: RareTask, folder: Path) -> None:
@@ -175,7 +180,7 @@ def table(found: Mapping[tuple[str, str, int], Figures], seeds: Sequence[int]) -
     for name in TASKS:
         common = [seed for seed in seeds if all((name, method, seed) in found for method in METHODS)]
         budget = RARE_TASKS[name].budget
-        first = next(iter(METHODS))
+        first = METHODS[0]
         for method in METHODS if common else ():
             runs = [found[name, method, seed] for seed in common]
             areas = [area(each["curve"], budget, "test") for each in runs]
@@ -208,7 +213,7 @@ def main() -> None:
         for name in TASKS
         for method in METHODS
     ]
-    file = {run: output / f"{run.task}-{run.method.replace(' ', '-')}-{run.seed}" / "figures.json" for run in every}
+    file = {run: output / folder_name(run) / "figures.json" for run in every}
     missing = [run for run in every if run.task in arguments.task and not file[run].exists()]
     for run in missing[: arguments.runs]:
         print(f"{run.task}, {run.method}, seed {run.seed}", flush=True)
