@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import folders  # noqa: F401
-from studies import COMMON, LOOPS, STUDIES
+from studies import COMMON, STUDIES
 
 from exgrpo.console import in_one_line
 from exgrpo.saved import durable
@@ -165,7 +165,7 @@ def plan(arguments: argparse.Namespace) -> dict[str, dict[str, tuple[str, ...]]]
         chosen["grid"] = grid(arguments.grid)
     steps = f"loop.steps={arguments.steps}"
     complete = {
-        study: {name: (steps, *COMMON, *LOOPS.get(study, ()), *settings) for name, settings in named.items()}
+        study: {name: (steps, *COMMON, *settings) for name, settings in named.items()}
         for study, named in chosen.items()
     }
     for named in complete.values():

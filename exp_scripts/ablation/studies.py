@@ -46,8 +46,4 @@ STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
         "random": ("trainer.exp_difficulty=pkg://study_rules:by_chance",),
     },
     "8-retirement": {"retired": (), "kept": ("trainer.exp_retirement=never",)},
-    "9-weak-base": {"ExGRPO": (), "on-policy": ("trainer.experience=False",)},
 }
-
-# In study 9 the learning rate is so high that accuracy falls again in most runs.
-LOOPS: dict[str, tuple[str, ...]] = {"9-weak-base": ("loop.lr=0.0007",)}
