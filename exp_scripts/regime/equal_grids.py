@@ -39,15 +39,18 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
 NEVER = CONTROLS["group replay, never retiring"][1]
-# what the rounds for breadth chose -> what differs from the winning point of group replay, and its settings
-CHOSEN: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "group replay, half rate": ({"rate": "5e-5"}, NEVER),
+# what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
+# and its settings
+CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "on-policy, half rate": ("on-policy", {"rate": "5e-5"}, METHODS["on-policy"]),
+    "group replay, half rate": ("group replay", {"rate": "5e-5"}, NEVER),
     "group replay, instead": (
+        "group replay",
         {},
         {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4", "study.objective": "stored_instead"},
     ),
 }
-KEYS = METHODS | {name: own for name, (_, own) in (CONTROLS | CHOSEN).items()}
+KEYS = METHODS | {name: own for name, (*_, own) in (CONTROLS | CHOSEN).items()}
 BASE = "base"  # not trained
 CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
@@ -177,7 +180,7 @@ def bases(task: str) -> list[Run]:
 
 def carried(winners: dict[str, Point]) -> list[Run]:
     """What won on the first task and what the rounds chose there, on the others; seed by seed."""
-    chosen = {name: winners["group replay"]._replace(**other) for name, (other, _) in CHOSEN.items()}
+    chosen = {name: winners[method]._replace(**other) for name, (method, other, _) in CHOSEN.items()}
     first, *others = TASKS
     runs = [Run(first, name, point, seed) for seed in range(CONTROLLED) for name, point in chosen.items()]
     every = itertools.product(range(CONTROLLED), others, (winners | chosen).items())
