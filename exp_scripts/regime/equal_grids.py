@@ -185,11 +185,11 @@ def carried(winners: dict[str, Point]) -> list[Run]:
     """What won on the first task and what the rounds chose there, on the others; seed by seed."""
     chosen = {name: winners[method]._replace(**other) for name, (method, other, _) in CHOSEN.items()}
     first, *others = TASKS
-    here = {name: point for name, point in chosen.items() if "quarter" not in name}
-    runs = [Run(first, name, point, seed) for seed in range(CONTROLLED) for name, point in here.items()]
-    every = itertools.product(range(CONTROLLED), others, (winners | chosen).items())
-    every = (each for each in every if "quarter" not in each[2][0] or each[1] in SLOW)
-    runs += [Run(task, name + CARRIED, point, seed) for seed, task, (name, point) in every]
+    runs = []
+    for seed, task, (name, point) in itertools.product(range(CONTROLLED), TASKS, (winners | chosen).items()):
+        if ("quarter" in name and task not in SLOW) or (task == first and name in winners):
+            continue
+        runs.append(Run(task, name if task == first else name + CARRIED, point, seed))
     return runs + [run for task in others for run in bases(task)]
 
 

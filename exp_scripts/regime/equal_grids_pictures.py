@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from seed_tables import Runs, differences
 
 matplotlib.use("Agg")
-COLORS = {"group replay, half rate": "tab:blue", "ExGRPO": "tab:orange"}
+COLORS = {"group replay, both at their better rate": "tab:blue", "ExGRPO": "tab:orange"}
 PANELS = {"over the run": "accuracy over the run", "pass@32": "pass@32 at the end"}
 
 
