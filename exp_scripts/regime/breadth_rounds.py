@@ -8,17 +8,14 @@ with the same command.
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import study_folders
 from ablate import workers
 from equal_grids import METHODS, NEVER, trained
 from seed_tables import reported, table
-from study_runs import Point, Results, Run
+from study_runs import Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
 
@@ -46,10 +43,7 @@ def perform(run: Run) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, print a table a task."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
-    options = parser.parse_args(arguments)
+    options = parser_of(__doc__, FILE).parse_args(arguments)
     results = Results(options.file)
     runs = [Run(task, name, point, seed) for seed in SEEDS for task in TASKS for name, (point, _) in ARMS.items()]
     with workers(options.jobs) as executor:

@@ -8,9 +8,7 @@ goes on with the same command, on any machine. Without --report it searches only
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +18,7 @@ from typing import Any
 import study_folders  # noqa: F401
 from ablate import workers
 from once_tasks import EVERY_TASK, ONCE_TASKS
-from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
+from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
 
@@ -195,14 +193,12 @@ def carried(winners: dict[str, Point]) -> list[Run]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search each task, print what won; with --report, run the reported seeds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, FILE)
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
     parser.add_argument(
         "--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner, and controls"
     )
     parser.add_argument("--carry", action="store_true", help=f"with {TASKS[0]}: what won there, on the other tasks")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.task if name not in TASKS]:
         parser.error(f"{unknown[0]}: must be one of {', '.join(TASKS)}")

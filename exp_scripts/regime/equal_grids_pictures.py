@@ -24,7 +24,7 @@ def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
         every: task -> method -> its runs and on-policy GRPO's.
     """
     rows = [*every, "all tasks"]
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.62 * len(rows) + 1.3), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.6 * len(rows) + 1.3), sharey=True, layout="constrained")
     for axis, (measure, title) in zip(axes, PANELS.items(), strict=True):
         for offset, (name, color) in zip((-0.15, 0.15), COLORS.items(), strict=True):
             gaps = [differences(pairs[name], name)[measure] for pairs in every.values() if name in pairs]
@@ -38,7 +38,7 @@ def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
         axis.margins(x=0.12)
     axes[0].invert_yaxis()
     figure.suptitle("at equal generated tokens: right of the line replay is better, left of it worse", fontsize=10)
-    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside right center")
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

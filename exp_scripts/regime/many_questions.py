@@ -10,8 +10,6 @@ longest sums have no advantage. Each run is a line of the file: a stopped study 
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ from rare_tasks import BASES, RareTask, load
 from run_measures import area, last_test
 from skills import SKILLS, Phase, box
 from study_loop import train
-from study_runs import FIRST_SEARCH_SEED, Point, Results, Run
+from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
 
@@ -123,10 +121,8 @@ def facts(rollouts: int = 8) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search the rate of each method, then run the reported seeds at it; then the masked ones at on-policy's."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, FILE)
     parser.add_argument("--base", action="store_true", help="make the base again instead")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
     options = parser.parse_args(arguments)
     if options.base:
         make(TASK)

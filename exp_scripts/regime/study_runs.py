@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -12,6 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FIRST_SEARCH_SEED = 1000  # seeds of a search; smaller ones are reported
+
+
+def parser_of(description: str | None, file: Path) -> argparse.ArgumentParser:
+    """The command line of a study: how many runs at a time, and the file."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
+    parser.add_argument("--file", type=Path, default=file, help="one line a run")
+    return parser
 
 
 class Point(NamedTuple):

@@ -8,11 +8,8 @@ success is rare. Each run is a line of the file: a stopped study goes on with th
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,7 @@ import study_folders
 from ablate import parse, workers
 from comparison import estimate
 from seed_tables import marked, reported
-from study_runs import Point, Results, Run
+from study_runs import Point, Results, Run, parser_of
 from weak_base_picture import draw
 
 from exgrpo.console import in_one_line
@@ -91,10 +88,7 @@ def table(results: Results) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, print the table, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=FILE, help="one line a run")
-    options = parser.parse_args(arguments)
+    options = parser_of(__doc__, FILE).parse_args(arguments)
     results = Results(options.file)
     with workers(options.jobs) as executor:
         runs = [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in METHODS]
