@@ -37,6 +37,8 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
 NEVER = CONTROLS["group replay, never retiring"][1]
+# an objective of the study chooses the past groups: the keys keep them and draw none
+BY_OBJECTIVE = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}
 # what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
 # and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
@@ -44,11 +46,7 @@ CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "on-policy, quarter rate": ("on-policy", {"rate": "2.5e-5"}, METHODS["on-policy"]),
     "group replay, half rate": ("group replay", {"rate": "5e-5"}, NEVER),
     "group replay, quarter rate": ("group replay", {"rate": "2.5e-5"}, NEVER),
-    "group replay, instead": (
-        "group replay",
-        {},
-        {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4", "study.objective": "stored_instead"},
-    ),
+    "group replay, instead": ("group replay", {}, {**BY_OBJECTIVE, "study.objective": "stored_instead"}),
 }
 KEYS = METHODS | {name: own for name, (*_, own) in (CONTROLS | CHOSEN).items()}
 BASE = "base"  # not trained
@@ -185,9 +183,10 @@ def carried(winners: dict[str, Point]) -> list[Run]:
     first, *others = TASKS
     runs = []
     for seed, task, (name, point) in itertools.product(range(CONTROLLED), TASKS, (winners | chosen).items()):
-        if ("quarter" in name and task not in SLOW) or (task == first and name in winners):
-            continue
-        runs.append(Run(task, name if task == first else name + CARRIED, point, seed))
+        is_reported = task == first and name in winners
+        is_too_slow = "quarter" in name and task not in SLOW
+        if not (is_reported or is_too_slow):
+            runs.append(Run(task, name if task == first else name + CARRIED, point, seed))
     return runs + [run for task in others for run in bases(task)]
 
 

@@ -24,8 +24,8 @@ from exgrpo.console import in_one_line
 FIRST, *REPLAY = (*METHODS, *CHOSEN)
 BETTER = "group replay, both at their better rate"  # on each task, by the reported runs
 RATES = (
-    [FIRST, "on-policy, half rate", "on-policy, quarter rate"],
-    [f"group replay, {one} rate" for one in ("half", "quarter")],
+    (FIRST, "on-policy, half rate", "on-policy, quarter rate"),
+    ("group replay, half rate", "group replay, quarter rate"),
 )
 
 
@@ -100,18 +100,23 @@ def of_task(results: Results, task: str) -> str:
     return "\n\n".join(parts)
 
 
-def summary(every: Mapping[str, Mapping[str, Runs]], name: str) -> str:
+def base_level(results: Results, task: str) -> str:
+    each = [measures(run)["over the run"] for run in reported(results, task, [BASE]).get(BASE, ())]
+    return str(estimate(each)).partition(" ")[0] if each else "not measured"
+
+
+def summary(results: Results, every: Mapping[str, Mapping[str, Runs]], name: str) -> str:
     """Markdown: of a method a row a task and one with tasks as units, what it gains and what it costs."""
     titles = ["over the run", "at the end", "pass@32", "trained less held-out", "by time"]
-    lines = [f"| task | {FIRST} | {' | '.join(titles)} | time |", "| --- |" + " --- |" * (2 + len(titles))]
+    lines = [f"| task | {BASE} | {FIRST} | {' | '.join(titles)} | time |", "| --- |" + " --- |" * (3 + len(titles))]
     of_tasks = {task: gaps(pairs[name], name) for task, pairs in every.items() if name in pairs}
     for task, found in of_tasks.items():
         runs = every[task][name]
         level = estimate([measures(run)["over the run"] for run in runs[FIRST]])
-        cells = [marked(found[title]) for title in titles]
-        lines.append(f"| {task} | {level} | {' | '.join(cells)} | {price(runs, name):.1f} |")
+        cells = [base_level(results, task), str(level), *(marked(found[title]) for title in titles)]
+        lines.append(f"| {task} | {' | '.join(cells)} | {price(runs, name):.1f} |")
     units = [marked([float(np.mean(found[title])) for found in of_tasks.values()]) for title in titles]
-    return "\n".join([*lines, f"| {len(of_tasks)} tasks as units | | {' | '.join(units)} | |"])
+    return "\n".join([*lines, f"| {len(of_tasks)} tasks as units | | | {' | '.join(units)} | |"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -128,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n## {task}\n\n{of_task(results, task)}")
     for name in (*REPLAY, BETTER):
         if any(name in pairs for pairs in every.values()):
-            print(f"\n## {name}\n\n{summary(every, name)}")
+            print(f"\n## {name}\n\n{summary(results, every, name)}")
     if every:
         draw(every, options.picture)
 

@@ -16,6 +16,7 @@ import numpy as np
 import study_folders
 from ablate import parse, workers
 from comparison import estimate
+from equal_grids import BASES, DRAWS, KEYS
 from seed_tables import marked, reported
 from study_runs import Point, Results, Run, parser_of
 from weak_base_picture import draw
@@ -25,18 +26,12 @@ from exgrpo.console import in_one_line
 FILE = study_folders.ROOT / "docs" / "experiments" / "weak-base.jsonl"
 TASKS = ("rare-sum", "rare-mod", "caesar")
 METHODS: dict[str, dict[str, str]] = {
-    "on-policy": {"trainer.experience": "False"},
-    "ExGRPO": {},
-    "group replay": {
-        "trainer.exp_unit": "group",
-        "policy_loss.off_policy_loss": "topr",
-        "trainer.exp_retirement": "never",
-    },
+    "on-policy": KEYS["on-policy"],
+    "ExGRPO": KEYS["ExGRPO"],
+    "group replay": KEYS["group replay, never retiring"],
 }
 COMMON = {"trainer.experience_start_sratio": "0", "loop.steps": "120", "loop.questions": "8", "loop.test_every": "6"}
-SEEDS, DRAWS, BASES = 10, 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
-
-
+SEEDS = 10
 POINT = Point("1e-3", "8", "1", "no")  # eight groups a step, one update without PPO's clip, as published
 
 

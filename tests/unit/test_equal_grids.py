@@ -99,7 +99,7 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
     assert "| group replay, to on-policy | **.100" in printed
     (units,) = (table for table in printed.split("\n## ") if table.startswith("group replay\n"))
     # by time it is half of what the ends differ by
-    assert "| 2 tasks as units | | .200" in units and re.search(r"\.100 \(\S+ to \S+\) \| \|$", units.strip())
+    assert "| 2 tasks as units | | | .200" in units and re.search(r"\.100 \(\S+ to \S+\) \| \|$", units.strip())
 
 
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
