@@ -39,6 +39,7 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
 NEVER = CONTROLS["group replay, never retiring"][1]
 # an objective of the study chooses the past groups: the keys keep them and draw none
 BY_OBJECTIVE = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}
+INSTEAD = {**BY_OBJECTIVE, "study.objective": "stored_instead"}
 # what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
 # and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
@@ -46,7 +47,9 @@ CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "on-policy, quarter rate": ("on-policy", {"rate": "2.5e-5"}, METHODS["on-policy"]),
     "group replay, half rate": ("group replay", {"rate": "5e-5"}, NEVER),
     "group replay, quarter rate": ("group replay", {"rate": "2.5e-5"}, NEVER),
-    "group replay, instead": ("group replay", {}, {**BY_OBJECTIVE, "study.objective": "stored_instead"}),
+    "group replay, instead": ("group replay", {}, INSTEAD),
+    "group replay, instead, half rate": ("group replay", {"rate": "5e-5"}, INSTEAD),
+    "group replay, instead, quarter rate": ("group replay", {"rate": "2.5e-5"}, INSTEAD),
 }
 KEYS = METHODS | {name: own for name, (*_, own) in (CONTROLS | CHOSEN).items()}
 BASE = "base"  # not trained
