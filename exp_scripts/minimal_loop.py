@@ -89,7 +89,7 @@ def train(
         value, metrics = objective(policy, rows, replay, loss)
         update(policy, optimizer, value)
 
-        generated += sum(len(rollout) for _, rollout in rows.fresh)
+        generated += int(report.pop("tokens"))
         measured = {"generated": generated, **report, "ratio_mean": float(metrics["replayed_ratio_mean"])}
         due = step % loop.test_every == 0 or step == loop.steps
         yield {"step": step, **measured, **({"test": accuracy(policy, task)} if due else {})}
@@ -107,17 +107,26 @@ def experience_of(
     fresh = [(q, replace(rollout, reward=task.reward(q, policy.decode(rollout)))) for q, rollout in sampled]
 
     # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
-    # the keys say so, whole past groups, and a past success where every fresh rollout has failed.
+    # the keys say so, whole past groups, some in place of fresh ones, and a past success where every fresh rollout has
+    # failed.
     solved = {question for question, rollout in fresh if rollout.reward > config.exp_success_threshold}
     rescued = replay.rescuable([question for question in drawn.fresh if question not in solved])
     choice = replay.choose(replay.candidates([*drawn.replayed, *rescued]), policy.views)
-    rows = Rows(fresh, [*choice.trajectories.items()], replay.admit(drawn.stored, policy.views))
+    rewards: dict[str, list[float]] = defaultdict(list)
+    for question, rollout in fresh:
+        rewards[question].append(rollout.reward)
+    stand_ins = replay.stand_ins(rewards)
+    stored = replay.admit([*drawn.stored, *stand_ins.values()], policy.views)
+    replaced = [*stand_ins][: len(stored)]
+    rows = Rows(fresh, [*choice.trajectories.items()], stored)
 
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
     noted = choice.metrics(step)
     pool = replay.observe(step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted)
+    rows = rows._replace(fresh=[row for row in fresh if row[0] not in replaced])
     ages = [step - group.rollouts[0].step for group in rows.stored]
     return rows, {
+        "tokens": sum(len(rollout) for _, rollout in fresh),
         "asked": len(set(asked)),
         "fresh_score": float(np.mean([rollout.reward for _, rollout in fresh])),
         "entropy": float(np.mean([rollout.entropy for _, rollout in fresh])),

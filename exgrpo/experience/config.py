@@ -91,6 +91,13 @@ class ExperienceConfig:
         "generated; prompt, the question alone with K fresh rollouts: a control that tells "
         "choosing questions from learning from the past",
     )
+    exp_place: str = _key(
+        "share",
+        check.one_of("share", "dead"),
+        "what past groups of exp_unit=group stand in for: share, a share rho of the step's "
+        "questions, which are not asked; dead, fresh groups whose rewards are all equal, at most "
+        "a share rho of the groups",
+    )
     experience_start_sratio: float = _key(
         0.35,
         check.fraction,
@@ -234,6 +241,9 @@ class ExperienceConfig:
         if self.bounded_rewards and not 0 <= self.exp_success_threshold < 1:
             key = "trainer.exp_success_threshold"
             check.refuse(key, self.exp_success_threshold, "a number of at least 0 and below 1")
+        if self.exp_place == "dead" and (self.exp_unit != "group" or self.exp_rescue):
+            allowed = "share, unless trainer.exp_unit=group and trainer.exp_rescue=False"
+            check.refuse("trainer.exp_place", self.exp_place, allowed)
         if self.exp_unit == "group" and self.experience_ratio == 1:
             allowed = "below 1 with trainer.exp_unit=group: new groups must come in"
             check.refuse("trainer.experience_ratio", 1, allowed)

@@ -8,8 +8,8 @@ A training loop decides when to call it:
     state = replay.state()  # with pool and groups all that a resumed run needs
 
 With `exp_unit=group` a draw has whole past groups instead of replayed questions:
-`replay.admit(drawn.stored, scorer)`. With `exp_unit=prompt` it has the questions alone, as fresh
-ones.
+`replay.admit(drawn.stored, scorer)`; with `exp_place=dead` they are `replay.stand_ins(rewards)`,
+once the rollouts are judged. With `exp_unit=prompt` a draw has the questions alone, as fresh ones.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class ExperienceReplay:
     ) -> Draw:
         """rho * size replayed questions, or all eligible ones, the rest fresh; none is drawn twice.
 
-        With `exp_unit=group` rho * size past groups instead, of distinct questions; with
-        `exp_unit=prompt` the same questions as for `trajectory`, the first of the fresh ones.
+        With `exp_unit=group` rho * size past groups instead, of distinct questions (none with
+        `exp_place=dead`); with `exp_unit=prompt` the same questions as for `trajectory`, the first
+        of the fresh ones.
 
         A second draw in the same step, such as for groups that failed, has fresh questions only.
 
@@ -127,11 +128,10 @@ class ExperienceReplay:
             # what came back without a choice, or never, has odds no more
             self._odds = {each: self._odds[each] for each in self._drawn if each in self._odds}
             if self.mixing:
-                # .29 * 100 is below 29 in binary
-                count = math.floor(self.config.experience_ratio * size + 1e-9)
+                count = self._share(size)
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.exp_unit == "group":
-                    count = 0 if ahead else count
+                    count = 0 if ahead or self.config.exp_place == "dead" else count
                     stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
                     chosen = self.pool.choose(count, self.rng, exclude=barred)
@@ -151,6 +151,25 @@ class ExperienceReplay:
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
         return Draw(replayed, anew + fresh, self._mixed, stored)
+
+    def _share(self, size: int) -> int:
+        """rho of so many, rounded down."""
+        # .29 * 100 is below 29 in binary
+        return math.floor(self.config.experience_ratio * size + 1e-9)
+
+    def stand_ins(self, rewards: Mapping[str, Sequence[float]]) -> dict[str, StoredGroup]:
+        """Question of a dead group -> a past group of another question to `admit` and to train on
+        in its place (`exp_place=dead`); for a share rho of the groups at most.
+
+        Args:
+            rewards: question -> those of its fresh rollouts; dead if they are all equal.
+        """
+        if self.config.exp_place != "dead":
+            return {}
+        dead = [question for question, each in rewards.items() if len(set(each)) == 1]
+        count = min(len(dead), self._share(len(rewards)))
+        chosen = self.groups.choose(count, self.rng, exclude=rewards.keys())
+        return dict(zip(dead, chosen, strict=False))
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
         """The groups that the policy has not drifted away from (`exp_max_drift`); others go.

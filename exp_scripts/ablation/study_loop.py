@@ -65,7 +65,7 @@ def train(
         for part in parts(rows, loop):
             value, metrics = objective(policy, part, replay, loss)
             update(policy, optimizer, value)
-        due = progress.advance(sum(len(rollout) for _, rollout in rows.fresh))
+        due = progress.advance(int(report.pop("tokens")))
         measured = {"generated": progress.generated, **report, "ratio_mean": float(metrics["replayed_ratio_mean"])}
         yield {"step": step, **measured, **(test(policy, task) if due else {})}
 

@@ -35,39 +35,32 @@ class Masked:
         return value * len(kept) / len(rows.fresh), metrics
 
 
-class StoredGroups:
-    """Past groups that the study chooses; the keys exp_unit=group and experience_ratio=0 keep them and draw none.
+class StoredByNeed:
+    """As many past groups as fresh ones, drawn by the share of their question's latest fresh rollouts that failed.
 
-    Args:
-        instead: in place of the fresh groups without an advantage; else as many as there are fresh ones.
-        by_need: a group's weight in the draw is the share of its question's latest fresh rollouts that failed; else
-            all weigh the same.
+    The keys exp_unit=group and experience_ratio=0 keep them and draw none.
     """
 
-    def __init__(self, instead: bool = False, by_need: bool = False) -> None:
-        self._instead, self._by_need = instead, by_need
+    def __init__(self) -> None:
         self._failed: dict[str, float] = {}  # question -> share of its latest fresh rollouts
         self._step, self._chosen = -1, list[ReplayedGroup]()
 
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
-        rewards: dict[str, list[float]] = defaultdict(list)
-        for question, rollout in rows.fresh:
-            rewards[question].append(rollout.reward)
-        dead = {question for question, mine in rewards.items() if len(set(mine)) == 1}
         step = rows.fresh[0][1].step
         if step != self._step:  # the first epoch over this step's batch
+            rewards: dict[str, list[float]] = defaultdict(list)
+            for question, rollout in rows.fresh:
+                rewards[question].append(rollout.reward)
             self._failed |= {question: 1 - float(np.mean(mine)) for question, mine in rewards.items()}
-            self._step = step
-            self._chosen = self._choose(replay, len(dead if self._instead else rewards), rewards)
-        fresh = [row for row in rows.fresh if row[0] not in dead] if self._chosen and self._instead else rows.fresh
-        return objective(policy, rows._replace(fresh=fresh, stored=self._chosen), replay, loss)
+            self._step, self._chosen = step, self._choose(replay, len(rewards), rewards)
+        return objective(policy, rows._replace(stored=self._chosen), replay, loss)
 
     def _choose(self, replay: ExperienceReplay, count: int, barred: Container[str]) -> list[ReplayedGroup]:
         """So many groups of distinct questions, or all there are."""
         left = [group for group in replay.groups if group.question not in barred]
         chosen: list[ReplayedGroup] = []
         while len(chosen) < count and left:
-            weights = np.array([self._failed[group.question] if self._by_need else 1.0 for group in left])
+            weights = np.array([self._failed[group.question] for group in left])
             if not weights.any():
                 break
             picked = left[replay.rng.choice(len(left), p=weights / weights.sum())]
@@ -93,8 +86,7 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "only_hard": lambda: Masked(lambda share: 0 < share <= 0.25),
     "only_medium": lambda: Masked(lambda share: 0.25 < share < 0.75),
     "only_easy": lambda: Masked(lambda share: share >= 0.75),
-    "stored_by_need": lambda: StoredGroups(by_need=True),
-    "stored_instead": lambda: StoredGroups(instead=True),
+    "stored_by_need": StoredByNeed,
     "stored_once": StoredOnce,
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import study_folders
 from ablate import workers
-from equal_grids import BY_OBJECTIVE, METHODS, NEVER, trained
+from equal_grids import INSTEAD, METHODS, NEVER, trained
 from seed_tables import reported, table
 from study_runs import Point, Results, Run, parser_of
 
@@ -23,14 +23,15 @@ FILE = study_folders.ROOT / "docs" / "experiments" / "breadth-rounds.jsonl"
 TASKS = ("caesar", "backward", "rare-mod")
 SEEDS = range(500, 506)  # each draw of questions with each base once
 ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar
+BY_NEED = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}  # the objective draws, the keys do not
 # arm -> its point and its settings
 ARMS: dict[str, tuple[Point, dict[str, str]]] = {
     "group replay": (GROUPS, METHODS["group replay"]),
     "on-policy": (ON_POLICY, METHODS["on-policy"]),
     "never retiring": (GROUPS, NEVER),
     "half the rate": (GROUPS._replace(rate="5e-5"), NEVER),
-    "by need": (GROUPS, {**BY_OBJECTIVE, "study.objective": "stored_by_need"}),
-    "instead": (GROUPS, {**BY_OBJECTIVE, "study.objective": "stored_instead"}),
+    "by need": (GROUPS, {**BY_NEED, "study.objective": "stored_by_need"}),
+    "instead": (GROUPS, INSTEAD),
     "fading": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "pkg://study_rules:fading"}),
     "once": (GROUPS, {**NEVER, "study.objective": "stored_once"}),
 }

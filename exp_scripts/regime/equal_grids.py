@@ -37,9 +37,8 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
 NEVER = CONTROLS["group replay, never retiring"][1]
-# an objective of the study chooses the past groups: the keys keep them and draw none
-BY_OBJECTIVE = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}
-INSTEAD = {**BY_OBJECTIVE, "study.objective": "stored_instead"}
+# past groups in place of fresh ones without an advantage: all groups of a step are fresh at first
+INSTEAD = {**NEVER, "trainer.exp_place": "dead", "trainer.experience_ratio": ".9", "loop.questions": "4"}
 # what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
 # and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {

@@ -51,18 +51,8 @@ def test_every_arm_is_settings_of_the_study():
         assert experience.experience == (name != "on-policy")
 
 
-def test_stored_groups_stand_in_for_those_without_an_advantage_in_all_epochs():
-    arm, replay = variants.StoredGroups(instead=True), replay_with(a=(1, 0), b=(1, 0), c=(1, 0))
-    step = Rows(fresh(2, a=(1, 0), dead=(0, 0)), [])
-    first, second = arm(None, step, replay, None), arm(None, step, replay, None)
-    assert {question for question, _ in first.fresh} == {"a"} and len(first.stored) == 1
-    assert stored(first) == stored(second) and stored(first)[0] in "bc"  # none of the step's own questions
-    lively = arm(None, Rows(fresh(3, a=(1, 0), d=(0, 1)), []), replay, None)
-    assert len(lively.fresh) == 4 and not lively.stored
-
-
 def test_a_question_that_is_solved_today_needs_no_replay():
-    arm, replay = variants.StoredGroups(by_need=True), replay_with(a=(1, 0), b=(1, 0))
+    arm, replay = variants.StoredByNeed(), replay_with(a=(1, 0), b=(1, 0))
     solved, failing = Rows(fresh(2, a=(1, 1), b=(0, 0)), []), Rows(fresh(3, c=(1, 0), d=(0, 1)), [])
     assert stored(arm(None, solved, replay, None)) == []
     assert stored(arm(None, failing, replay, None)) == ["b"]

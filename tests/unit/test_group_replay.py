@@ -101,6 +101,23 @@ def test_published_replay_draws_no_groups():
     assert len(drawn.replayed) == 2 and not drawn.stored and len(replay.groups) == 0
 
 
+def test_past_groups_stand_in_for_dead_ones_at_most_a_share_of_the_step():
+    replay, questions = replay_of(exp_unit="group", exp_place="dead", experience_ratio=0.5)
+    replay.observe(1, [group(question, 1, 0) for question in "abcd"], {})
+    drawn = replay.draw(2, 4, lambda: next(questions))
+    assert drawn.fresh == list("abcd") and not drawn.stored, "all are asked"
+    stand_ins = replay.stand_ins({"e": [0.0, 0.0], "f": [1.0, 0.0], "a": [1.0, 1.0], "g": [0.0, 0.0]})
+    assert [*stand_ins] == ["e", "a"], "the first two of three"
+    chosen = {each.question for each in stand_ins.values()}
+    assert len(chosen) == 2 and chosen < set("bcd"), "distinct, and none that the step has"
+
+
+def test_without_the_key_nothing_stands_in():
+    replay, _ = replay_of(exp_unit="group")
+    replay.observe(1, [group(question, 1, 0) for question in "abcd"], {})
+    assert replay.stand_ins({"e": [0.0, 0.0]}) == {}
+
+
 def look(shift):
     """A policy whose log-probs are the recorded ones plus `shift(question)`."""
 
@@ -227,6 +244,8 @@ def test_a_replayed_group_is_recorded_with_what_it_weighs():
             {"exp_unit": "group", "experience_ratio": 1},
             "trainer.experience_ratio=1: must be below 1 with trainer.exp_unit",
         ),
+        ({"exp_place": "dead"}, "trainer.exp_place=dead: must be share, unless trainer.exp_unit=group and"),
+        ({"exp_place": "dead", "exp_unit": "group", "exp_rescue": True}, "trainer.exp_place=dead: must be share, unl"),
         ({"experience_max_groups": 0}, "trainer.experience_max_groups=0: must be an integer of at least 1"),
         ({"exp_rescue": "maybe"}, "trainer.exp_rescue=maybe: must be true or false"),
     ],
