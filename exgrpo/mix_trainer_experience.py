@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -302,7 +302,10 @@ class ExperienceMixin(PPOTrainer):
         groups = choice.groups
         batch = rescue.make_room(batch, groups, last)
         batch = complete.inject(batch, groups, siblings, last)
-        past = self._admit_past_groups()
+        if self.experience.exp_place == "dead":
+            batch, past = self._replace_dead_groups(batch)
+        else:
+            past = self._admit(self._past_groups_due())
         self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
         return stored_groups.join(batch, past, self._row)
@@ -326,11 +329,32 @@ class ExperienceMixin(PPOTrainer):
         rescued = rescue.questions(batch, arrived, self.replay)
         return questions | rescued
 
-    def _admit_past_groups(self) -> list[ReplayedGroup]:
-        """The update's past groups, but for those that the policy has left behind."""
+    def _past_groups_due(self) -> list[StoredGroup]:
+        """Those of the waiting past groups that enter this update."""
         count = self.past_groups_now
         entering = self.waiting[:count]
         self.waiting = self.waiting[count:]
+        return entering
+
+    def _replace_dead_groups(self, batch: Batch) -> tuple[Batch, list[ReplayedGroup]]:
+        """The batch without fresh groups of equal rewards, and the past groups in their place.
+
+        The pool learns of the fresh ones, whose rows are dropped, from their rewards.
+        """
+        threshold = self.experience.exp_success_threshold
+        judged = observe.judged_groups(batch.keys, batch.partition_id, threshold)
+        rewards = {group.question: group.rewards for group in judged.values()}
+        stand_ins = self.replay.stand_ins(rewards)
+        past = self._admit([*stand_ins.values()])
+        # one that is not admitted leaves a dead group where it is
+        replaced = [*stand_ins][: len(past)]
+        dead = {uid: group for uid, group in judged.items() if group.question in replaced}
+        self.so_far.groups += dead.values()
+        gone = [key for key in batch.keys if split_key(key)[0] in dead]
+        return queue.without(batch, gone), past
+
+    def _admit(self, entering: Sequence[StoredGroup]) -> list[ReplayedGroup]:
+        """These past groups, but for those that the policy has left behind."""
         prompts = stored_groups.prompts_of(entering)
         scorer = self._scorer(prompts)
         return self.replay.admit(entering, scorer)

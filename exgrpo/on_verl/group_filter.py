@@ -15,7 +15,7 @@ from typing import Any
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from exgrpo.experience.trajectory import RolloutGroup
-from exgrpo.on_verl import queue
+from exgrpo.on_verl import observe
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.queue import split_key
 
@@ -59,26 +59,10 @@ class GroupFilter(ReplayBuffer):
         filtered = uids & self._filtered  # not those that are stale, failed or too many
         keys = [key for key in self.partitions[partition_id] if split_key(key)[0] in filtered]
         if keys:
-            self._observed += self._groups(keys, partition_id)
+            threshold, is_replayed = self._threshold, self._prompts.is_replayed
+            judged = observe.judged_groups(keys, partition_id, threshold, is_replayed)
+            self._observed += judged.values()
         super()._clear_groups(partition_id, uids)
-
-    def _groups(self, keys: list[str], partition: str) -> list[RolloutGroup]:
-        """Successes have no log-probs of the actor: they count, and are not stored."""
-        rows = queue.read(keys, partition, ["question_id", "rm_scores"])
-        rewards: dict[str, list[float]] = {}
-        question_of: dict[str, str] = {}
-        columns = list(rows["question_id"]), rows["rm_scores"].unbind()
-        for key, question, scores in zip(keys, *columns, strict=True):
-            uid = split_key(key)[0]
-            question_of[uid] = question
-            rewards.setdefault(uid, []).append(float(scores.sum()))
-        groups = []
-        for uid, each in rewards.items():
-            solved = sum(reward > self._threshold for reward in each)
-            replayed, size = int(self._prompts.is_replayed(uid)), len(each)
-            group = RolloutGroup(question_of[uid], size, (), replayed, solved, rewards=tuple(each))
-            groups.append(group)
-        return groups
 
 
 class GroupFilterAsync(GroupFilter, ReplayBufferAsync):

@@ -166,6 +166,31 @@ def rollout_groups(
     return groups
 
 
+def judged_groups(
+    keys: Sequence[str],
+    partition: str,
+    threshold: float,
+    is_replayed: Callable[[str], bool] = lambda uid: False,
+) -> dict[str, RolloutGroup]:
+    """uid -> group of fresh rows that are not trained on: without log-probs of the actor, successes
+    count for difficulty and are not stored.
+
+    Args:
+        threshold: a reward above it is a success.
+        is_replayed: whether a replayed row was to join the group of a uid.
+    """
+    rows = queue.read(keys, partition, ["question_id", "rm_scores"])
+    rewards: dict[tuple[str, str], list[float]] = {}
+    columns = list(rows["question_id"]), rows["rm_scores"].unbind()
+    for key, question, scores in zip(keys, *columns, strict=True):
+        rewards.setdefault((split_key(key)[0], question), []).append(float(scores.sum()))
+    groups = {}
+    for (uid, question), each in rewards.items():
+        solved, replayed = sum(reward > threshold for reward in each), int(is_replayed(uid))
+        groups[uid] = RolloutGroup(question, len(each), (), replayed, solved, rewards=tuple(each))
+    return groups
+
+
 def _trajectories(
     rows: Sequence[FreshRow], kind: str, step: int, make: Callable[[FreshRow], Trajectory]
 ) -> tuple[Trajectory, ...]:

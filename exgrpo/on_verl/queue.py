@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,6 +74,14 @@ def write(
 def clear(keys: Sequence[str], partition: str) -> None:
     """Drop rows."""
     tq.kv_clear(keys=list(keys), partition_id=partition)
+
+
+def without(batch: Batch, gone: Collection[str]) -> Batch:
+    """The batch without these of its rows, which are dropped from the queue."""
+    if not gone:
+        return batch
+    clear(sorted(gone), batch.partition_id)
+    return batch.select_keys([key for key in batch.keys if key not in gone])
 
 
 def prompts(partition: str) -> set[str]:

@@ -6,12 +6,11 @@ the highest session, which is as good as one drawn at random.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.replay_log import ReplayedGroup
-from exgrpo.on_verl import queue
+from exgrpo.on_verl import observe, queue
 from exgrpo.on_verl.in_flight import Prompt
 from exgrpo.on_verl.queue import Batch, split_key
 
@@ -35,14 +34,11 @@ def failed(batch: Batch, uids: Collection[str], threshold: float) -> list[str]:
 
     A single rollout is left alone: with the success in its place, nothing fresh would be left.
     """
-    size = Counter(map(_uid, batch.keys))
-    solved = {uid: False for uid, rollouts in size.items() if uid in uids and rollouts > 1}
-    rows = [key for key in batch.keys if _uid(key) in solved]
+    rows = [key for key in batch.keys if split_key(key)[0] in uids]
     if not rows:
         return []
-    for key, reward in _rewards(batch, rows).items():
-        solved[_uid(key)] |= reward > threshold
-    return [uid for uid, has_success in solved.items() if not has_success]
+    judged = observe.judged_groups(rows, batch.partition_id, threshold)
+    return [uid for uid, group in judged.items() if group.size > 1 and not group.solved]
 
 
 def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Batch:
@@ -51,16 +47,7 @@ def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Ba
     gone = sorted(group_of.keys() & set(batch.keys))
     if not gone:
         return batch
-    for key, reward in _rewards(batch, gone).items():
-        group_of[key].displaced = reward
-    queue.clear(gone, batch.partition_id)
-    return batch.select_keys([key for key in batch.keys if key not in gone])
-
-
-def _rewards(batch: Batch, keys: list[str]) -> dict[str, float]:
-    scores = queue.read(keys, batch.partition_id, ["rm_scores"])["rm_scores"].unbind()
-    return {key: float(scores_T.sum()) for key, scores_T in zip(keys, scores, strict=True)}
-
-
-def _uid(key: str) -> str:
-    return split_key(key)[0]
+    scores = queue.read(gone, batch.partition_id, ["rm_scores"])["rm_scores"].unbind()
+    for key, scores_T in zip(gone, scores, strict=True):
+        group_of[key].displaced = float(scores_T.sum())
+    return queue.without(batch, gone)

@@ -125,7 +125,7 @@ def _updates(config: DictConfig) -> Iterator[str]:
             f"trainer.v1.trainer_mode=separate_async: parameter_sync_step={updates} times "
             f"ppo_mini_batch_size={mini_batch}"
         )
-    if not (trainer.experience and trainer.exp_unit == "group"):
+    if not (trainer.experience and trainer.exp_unit == "group" and trainer.exp_place == "share"):
         return
     ratio, ahead = trainer.experience_ratio, settings.num_warmup_batches
     if ratio * size > size - updates + 1e-9:

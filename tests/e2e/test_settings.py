@@ -181,6 +181,32 @@ def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit
         assert metrics["experience/generated_tokens"] < 0.7 * 8 * K * metrics["response_length/mean"]
 
 
+def test_past_groups_take_the_place_of_dead_ones_and_a_killed_run_goes_on_to_the_bit(make_settings, forks, tmp_path):
+    """All questions of a step are asked; each step has as many rows as without replay."""
+    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, forks, "data.train_max_samples=14"]
+    arguments += ["trainer.exp_unit=group", "trainer.exp_place=dead", "trainer.experience_start_sratio=0"]
+    arguments += ["actor_rollout_ref.actor.policy_loss.off_policy_loss=topr", "trainer.exp_retirement=never"]
+    arguments += ["trainer.total_training_steps=6", "trainer.save_freq=3", "trainer.max_actor_ckpt_to_keep=null"]
+    first = Run(tmp_path, arguments, "first")
+    first.kill_after(5)
+    second = Run(tmp_path, arguments, "second")
+    resumed, before = second.wait(), first.metrics()
+    for step in (4, 5):
+        assert timeless(resumed[step]) == timeless(before[step]), step
+    replaced = 0
+    for step, metrics in {**before, **resumed}.items():
+        prompts, responses = (second if step > 3 else first).drawn(step)
+        past = [uid for uid in prompts if "s" in uid]
+        assert len(past) == metrics["experience/stored_groups"] and len(responses) == 8 * K
+        rows = (second if step > 3 else first).scores(step)
+        rewards = [{rows[f"{uid}_{session}_0"] for session in range(K)} for uid in prompts if uid not in past]
+        dead = sum(len(each) == 1 for each in rewards)
+        assert all(len({rows[f"{uid}_{session}_0"] for session in range(K)}) > 1 for uid in past)
+        assert step == 1 or not dead or len(past) == 4, "half of the groups at most"
+        replaced += len(past)
+    assert replaced > 0
+
+
 def saved_pool(folder):
     manifest = read_manifest(folder)
     return PoolFolder().load(folder, ExperienceConfig(rollout_n=K), manifest["step"], manifest["identity"])

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+import transfer_queue as tq
 from queue_trainer import STEP, WHOLE_STEP, K, make_ready, make_trainer, pass_batch, sample
 from tensordict import TensorDict
 
@@ -124,3 +125,51 @@ def test_a_look_is_a_pass_of_its_own_and_verls_pass_is_over_all_rows(stepped):
     calls = [len(rows) for rows in trainer.actor_rollout_wg.calls]
     looks = [] if trainer.experience.exp_max_drift is None else [1, 2 * K]  # the success that rescues, the past groups
     assert calls == [*looks, 4 * K]
+
+
+def test_past_groups_take_the_place_of_fresh_ones_without_an_advantage(training_queue):
+    """q1 fails, q2 is solved, q0 and q3 are lively; of the dead rows the pool learns, and the queue is rid."""
+    keys = [*KEYS, "trainer.exp_place=dead", "trainer.exp_retirement=all_solved"]
+    trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *keys)
+    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_place="dead")
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    trainer.replay.groups.hold([stored(question, rewards) for question, rewards in PAST.items()])
+    make_ready(trainer)
+    trainer.agent_loop_manager.rewards = {"q1": 0.0, "q2": 1.0}
+    trainer._add_batch_to_generate()
+    batch = pass_batch(trainer, sample(trainer), metrics := {})
+    asked = trainer.agent_loop_manager.asked
+    assert set(asked.values()) == {"q0", "q1", "q2", "q3"}, "all of the step are asked"
+    fresh = {asked[uid] for uid in {key.split("_")[0] for key in batch.keys} & set(asked)}
+    assert fresh == {"q0", "q3"} and len(batch) == 4 * K
+    assert set(tq.kv_list("train")["train"]) == set(batch.keys)
+    assert {each.question for each in past(trainer)} == set(PAST)
+    scores, advantages = read(batch, "rm_scores"), read(batch, "advantages")
+    for group in past(trainer):
+        rewards = PAST[group.question]
+        for session, reward in enumerate(rewards):
+            key = f"{group.uid}_{session}_0"
+            assert sum(scores[key]) == reward
+            assert advantages[key] == pytest.approx([reward - np.mean(rewards)] * len(advantages[key]))
+    counts = {"stored_groups": 2, "fresh_score": 6 / 16, "refused": 4, "retired_questions": 1, "generated_tokens": 56}
+    assert {name: metrics[f"experience/{name}"] for name in counts} == counts
+    assert trainer.replay.pool.retired == ["q2"]
+    assert [each.question for each in trainer.replay.groups][2:] == ["q0", "q3"]
+
+
+@pytest.mark.parametrize("drift", [None, 0.2])
+def test_a_dead_group_stays_where_no_past_one_may_take_its_place(training_queue, drift):
+    """The one past group is too far away, or there is none."""
+    trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *KEYS, "trainer.exp_place=dead")
+    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_place="dead", exp_max_drift=drift)
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    trainer.replay.groups.hold([] if drift is None else [stored("q7", PAST["q7"])])
+    make_ready(trainer)
+    trainer.agent_loop_manager.rewards = {"q1": 0.0}
+    trainer._add_batch_to_generate()
+    batch = pass_batch(trainer, sample(trainer), metrics := {})
+    assert {key.split("_")[0] for key in batch.keys} == set(trainer.agent_loop_manager.asked)
+    assert metrics["experience/stored_groups"] == 0 and metrics["experience/fresh_score"] == 3 / 16
+    assert {each.question for each in trainer.replay.groups} == {"q0", "q2", "q3"}

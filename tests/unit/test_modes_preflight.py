@@ -85,6 +85,10 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "trainer.v1.separate_async.num_warmup_batches=0.25: must be at least trainer.experience_ratio=0.5 with",
         ),
         (
+            [*FILTERED, "trainer.exp_unit=group", "trainer.exp_place=dead"],
+            "trainer.exp_place=dead: must be share with algorithm.filter_groups.enable=True",
+        ),
+        (
             [*FILTERED, "trainer.exp_rescue=True"],
             "trainer.exp_rescue=True: must be False with algorithm.filter_groups.enable=True",
         ),
@@ -152,6 +156,8 @@ def test_what_is_supported_passes_and_stands_in_the_page(files):
         verify(configuration(files, *mode, "trainer.exp_unit=group", "trainer.exp_rescue=True"))
     unbounded = ["trainer.v1.sampler.max_off_policy_threshold=null", "trainer.v1.separate_async.num_warmup_batches=0.5"]
     verify(configuration(files, *SEPARATE, *LENT, *unbounded, "trainer.exp_unit=group"))
+    dead = ["trainer.exp_unit=group", "trainer.exp_place=dead", "trainer.experience_ratio=0.9"]
+    verify(configuration(files, *SEPARATE, *LENT, "trainer.v1.separate_async.num_warmup_batches=0.25", *dead))
     names = set(re.findall(r"`(\w+)`", PAGE))
     assert {*modes.ESTIMATORS, *modes.FRESH_LOSSES, *modes.TRAINERS} - names == set()
 
