@@ -305,7 +305,9 @@ class ExperienceMixin(PPOTrainer):
         if self.experience.exp_place == "dead":
             batch, past = self._replace_dead_groups(batch)
         else:
-            past = self._admit(self._past_groups_due())
+            count = self.past_groups_now
+            due, self.waiting = self.waiting[:count], self.waiting[count:]
+            past = self._admit(due)
         self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
         return stored_groups.join(batch, past, self._row)
@@ -328,13 +330,6 @@ class ExperienceMixin(PPOTrainer):
                 questions[uid] = question
         rescued = rescue.questions(batch, arrived, self.replay)
         return questions | rescued
-
-    def _past_groups_due(self) -> list[StoredGroup]:
-        """Those of the waiting past groups that enter this update."""
-        count = self.past_groups_now
-        entering = self.waiting[:count]
-        self.waiting = self.waiting[count:]
-        return entering
 
     def _replace_dead_groups(self, batch: Batch) -> tuple[Batch, list[ReplayedGroup]]:
         """The batch without fresh groups of equal rewards, and the past groups in their place.

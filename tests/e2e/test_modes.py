@@ -112,3 +112,24 @@ def test_past_groups_belong_to_the_step_that_trains_them_also_after_a_kill(make_
         assert (metrics["actor/replayed_tokens_share"] > 0) == bool(stored)
         assert "separate_async/decision/should_switch_to_rollout" in metrics
     assert len(stored) == 4 and metrics["experience/fresh_staleness_max"] > 0
+
+
+def test_past_groups_take_the_place_of_dead_ones_in_each_update_of_a_step(make_settings, forks, tmp_path):
+    """At most one of an update's four groups by this share; the others stay, with or without an advantage."""
+    settings = [{"stack=cpu": "stack=cpu_separate"}.get(each, each) for each in make_settings(tmp_path)]
+    arguments = ["exgrpo.main_mix_ppo", *settings, "trainer.v1.trainer_mode=separate_async", *MODES["separate_async"]]
+    arguments += [
+        *GROUPS,
+        "trainer.exp_place=dead",
+        "trainer.experience_ratio=0.25",
+        "trainer.experience_start_sratio=0",
+    ]
+    run = Run(tmp_path, [*arguments, "trainer.total_training_steps=4", forks], "dead")
+    steps = run.wait()
+    for step, metrics in steps.items():
+        sessions = run.sessions(step)
+        stored = [uid for uid in sessions if "s" in uid]
+        assert len(sessions) == 8 and all(sorted(each) == list(range(K)) for each in sessions.values())
+        assert len(stored) == metrics["experience/stored_groups"] <= 2
+        assert (metrics["actor/replayed_tokens_share"] > 0) == bool(stored)
+    assert sum(metrics["experience/stored_groups"] for metrics in steps.values()) > 0
