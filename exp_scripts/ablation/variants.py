@@ -7,10 +7,11 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from minimal_loop import Policy, Rows, objective
 from torch import Tensor
 
-from exgrpo import ExperienceReplay
+from exgrpo import ExperienceReplay, compute_grpo_loss
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.loss_settings import LossSettings
 
@@ -33,6 +34,27 @@ class Masked:
         kept = [row for row in rows.fresh if self._trains(float(np.mean(rewards[row[0]])))]
         value, metrics = objective(policy, rows._replace(fresh=kept or rows.fresh), replay, loss)
         return value * len(kept) / len(rows.fresh), metrics
+
+
+def as_verls_users(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+    """On-policy GRPO as verl's own examples set it: advantages by the standard deviation, the mean over tokens.
+
+    Groups without an advantage are left out, as by its filter, but no others are asked in their place.
+    """
+    rewards: dict[str, set[float]] = defaultdict(set)
+    for question, rollout in rows.fresh:
+        rewards[question].add(rollout.reward)
+    lively = [row for row in rows.fresh if len(rewards[row[0]]) > 1] or rows.fresh
+    now = policy.look(lively)
+    batch = {
+        "log_prob": now.log_prob,
+        "old_log_prob": now.past,
+        "response_mask": now.mask,
+        "group": [question for question, _ in lively],
+    }
+    each = torch.tensor([rollout.reward for _, rollout in lively])
+    value = compute_grpo_loss(batch, each, use_std=True, settings=loss)
+    return value * now.mask.numel() / now.mask.sum(), value.metrics
 
 
 class StoredByNeed:
@@ -86,6 +108,7 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "only_hard": lambda: Masked(lambda share: 0 < share <= 0.25),
     "only_medium": lambda: Masked(lambda share: 0.25 < share < 0.75),
     "only_easy": lambda: Masked(lambda share: share >= 0.75),
+    "as_verls_users": lambda: as_verls_users,
     "stored_by_need": StoredByNeed,
     "stored_once": StoredOnce,
 }

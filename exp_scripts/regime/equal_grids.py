@@ -29,10 +29,17 @@ METHODS: dict[str, dict[str, str]] = {
     "ExGRPO": {},
     "group replay": {"trainer.exp_unit": "group", "policy_loss.off_policy_loss": "topr"},
 }
+AS_VERLS_USERS = {
+    **METHODS["on-policy"],
+    "study.objective": "as_verls_users",
+    "policy_loss.cliprange_low": ".2",
+    "policy_loss.cliprange_high": ".28",
+}
 # control -> the method at whose winning point it runs, and its settings
 CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "prompt": ("ExGRPO", {"trainer.exp_unit": "prompt"}),
     "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"}),
+    "on-policy, as verl's users": ("on-policy", AS_VERLS_USERS),
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
     "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }

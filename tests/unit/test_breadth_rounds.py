@@ -8,7 +8,7 @@ import torch
 import variants
 from ablate import parse
 from equal_grids import overrides
-from minimal_loop import Rows
+from minimal_loop import Look, Rows
 from study_rules import fading
 from study_runs import Run
 
@@ -62,6 +62,22 @@ def test_stored_groups_train_in_the_first_epoch_alone():
     arm = variants.StoredOnce()
     steps = [Rows(fresh(step, a=(1, 0)), [], ["a group"]) for step in (1, 2)]
     assert [len(arm(None, rows, None, None).stored) for rows, _ in product(steps, range(3))] == [1, 0, 0, 1, 0, 0]
+
+
+class Recorded:
+    """A policy that has not changed, whose second response has one token and the others two."""
+
+    def look(self, rows):
+        log_prob, mask = torch.full((len(rows), 2), -1.0), torch.ones(len(rows), 2)
+        mask[1, 1] = 0
+        return Look(log_prob, log_prob, log_prob, mask)
+
+
+def test_as_verls_users_by_hand():
+    """Two lively rows of three tokens, advantages of .707 and -.707; the dead group counts nowhere."""
+    rows = Rows(fresh(2, lively=(1, 0), dead=(0, 0)), [])
+    value, _ = variants.objective_of({"objective": "as_verls_users"})(Recorded(), rows, None, LossSettings())
+    assert value.item() == pytest.approx(-(2 - 1) * 0.5**0.5 / 3, rel=1e-5)
 
 
 def test_a_likely_success_teaches_less_and_a_failure_as_by_topr():
