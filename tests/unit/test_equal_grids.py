@@ -75,7 +75,7 @@ def test_neighbours_are_a_step_on_one_axis_away_and_new():
 def test_controls_run_at_the_point_that_won_for_their_method():
     winners = {name: Point(f"{number}e-4", "2", "4", "yes") for number, name in enumerate(METHODS, 1)}
     runs = equal_grids.reported("caesar", winners)
-    assert len(runs) == len(set(runs)) == 3 * 20 + 4 * 10 + 6
+    assert len(runs) == len(set(runs)) == 3 * 20 + len(equal_grids.CONTROLS) * 10 + 6
     assert all(overrides(run, KEYS[run.method]) for run in runs if run.method != equal_grids.BASE)
     for name, (method, _) in equal_grids.CONTROLS.items():
         assert {run.point for run in runs if run.method == name} == {winners[method]}
