@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from seed_tables import Runs, differences
 
 matplotlib.use("Agg")
-COLORS = {"group replay, both at their better rate": "tab:blue", "ExGRPO": "tab:orange"}
+COLORS = {"past groups for dead ones": "tab:blue", "past groups beside fresh ones": "tab:cyan", "ExGRPO": "tab:orange"}
 PANELS = {"over the run": "accuracy over the run", "pass@32": "pass@32 at the end"}
 
 
@@ -24,9 +24,9 @@ def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
         every: task -> method -> its runs and on-policy GRPO's.
     """
     rows = [*every, "all tasks"]
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.6 * len(rows) + 1.3), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.75 * len(rows) + 1.3), sharey=True, layout="constrained")
     for axis, (measure, title) in zip(axes, PANELS.items(), strict=True):
-        for offset, (name, color) in zip((-0.15, 0.15), COLORS.items(), strict=True):
+        for offset, (name, color) in zip((-0.25, 0, 0.25), COLORS.items(), strict=True):
             gaps = [differences(pairs[name], name)[measure] for pairs in every.values() if name in pairs]
             for row, values in enumerate([*gaps, [float(np.mean(one)) for one in gaps]]):
                 draw_estimate(axis, estimate(values), row + offset, color, name if row == 0 else "")
@@ -38,7 +38,7 @@ def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
         axis.margins(x=0.12)
     axes[0].invert_yaxis()
     figure.suptitle("at equal generated tokens: right of the line replay is better, left of it worse", fontsize=10)
-    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

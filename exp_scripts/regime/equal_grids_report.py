@@ -6,7 +6,7 @@ python exp_scripts/regime/equal_grids_report.py [--file FILE]
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,16 @@ from study_runs import Results
 from exgrpo.console import in_one_line
 
 FIRST, *REPLAY = (*METHODS, *CHOSEN)
-BETTER = "group replay, both at their better rate"  # on each task, by the reported runs
-RATES = (
-    (FIRST, "on-policy, half rate", "on-policy, quarter rate"),
-    ("group replay, half rate", "group replay, quarter rate"),
-)
+# the rates at which a method ran; on a task each seed has the one that is best by all other seeds
+FIRST_RATES = (FIRST, "on-policy, half rate", "on-policy, quarter rate")
+AT_BEST_RATE = {
+    "past groups for dead ones": (
+        "group replay, instead",
+        "group replay, instead, half rate",
+        "group replay, instead, quarter rate",
+    ),
+    "past groups beside fresh ones": ("group replay, half rate", "group replay, quarter rate"),
+}
 
 
 def against(results: Results, task: str) -> dict[str, Runs]:
@@ -38,19 +43,28 @@ def against(results: Results, task: str) -> dict[str, Runs]:
         runs = reported(results, task, own) or reported(results, task, carried)
         if runs:
             found[name] = {each.removesuffix(CARRIED): rows for each, rows in runs.items()}
-    first, mine = (better(results, task, names) for names in RATES)
-    if first and mine:
-        runs = reported(results, task, (first, mine))
-        found[BETTER] = {FIRST: runs[first], BETTER: runs[mine]}
+    for name, rates in AT_BEST_RATE.items():
+        first, mine = ran(results, task, FIRST_RATES), ran(results, task, rates)
+        runs = reported(results, task, [*first, *mine]) if first and mine else {}
+        if runs:
+            found[name] = {FIRST: at_best_rate(runs, first), name: at_best_rate(runs, mine)}
     return found
 
 
-def better(results: Results, task: str, names: Sequence[str]) -> str | None:
-    """Of a method's rates the one that did best over the run, by the seeds that all of them have; None: not run."""
+def ran(results: Results, task: str, methods: Iterable[str]) -> list[str]:
+    """Those of the methods that were reported on a task, some as what won on the first one."""
     there = {run.method for run in results.found if run.task == task and run.is_reported}
-    tried = [each for name in names for each in (name, name + CARRIED) if each in there]
-    runs = reported(results, task, tried) if tried else {}
-    return max(runs, key=lambda name: float(np.mean([run["area"] for run in runs[name]])), default=None)
+    return [each for name in methods for each in (name, name + CARRIED) if each in there]
+
+
+def at_best_rate(runs: Runs, rates: Sequence[str]) -> list[Mapping[str, Any]]:
+    """A run of each seed, at the rate that did best over the runs of all other seeds."""
+    areas = {rate: [run["area"] for run in runs[rate]] for rate in rates}
+
+    def best(seed: int) -> str:
+        return max(rates, key=lambda rate: sum(areas[rate]) - areas[rate][seed])
+
+    return [runs[best(seed)][seed] for seed in range(len(areas[rates[0]]))]
 
 
 def gaps(runs: Runs, name: str) -> dict[str, list[float]]:
@@ -131,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every = {task: pairs for task in TASKS if (pairs := against(results, task))}
     for task in every:
         print(f"\n## {task}\n\n{of_task(results, task)}")
-    for name in (*REPLAY, BETTER):
+    for name in (*REPLAY, *AT_BEST_RATE):
         if any(name in pairs for pairs in every.values()):
             print(f"\n## {name}\n\n{summary(results, every, name)}")
     if every:
