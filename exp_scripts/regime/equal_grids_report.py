@@ -22,7 +22,7 @@ from study_runs import Results
 from exgrpo.console import in_one_line
 
 FIRST, *REPLAY = (*METHODS, *CHOSEN)
-# the rates at which a method ran; on a task each seed has the one that is best by all other seeds
+# the rates at which a method ran; on each task it has the one that did best there, by the reported runs
 FIRST_RATES = (FIRST, "on-policy, half rate", "on-policy, quarter rate")
 AT_BEST_RATE = {
     "past groups for dead ones": (
@@ -47,7 +47,7 @@ def against(results: Results, task: str) -> dict[str, Runs]:
         first, mine = ran(results, task, FIRST_RATES), ran(results, task, rates)
         runs = reported(results, task, [*first, *mine]) if first and mine else {}
         if runs:
-            found[name] = {FIRST: at_best_rate(runs, first), name: at_best_rate(runs, mine)}
+            found[name] = {FIRST: best(runs, first), name: best(runs, mine)}
     return found
 
 
@@ -57,14 +57,9 @@ def ran(results: Results, task: str, methods: Iterable[str]) -> list[str]:
     return [each for name in methods for each in (name, name + CARRIED) if each in there]
 
 
-def at_best_rate(runs: Runs, rates: Sequence[str]) -> list[Mapping[str, Any]]:
-    """A run of each seed, at the rate that did best over the runs of all other seeds."""
-    areas = {rate: [run["area"] for run in runs[rate]] for rate in rates}
-
-    def best(seed: int) -> str:
-        return max(rates, key=lambda rate: sum(areas[rate]) - areas[rate][seed])
-
-    return [runs[best(seed)][seed] for seed in range(len(areas[rates[0]]))]
+def best(runs: Runs, rates: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """The runs of the rate that did best over the run, in the mean of the seeds."""
+    return max((runs[rate] for rate in rates), key=lambda each: float(np.mean([run["area"] for run in each])))
 
 
 def gaps(runs: Runs, name: str) -> dict[str, list[float]]:

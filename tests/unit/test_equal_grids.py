@@ -102,13 +102,6 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
     assert "| 2 tasks as units | | | .200" in units and re.search(r"\.100 \(\S+ to \S+\) \| \|$", units.strip())
 
 
-def test_a_seed_has_the_rate_that_the_others_like_best():
-    areas = {"fast": (0.9, 0.1, 0.1), "slow": (0.3, 0.3, 0.2)}
-    runs = {rate: [{"area": area} for area in each] for rate, each in areas.items()}
-    chosen = equal_grids_report.at_best_rate(runs, ["fast", "slow"])
-    assert [run["area"] for run in chosen] == [0.3, 0.1, 0.1], "the first without its own .9"
-
-
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
     monkeypatch.setattr(equal_grids, "COMMON", equal_grids.COMMON | {"loop.tests": "1"})
     monkeypatch.setitem(EVERY_TASK, "caesar", replace(EVERY_TASK["caesar"], budget=500))
