@@ -28,6 +28,8 @@ def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
     for axis, (measure, title) in zip(axes, PANELS.items(), strict=True):
         for offset, (name, color) in zip((-0.25, 0, 0.25), COLORS.items(), strict=True):
             gaps = [differences(pairs[name], name)[measure] for pairs in every.values() if name in pairs]
+            if not gaps:
+                continue
             for row, values in enumerate([*gaps, [float(np.mean(one)) for one in gaps]]):
                 draw_estimate(axis, estimate(values), row + offset, color, name if row == 0 else "")
         axis.axvline(0, color="0.3", linewidth=1)
