@@ -16,7 +16,7 @@ import numpy as np
 import study_folders
 from ablate import parse, workers
 from comparison import estimate
-from equal_grids import BASES, DRAWS, KEYS
+from equal_grids import BASES, DRAWS, INSTEAD, KEYS, NEVER
 from seed_tables import marked, reported
 from study_runs import Point, Results, Run, parser_of
 from weak_base_picture import draw
@@ -28,8 +28,16 @@ TASKS = ("rare-sum", "rare-mod", "caesar")
 METHODS: dict[str, dict[str, str]] = {
     "on-policy": KEYS["on-policy"],
     "ExGRPO": KEYS["ExGRPO"],
-    "group replay": KEYS["group replay, never retiring"],
+    "group replay": NEVER,
 }
+# which part of group replay does it: each has one change
+PARTS: dict[str, dict[str, str]] = {
+    "shaped as published": {**NEVER, "policy_loss.off_policy_loss": "shaped"},
+    "retiring": KEYS["group replay"],
+    "for dead groups": INSTEAD | {"loop.questions": "8"},
+    "fresh half alone": {**KEYS["on-policy"], "loop.questions": "4"},
+}
+EVERY = METHODS | PARTS
 COMMON = {"trainer.experience_start_sratio": "0", "loop.steps": "120", "loop.questions": "8", "loop.test_every": "6"}
 SEEDS = 10
 POINT = Point("1e-3", "8", "1", "no")  # eight groups a step, one update without PPO's clip, as published
@@ -44,7 +52,7 @@ def perform(run: Run) -> dict[str, Any]:
     from run_measures import test
     from study_loop import train
 
-    settings = {**COMMON, **METHODS[run.method], "loop.lr": run.point.rate}
+    settings = {**COMMON, **EVERY[run.method], "loop.lr": run.point.rate}
     experience, loss, loop, objective = parse([f"{key}={value}" for key, value in settings.items()])
     policy, task = load(RARE_TASKS[run.task], run.seed % DRAWS, run.seed % BASES)
     rows = list(train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test))
@@ -72,7 +80,7 @@ def table(results: Results) -> str:
     """Markdown: a row a task and method, with what each is ahead of the first."""
     lines = ["| task | method | over the run | best | end | end, to on-policy | collapsed |", "| --- |" + " --- |" * 6]
     for task in TASKS:
-        found = {name: list(map(measures, runs)) for name, runs in reported(results, task, METHODS).items()}
+        found = {name: list(map(measures, runs)) for name, runs in reported(results, task, EVERY).items()}
         for name, runs in found.items():
             cells = [str(estimate([run[key] for run in runs])) for key in ("over the run", "best", "end")]
             gaps = [run["end"] - other["end"] for run, other in zip(runs, found[next(iter(METHODS))], strict=True)]
@@ -86,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser_of(__doc__, FILE).parse_args(arguments)
     results = Results(options.file)
     with workers(options.jobs) as executor:
-        runs = [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in METHODS]
+        runs = [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in EVERY]
         results.do(runs, executor, perform)
     print(table(results))
     draw({task: reported(results, task, METHODS) for task in TASKS}, options.file.with_suffix(".png"))
