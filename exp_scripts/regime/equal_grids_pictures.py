@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -10,36 +10,34 @@ import numpy as np
 from comparison import Estimate, estimate
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from seed_tables import Runs, differences
 
 matplotlib.use("Agg")
 COLORS = {"past groups for dead ones": "tab:blue", "past groups beside fresh ones": "tab:cyan", "ExGRPO": "tab:orange"}
-PANELS = {"over the run": "accuracy over the run", "pass@32": "pass@32 at the end"}
+PANELS = {"over the run": "at equal generated tokens", "by time": "at equal processor time"}
 
 
-def draw(every: Mapping[str, Mapping[str, Runs]], path: Path) -> None:
+def draw(every: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], path: Path) -> None:
     """A panel a measure: differences to on-policy GRPO with 95 % intervals over seeds; last with tasks as units.
 
     Args:
-        every: task -> method -> its runs and on-policy GRPO's.
+        every: task -> method -> measure -> what it is ahead of on-policy GRPO, a value a seed.
     """
     rows = [*every, "all tasks"]
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.75 * len(rows) + 1.3), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(9, 0.85 * len(rows) + 1.3), sharey=True, layout="constrained")
     for axis, (measure, title) in zip(axes, PANELS.items(), strict=True):
-        for offset, (name, color) in zip((-0.25, 0, 0.25), COLORS.items(), strict=True):
-            gaps = [differences(pairs[name], name)[measure] for pairs in every.values() if name in pairs]
-            if not gaps:
-                continue
-            for row, values in enumerate([*gaps, [float(np.mean(one)) for one in gaps]]):
+        for offset, (name, color) in zip((-0.28, 0, 0.28), COLORS.items(), strict=True):
+            gaps = [list(of_task[name][measure]) for of_task in every.values() if name in of_task]
+            units = [float(np.mean(one)) for one in gaps]
+            for row, values in enumerate([*gaps, units] if gaps else []):
                 draw_estimate(axis, estimate(values), row + offset, color, name if row == 0 else "")
         axis.axvline(0, color="0.3", linewidth=1)
-        axis.set(yticks=range(len(rows)), yticklabels=rows, xlabel="to on-policy GRPO")
+        axis.set(yticks=range(len(rows)), yticklabels=rows, xlabel="accuracy over the run, to on-policy GRPO")
         axis.set_title(title, fontsize=10)
         axis.spines[["top", "right", "left"]].set_visible(False)
         axis.grid(axis="x", alpha=0.25)
         axis.margins(x=0.12)
     axes[0].invert_yaxis()
-    figure.suptitle("at equal generated tokens: right of the line replay is better, left of it worse", fontsize=10)
+    figure.suptitle("right of the line replay is better, left of it worse", fontsize=10)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=120)
     plt.close(figure)

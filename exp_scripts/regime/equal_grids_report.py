@@ -144,7 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if any(name in pairs for pairs in every.values()):
             print(f"\n## {name}\n\n{summary(results, every, name)}")
     if every:
-        draw(every, options.picture)
+        ahead = {task: {name: gaps(runs, name) for name, runs in pairs.items()} for task, pairs in every.items()}
+        draw(ahead, options.picture)
 
 
 if __name__ == "__main__":
