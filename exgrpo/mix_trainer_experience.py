@@ -328,8 +328,7 @@ class ExperienceMixin(PPOTrainer):
             # one may have left the pool since it was drawn: its group stays one row short
             if prompt.is_replayed and question in pool:
                 questions[uid] = question
-        rescued = rescue.questions(batch, arrived, self.replay)
-        return questions | rescued
+        return questions | rescue.questions(batch, arrived, self.replay)
 
     def _replace_dead_groups(self, batch: Batch) -> tuple[Batch, list[ReplayedGroup]]:
         """The batch without fresh groups of equal rewards, and the past groups in their place.
@@ -425,8 +424,6 @@ class ExperienceMixin(PPOTrainer):
         )
         so_far.replayed += self.replayed
         so_far.current |= current
-        ratios = correct.log_ratios(past, current)
-        so_far.log_ratios += ratios.values()
         measured = staleness(batch, step)
         if self.is_last_update:
             measured |= self._fill_pool()

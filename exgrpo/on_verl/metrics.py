@@ -19,6 +19,7 @@ from exgrpo.experience.experience_helpers import ratio_metrics
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.experience.trajectory_selector import Choice
+from exgrpo.on_verl.correct import log_ratios
 from exgrpo.on_verl.observe import fresh_positions
 from exgrpo.on_verl.queue import Batch
 
@@ -35,7 +36,6 @@ class StepMetrics:
         choices: what was replayed, one entry an update.
         replayed: what was replayed, one record a group.
         current: key of a replayed row -> its log-probs before its update, [T].
-        log_ratios: [tokens] of each replayed row, before its update; natural log.
         generated_tokens: response tokens of the fresh rollouts.
         seconds: that replay took.
     """
@@ -44,7 +44,6 @@ class StepMetrics:
     choices: list[Choice] = field(default_factory=list)
     replayed: list[ReplayedGroup] = field(default_factory=list)
     current: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    log_ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
     generated_tokens: float = 0.0
     seconds: float = 0.0
 
@@ -62,7 +61,8 @@ class StepMetrics:
 
     def metrics(self, step: int) -> dict[str, float]:
         """Of choices and importance ratios, over all updates."""
-        ratios = np.concatenate([np.empty(0, np.float32), *self.log_ratios])
+        past = {key: each for group in self.replayed for key, each in group.rows.items()}
+        ratios = np.concatenate([np.empty(0, np.float32), *log_ratios(past, self.current).values()])
         return Choice.together(self.choices).metrics(step) | ratio_metrics(ratios)
 
     def work(self) -> dict[str, float]:
