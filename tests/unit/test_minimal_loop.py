@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from minimal_loop import REFUSED, Loop, Task, epochs, five_numbers, settings, train
+from minimal_loop import REFUSED, Loop, Task, epochs, experience_of, five_numbers, settings, train
 
-from exgrpo import ExperienceConfig
+from exgrpo import ExperienceConfig, ExperienceReplay, Trajectory
+from exgrpo.experience.experience_trainer_ops import Draw
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +103,29 @@ def test_settings_are_the_trainers():
 def test_a_wrong_setting_is_refused_by_name(override, message):
     with pytest.raises(ValueError, match=message):
         settings([override])
+
+
+class Dice:
+    """Samples one token a response: 1 and 0 in turn."""
+
+    def sample(self, questions, step):
+        return [Trajectory([turn % 2], [-1.0], step, 0.5) for turn in range(len(questions))]
+
+    def decode(self, trajectory):
+        return str(trajectory.tokens[0])
+
+    def views(self, rows):
+        raise AssertionError("nothing is scored")
+
+
+def test_a_past_group_takes_the_place_of_a_dead_one_that_still_counts():
+    """Step 1 asks a, step 2 asks b, of which no rollout is right: a's group of step 1 is trained on instead."""
+    keys = {"exp_unit": "group", "exp_place": "dead", "experience_ratio": 0.9, "experience_start_sratio": 0}
+    replay = ExperienceReplay(ExperienceConfig(rollout_n=2, **keys), ["a", "b", "c"])
+    task = Task(["a", "b", "c"], [], lambda question, reply: float(question != "b" and reply == "1"))
+    first, _ = experience_of(Dice(), task, replay, Draw([], ["a"], True), 1)
+    second, report = experience_of(Dice(), task, replay, Draw([], ["b", "c"], True), 2)
+    assert [question for question, _ in first.fresh] == ["a", "a"] and not first.stored
+    assert [question for question, _ in second.fresh] == ["c", "c"]
+    assert [group.question for group in second.stored] == ["a"]
+    assert (report["tokens"], report["asked"], report["fresh_score"]) == (4, 2, 0.25)
