@@ -49,7 +49,7 @@ class Counted:
         self.steps: list[dict[str, int]] = []
 
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> Any:
-        counts = {}
+        counts: dict[str, int] = {}
         for name, each in (("fresh", rows.fresh), ("replayed", rows.past)):
             solved = [row for row in each if row[1].reward == 1]
             counts |= {name: len(solved), f"{name} lucky": sum(self._is_lucky(policy, row) for row in solved)}
