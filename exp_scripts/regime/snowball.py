@@ -101,7 +101,8 @@ def table(results: Results) -> str:
             if not lines:
                 lines = [f"| task | method | {' | '.join(titles)} | fresh, last third, to {first} |"]
                 lines.append("| --- |" + " --- |" * (2 + len(titles)))
-            cells = [str(estimate([run[title] for run in runs])) for title in titles]
+            of = [[run[title] for run in runs] for title in titles]
+            cells = [str(estimate(each)) if any(each) else "" for each in of]
             pairs = zip(runs, found[first], strict=True)
             gaps = [run["fresh, last third"] - other["fresh, last third"] for run, other in pairs]
             cells.append(marked(gaps) if any(gaps) else "")
