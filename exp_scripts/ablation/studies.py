@@ -43,6 +43,7 @@ STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
     "7-difficulty": {
         "successes": (),
         "question length": ("trainer.exp_difficulty=pkg://study_rules:question_length",),
+        "token count": ("trainer.exp_difficulty=pkg://study_rules:token_count",),
         "random": ("trainer.exp_difficulty=pkg://study_rules:by_chance",),
     },
     "8-retirement": {"retired": (), "kept": ("trainer.exp_retirement=never",)},

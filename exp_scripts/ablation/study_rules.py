@@ -12,13 +12,22 @@ from exgrpo import RolloutGroup
 from exgrpo.experience.question_id import question_id
 from exgrpo.loss_settings import LossSettings
 
-LONGEST = 16  # characters of a question of these tasks
+LONGEST, LONGEST_ANSWER = 16, 48  # characters of a question of these tasks, tokens of an answer
 
 
 def question_length(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """Difficulty by the text, whatever its rollouts did: the longest questions are filed under the fewest successes."""
     most = rollout_n - 1
     return [max(1, most - len(group.question) * most // (LONGEST + 1)) for group in groups]
+
+
+def token_count(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
+    """Difficulty by the answers: questions whose right ones take most tokens are filed under the fewest successes."""
+    most, found = rollout_n - 1, []
+    for group in groups:
+        tokens = sum(map(len, group.successes)) / max(len(group.successes), 1)
+        found.append(max(1, most - int(tokens) * most // (LONGEST_ANSWER + 1)))
+    return found
 
 
 def by_chance(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:

@@ -15,6 +15,7 @@ import variants
 from minimal_loop import Rows
 from skills import SKILLS
 from studies import COMMON, STUDIES
+from study_rules import token_count
 from variants import objective_of
 
 from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
@@ -98,6 +99,14 @@ def test_a_pool_by_question_files_the_longest_as_the_most_difficult():
     for question in ("111", "1+1+1+1+1+1+1+1"):
         pool.observe(RolloutGroup(question, 8, (Trajectory([1], [-1.0], 1),)))
     assert pool.metrics()["bucket_1"] == 1 and pool.metrics()["bucket_6"] == 1
+
+
+def test_a_pool_by_tokens_files_the_longest_answers_as_the_most_difficult():
+    groups = [
+        RolloutGroup("q", 8, [Trajectory(range(n), [-1.0] * n, 1) for n in lengths])
+        for lengths in ([48, 48], [8], [20, 30], [])
+    ]
+    assert token_count(groups, 8) == [1, 6, 4, 7]
 
 
 def test_a_run_is_not_done_twice(tmp_path, monkeypatch, capsys):
