@@ -159,12 +159,12 @@ class ExperienceReplay:
 
     def stand_ins(self, rewards: Mapping[str, Sequence[float]]) -> dict[str, StoredGroup]:
         """Question of a dead group -> a past group of another question to `admit` and to train on
-        in its place (`exp_place=dead`); for a share rho of the groups at most.
+        in its place (`exp_place=dead`), once mixing has begun; for rho of the groups at most.
 
         Args:
             rewards: question -> those of its fresh rollouts; dead if they are all equal.
         """
-        if self.config.exp_place != "dead":
+        if self.config.exp_place != "dead" or not self.mixing:
             return {}
         dead = [question for question, each in rewards.items() if len(set(each)) == 1]
         count = min(len(dead), self._share(len(rewards)))

@@ -112,6 +112,15 @@ def test_past_groups_stand_in_for_dead_ones_at_most_a_share_of_the_step():
     assert len(chosen) == 2 and chosen < set("bcd"), "distinct, and none that the step has"
 
 
+def test_imported_groups_wait_until_mixing_begins():
+    replay, _ = replay_of(exp_unit="group", exp_place="dead", experience_ratio=0.5, start=0.4)
+    replay.groups.add(group("a", 1, 0), 1)
+    rewards = {"e": [0.0, 0.0], "f": [1.0, 0.0]}
+    assert replay.stand_ins(rewards) == {}
+    replay.observe(1, [group("e", 1, 0)], {})
+    assert [*replay.stand_ins(rewards)] == ["e"]
+
+
 def test_without_the_key_nothing_stands_in():
     replay, _ = replay_of(exp_unit="group")
     replay.observe(1, [group(question, 1, 0) for question in "abcd"], {})
