@@ -340,6 +340,8 @@ class ExperienceMixin(PPOTrainer):
         rewards = {group.question: group.rewards for group in judged.values()}
         stand_ins = self.replay.stand_ins(rewards)
         past = self._admit([*stand_ins.values()])
+        # they may meet prompts that were drawn before mixing began
+        self.mixed |= bool(past)
         # one that is not admitted leaves a dead group where it is
         replaced = [*stand_ins][: len(past)]
         dead = {uid: group for uid, group in judged.items() if group.question in replaced}

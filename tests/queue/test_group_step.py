@@ -137,12 +137,14 @@ def test_past_groups_take_the_place_of_fresh_ones_without_an_advantage(training_
     trainer.replay.groups.hold([stored(question, rewards) for question, rewards in PAST.items()])
     make_ready(trainer)
     trainer.agent_loop_manager.rewards = {"q1": 0.0, "q2": 1.0}
+    trainer.replay.mixing = False  # as when prompts are submitted ahead, before mixing begins
     trainer._add_batch_to_generate()
+    trainer.replay.mixing = True
     batch = pass_batch(trainer, sample(trainer), metrics := {})
     asked = trainer.agent_loop_manager.asked
     assert set(asked.values()) == {"q0", "q1", "q2", "q3"}, "all of the step are asked"
     fresh = {asked[uid] for uid in {key.split("_")[0] for key in batch.keys} & set(asked)}
-    assert fresh == {"q0", "q3"} and len(batch) == 4 * K
+    assert fresh == {"q0", "q3"} and len(batch) == 4 * K and trainer.mixed
     assert set(tq.kv_list("train")["train"]) == set(batch.keys)
     assert {each.question for each in past(trainer)} == set(PAST)
     scores, advantages = read(batch, "rm_scores"), read(batch, "advantages")
