@@ -112,10 +112,7 @@ def experience_of(
     solved = {question for question, rollout in fresh if rollout.reward > config.exp_success_threshold}
     rescued = replay.rescuable([question for question in drawn.fresh if question not in solved])
     choice = replay.choose(replay.candidates([*drawn.replayed, *rescued]), policy.views)
-    rewards: dict[str, list[float]] = defaultdict(list)
-    for question, rollout in fresh:
-        rewards[question].append(rollout.reward)
-    stand_ins = replay.stand_ins(rewards)
+    stand_ins = replay.stand_ins(rewards_of(fresh))
     stored = replay.admit([*drawn.stored, *stand_ins.values()], policy.views)
     replaced = [*stand_ins][: len(stored)]
     rows = Rows(fresh, [*choice.trajectories.items()], stored)
@@ -135,6 +132,14 @@ def experience_of(
         "pool_trajectories": pool["pool_trajectories"],
         "retired_questions": pool["retired_questions"],
     }
+
+
+def rewards_of(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """Question -> the rewards of its rows."""
+    rewards: dict[str, list[float]] = defaultdict(list)
+    for question, rollout in rows:
+        rewards[question].append(rollout.reward)
+    return rewards
 
 
 def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[RolloutGroup]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from minimal_loop import Policy, Rows, objective
+from minimal_loop import Policy, Rows, objective, rewards_of
 from torch import Tensor
 
 from exgrpo import ExperienceReplay, compute_grpo_loss
@@ -28,9 +27,7 @@ class Masked:
         self._trains = trains
 
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
-        rewards: dict[str, list[float]] = defaultdict(list)
-        for question, rollout in rows.fresh:
-            rewards[question].append(rollout.reward)
+        rewards = rewards_of(rows.fresh)
         kept = [row for row in rows.fresh if self._trains(float(np.mean(rewards[row[0]])))]
         value, metrics = objective(policy, rows._replace(fresh=kept or rows.fresh), replay, loss)
         return value * len(kept) / len(rows.fresh), metrics
@@ -41,10 +38,8 @@ def as_verls_users(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: L
 
     Groups without an advantage are left out, as by its filter, but no others are asked in their place.
     """
-    rewards: dict[str, set[float]] = defaultdict(set)
-    for question, rollout in rows.fresh:
-        rewards[question].add(rollout.reward)
-    lively = [row for row in rows.fresh if len(rewards[row[0]]) > 1] or rows.fresh
+    rewards = rewards_of(rows.fresh)
+    lively = [row for row in rows.fresh if len(set(rewards[row[0]])) > 1] or rows.fresh
     now = policy.look(lively)
     batch = {
         "log_prob": now.log_prob,
@@ -70,9 +65,7 @@ class StoredByNeed:
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
         step = rows.fresh[0][1].step
         if step != self._step:  # the first epoch over this step's batch
-            rewards: dict[str, list[float]] = defaultdict(list)
-            for question, rollout in rows.fresh:
-                rewards[question].append(rollout.reward)
+            rewards = rewards_of(rows.fresh)
             self._failed |= {question: 1 - float(np.mean(mine)) for question, mine in rewards.items()}
             self._step, self._chosen = step, self._choose(replay, len(rewards), rewards)
         return objective(policy, rows._replace(stored=self._chosen), replay, loss)

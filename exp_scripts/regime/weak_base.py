@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, str]] = {
     "ExGRPO": KEYS["ExGRPO"],
     "group replay": NEVER,
 }
-# which part of group replay does it: each has one change
+# which part of group replay does it: it with one change, and its fresh half without replay
 PARTS: dict[str, dict[str, str]] = {
     "shaped as published": {**NEVER, "policy_loss.off_policy_loss": "shaped"},
     "retiring": KEYS["group replay"],
