@@ -45,7 +45,7 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
 }
 NEVER = CONTROLS["group replay, never retiring"][1]
 # past groups in place of fresh ones without an advantage: all groups of a step are fresh at first
-INSTEAD = {**NEVER, "trainer.exp_place": "dead", "trainer.experience_ratio": ".9", "loop.questions": "4"}
+INSTEAD = {**NEVER, "trainer.exp_place": "dead", "trainer.experience_ratio": ".9"}
 # what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
 # and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
@@ -58,6 +58,8 @@ CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "group replay, instead, quarter rate": ("group replay", {"rate": "2.5e-5"}, INSTEAD),
 }
 KEYS = METHODS | {name: own for name, (*_, own) in (CONTROLS | CHOSEN).items()}
+# of a search on another task than the first: what the rounds chose
+OWN = ("on-policy", "group replay, never retiring", "group replay, instead")
 BASE = "base"  # not trained
 CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}
@@ -86,8 +88,9 @@ DRAWS, BASES = 3, 2  # a seed has the draw of questions seed % 3 and the base se
 
 def overrides(run: Run, own: Mapping[str, str]) -> list[str]:
     """A run's settings as key=value; its method's own among them."""
-    # half of a step's groups are stored ones where whole groups are replayed
-    groups = int(run.point.fresh) * (2 if own.get("trainer.exp_unit") == "group" else 1)
+    # half of a step's groups are stored ones where these stand beside fresh ones
+    beside = own.get("trainer.exp_unit") == "group" and own.get("trainer.exp_place") != "dead"
+    groups = int(run.point.fresh) * (2 if beside else 1)
     settings = {
         **COMMON,
         "loop.tokens": str(EVERY_TASK[run.task].budget),
@@ -136,20 +139,21 @@ def trained(run: Run, own: Mapping[str, str]) -> dict[str, Any]:
 
 def search(task: str, results: Results, executor: ProcessPoolExecutor) -> dict[str, Point]:
     """Method -> the point that wins, by halving; all methods do a round together."""
-    left = {name: third() for name in METHODS}
+    methods = METHODS if task == TASKS[0] else OWN
+    left = {name: third() for name in methods}
 
     def best(name: str, seeds: int, count: int) -> list[Point]:
         return sorted(left[name], key=lambda point: -results.mean(tried(task, name, point, seeds)))[:count]
 
     def run(seeds: int) -> None:
-        every = [run for name in METHODS for point in left[name] for run in tried(task, name, point, seeds)]
+        every = [run for name in methods for point in left[name] for run in tried(task, name, point, seeds)]
         results.do(every, executor, perform)
 
     run(SEARCHED)
-    left = {name: [*left[name], *neighbours(best(name, SEARCHED, NEAR))] for name in METHODS}
+    left = {name: [*left[name], *neighbours(best(name, SEARCHED, NEAR))] for name in methods}
     for seeds, count in ROUNDS:
         run(seeds)
-        left = {name: best(name, seeds, count) for name in METHODS}
+        left = {name: best(name, seeds, count) for name in methods}
     return {name: points[0] for name, points in left.items()}
 
 
@@ -174,9 +178,11 @@ def tried(task: str, method: str, point: Point, seeds: int) -> list[Run]:
 
 
 def reported(task: str, winners: dict[str, Point]) -> list[Run]:
-    """Of the methods and their controls, seed by seed, and of the bases."""
-    runs = [Run(task, name, point, seed) for seed in range(REPORTED) for name, point in winners.items()]
-    points = {name: winners[method] for name, (method, _) in CONTROLS.items()}
+    """Of the methods and on the first task their controls, seed by seed, and of the bases."""
+    is_first = task == TASKS[0]
+    seeds = range(REPORTED if is_first else CONTROLLED)
+    runs = [Run(task, name, point, seed) for seed in seeds for name, point in winners.items()]
+    points = {name: winners[method] for name, (method, _) in CONTROLS.items()} if is_first else {}
     runs += [Run(task, name, point, seed) for seed in range(CONTROLLED) for name, point in points.items()]
     return runs + bases(task)
 
@@ -203,9 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Search each task, print what won; with --report, run the reported seeds."""
     parser = parser_of(__doc__, FILE)
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
-    parser.add_argument(
-        "--report", action="store_true", help=f"then seeds 0 to {REPORTED - 1} of each winner, and controls"
-    )
+    parser.add_argument("--report", action="store_true", help="then the reported seeds of each winner, and controls")
     parser.add_argument("--carry", action="store_true", help=f"with {TASKS[0]}: what won there, on the other tasks")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.task if name not in TASKS]:

@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, str]] = {
 PARTS: dict[str, dict[str, str]] = {
     "shaped as published": {**NEVER, "policy_loss.off_policy_loss": "shaped"},
     "retiring": KEYS["group replay"],
-    "for dead groups": INSTEAD | {"loop.questions": "8"},
+    "for dead groups": INSTEAD,
     "fresh half alone": {**KEYS["on-policy"], "loop.questions": "4"},
 }
 EVERY = METHODS | PARTS

@@ -44,6 +44,21 @@ def test_each_method_has_as_many_runs_and_the_best_point_wins(tmp_path):
     assert {(point.rate, point.epochs) for point in winners.values()} == {("5e-4", "16")}
 
 
+def test_another_task_searches_what_the_rounds_chose_and_reports_it_without_controls(tmp_path):
+    executor = AtOnce()
+    winners = search("backward", Results(tmp_path / "runs.jsonl"), executor)
+    assert set(winners) == {run.method for run in executor.runs} == set(equal_grids.OWN)
+    runs = equal_grids.reported("backward", winners)
+    assert {run.method for run in runs} == {*equal_grids.OWN, equal_grids.BASE} and len(runs) == 3 * 10 + 6
+
+
+def test_past_groups_for_dead_ones_ask_fresh_groups_alone():
+    point = Point("1e-4", "4", "8", "yes")
+    asked = {name: overrides(Run("backward", name, point, 0), KEYS[name]) for name in equal_grids.OWN}
+    groups = {name: int(dict(key.split("=") for key in found)["loop.questions"]) for name, found in asked.items()}
+    assert groups == {"on-policy": 4, "group replay, never retiring": 8, "group replay, instead": 4}
+
+
 def test_a_stopped_search_goes_on_from_its_file(tmp_path):
     file = tmp_path / "runs.jsonl"
     search("caesar", Results(file), AtOnce())
