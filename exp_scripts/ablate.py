@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -78,7 +79,15 @@ def perform(run: Run, folder: Path) -> float:
 def workers(jobs: int) -> ProcessPoolExecutor:
     """Processes for ``jobs`` runs at a time, each on one core: a run is as fast there, and several are run at once."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_without_chatter)
+
+
+def _without_chatter() -> None:
+    """A study's output is its own: no progress bar a model, no line an epoch."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    logging.getLogger("exgrpo").setLevel(logging.ERROR)
 
 
 def perform_all(
