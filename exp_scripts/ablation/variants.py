@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from minimal_loop import Policy, Rows, objective, rewards_of
 from torch import Tensor
 
 from exgrpo import ExperienceReplay, compute_grpo_loss
+from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replay_log import ReplayedGroup
 from exgrpo.loss_settings import LossSettings
 
+Array: TypeAlias = npt.NDArray[np.float64]
 Objective = Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tensor, Any]]
 
 
@@ -52,36 +57,101 @@ def as_verls_users(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: L
     return value * now.mask.numel() / now.mask.sum(), value.metrics
 
 
-class StoredByNeed:
-    """As many past groups as fresh ones, drawn by the share of their question's latest fresh rollouts that failed.
+class Past(NamedTuple):
+    """What is known of the past groups that may be drawn, float [n] each."""
+
+    failed: Array  # share of its question's latest fresh rollouts
+    right: Array  # fresh rollouts of its question so far
+    wrong: Array
+    draws: Array  # how often its question was drawn
+    since: Array  # steps since then; inf: it never was
+    uses: Array  # how often the group itself was drawn
+    age: Array  # steps since its rollouts
+
+
+def _likeliest_half(past: Past, rng: np.random.Generator) -> Array:
+    """Thompson sampling: a rate of success of each from its Beta posterior, the most uncertain outcome is drawn."""
+    rate = rng.beta(1 + past.right, 1 + past.wrong)
+    return _highest(rate * (1 - rate))
+
+
+def _upper_bound(past: Past, rng: np.random.Generator) -> Array:
+    """UCB1 over questions, worth the variance of their latest outcome, scaled to 0..1."""
+    worth = 4 * past.failed * (1 - past.failed)
+    return _highest(worth + np.sqrt(2 * np.log1p(past.draws.sum()) / (1 + past.draws)))
+
+
+def _highest(values: Array) -> Array:
+    return (values == values.max()).astype(float)
+
+
+# rule -> weights [n] of past groups
+DRAWN_BY: dict[str, Callable[[Past, np.random.Generator], Array]] = {
+    "need": lambda past, rng: past.failed,
+    "cooldown": lambda past, rng: (past.since > 5).astype(float),
+    "ucb": _upper_bound,
+    "beta": _likeliest_half,
+    "four_uses": lambda past, rng: (past.uses < 4).astype(float),
+    "youth": lambda past, rng: np.exp2(-past.age / 5),
+}
+
+
+class StoredBy:
+    """As many past groups as fresh ones, drawn by a rule that sees visits, draws, uses and ages.
 
     The keys exp_unit=group and experience_ratio=0 keep them and draw none.
+
+    Args:
+        rule: of DRAWN_BY; where it weighs all groups with 0, no more are drawn.
     """
 
-    def __init__(self) -> None:
-        self._failed: dict[str, float] = {}  # question -> share of its latest fresh rollouts
+    def __init__(self, rule: str) -> None:
+        self._rule = DRAWN_BY[rule]
+        self._asked: dict[str, list[float]] = defaultdict(list)  # question -> rewards of its fresh rollouts
+        self._latest: dict[str, float] = {}  # question -> share of its latest fresh rollouts that failed
+        self._draws, self._uses = Counter[str](), Counter[tuple[str, int]]()
+        self._drawn_at: dict[str, int] = {}
         self._step, self._chosen = -1, list[ReplayedGroup]()
 
     def __call__(self, policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
         step = rows.fresh[0][1].step
         if step != self._step:  # the first epoch over this step's batch
             rewards = rewards_of(rows.fresh)
-            self._failed |= {question: 1 - float(np.mean(mine)) for question, mine in rewards.items()}
+            for question, mine in rewards.items():
+                self._asked[question] += mine
+                self._latest[question] = 1 - float(np.mean(mine))
             self._step, self._chosen = step, self._choose(replay, len(rewards), rewards)
         return objective(policy, rows._replace(stored=self._chosen), replay, loss)
 
     def _choose(self, replay: ExperienceReplay, count: int, barred: Container[str]) -> list[ReplayedGroup]:
         """So many groups of distinct questions, or all there are."""
         left = [group for group in replay.groups if group.question not in barred]
-        chosen: list[ReplayedGroup] = []
+        chosen: list[StoredGroup] = []
         while len(chosen) < count and left:
-            weights = np.array([self._failed[group.question] for group in left])
+            weights = self._rule(self._known(left), replay.rng)
             if not weights.any():
                 break
             picked = left[replay.rng.choice(len(left), p=weights / weights.sum())]
-            chosen.append(ReplayedGroup.whole(picked))
+            chosen.append(picked)
             left = [group for group in left if group.question != picked.question]
-        return chosen
+        for group in chosen:
+            self._draws[group.question] += 1
+            self._uses[group.question, group.step] += 1
+            self._drawn_at[group.question] = self._step
+        return [ReplayedGroup.whole(group) for group in chosen]
+
+    def _known(self, groups: Sequence[StoredGroup]) -> Past:
+        asked = [self._asked[group.question] for group in groups]
+        columns = (
+            [self._latest[group.question] for group in groups],
+            [sum(rewards) for rewards in asked],
+            [len(rewards) - sum(rewards) for rewards in asked],
+            [self._draws[group.question] for group in groups],
+            [self._step - self._drawn_at.get(group.question, -np.inf) for group in groups],
+            [self._uses[group.question, group.step] for group in groups],
+            [self._step - group.step for group in groups],
+        )
+        return Past(*(np.array(column, dtype=float) for column in columns))
 
 
 class StoredOnce:
@@ -102,7 +172,7 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "only_medium": lambda: Masked(lambda share: 0.25 < share < 0.75),
     "only_easy": lambda: Masked(lambda share: share >= 0.75),
     "as_verls_users": lambda: as_verls_users,
-    "stored_by_need": StoredByNeed,
+    **{f"stored_by_{rule}": functools.partial(StoredBy, rule) for rule in DRAWN_BY},
     "stored_once": StoredOnce,
 }
 

@@ -23,17 +23,27 @@ FILE = study_folders.ROOT / "docs" / "experiments" / "breadth-rounds.jsonl"
 TASKS = ("caesar", "backward", "rare-mod")
 SEEDS = range(500, 506)  # each draw of questions with each base once
 ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar
-BY_NEED = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}  # the objective draws, the keys do not
+DRAWS = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}  # the objective draws, the keys do not
 # arm -> its point and its settings
 ARMS: dict[str, tuple[Point, dict[str, str]]] = {
     "group replay": (GROUPS, METHODS["group replay"]),
     "on-policy": (ON_POLICY, METHODS["on-policy"]),
     "never retiring": (GROUPS, NEVER),
     "half the rate": (GROUPS._replace(rate="5e-5"), NEVER),
-    "by need": (GROUPS, {**BY_NEED, "study.objective": "stored_by_need"}),
+    "by need": (GROUPS, {**DRAWS, "study.objective": "stored_by_need"}),
     "instead": (GROUPS, INSTEAD),
     "fading": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "pkg://study_rules:fading"}),
     "once": (GROUPS, {**NEVER, "study.objective": "stored_once"}),
+    "cooldown": (GROUPS, {**DRAWS, "study.objective": "stored_by_cooldown"}),
+    "UCB": (GROUPS, {**DRAWS, "study.objective": "stored_by_ucb"}),
+    "Beta": (GROUPS, {**DRAWS, "study.objective": "stored_by_beta"}),
+    "four uses": (GROUPS, {**DRAWS, "study.objective": "stored_by_four_uses"}),
+    "youth": (GROUPS, {**DRAWS, "study.objective": "stored_by_youth"}),
+    "20 steps old": (GROUPS, {**NEVER, "trainer.experience_max_age": "20"}),
+    ".1 drifted": (GROUPS, {**NEVER, "trainer.exp_max_drift": ".1"}),
+    "asymre": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "asymre"}),
+    "m2po": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "m2po"}),
+    "clip": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "clip"}),
 }
 
 

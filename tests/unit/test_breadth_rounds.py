@@ -3,6 +3,7 @@
 from itertools import product
 
 import breadth_rounds
+import numpy as np
 import pytest
 import torch
 import variants
@@ -52,10 +53,38 @@ def test_every_arm_is_settings_of_the_study():
 
 
 def test_a_question_that_is_solved_today_needs_no_replay():
-    arm, replay = variants.StoredByNeed(), replay_with(a=(1, 0), b=(1, 0))
+    arm, replay = variants.StoredBy("need"), replay_with(a=(1, 0), b=(1, 0))
     solved, failing = Rows(fresh(2, a=(1, 1), b=(0, 0)), []), Rows(fresh(3, c=(1, 0), d=(0, 1)), [])
     assert stored(arm(None, solved, replay, None)) == []
     assert stored(arm(None, failing, replay, None)) == ["b"]
+
+
+def test_what_was_just_drawn_rests_and_what_was_used_four_times_is_done():
+    steps = [Rows(fresh(1, a=(1, 0)), []), *(Rows(fresh(step, c=(1, 0)), []) for step in range(2, 9))]
+    rested, used = (
+        [stored(arm(None, rows, replay_with(a=(1, 0)), None)) for rows in steps]
+        for arm in (variants.StoredBy("cooldown"), variants.StoredBy("four_uses"))
+    )
+    assert rested == [[], ["a"], [], [], [], [], [], ["a"]]  # asked in step 1, drawn in 2 and 8
+    assert used == [[]] + [["a"]] * 4 + [[]] * 3
+
+
+def test_rules_of_questions_and_groups_by_hand():
+    one, rng = np.ones(3), np.random.default_rng(0)
+    past = variants.Past(
+        failed=np.array([0.5, 0.5, 1.0]),
+        right=np.array([4.0, 400.0, 0.0]),
+        wrong=np.array([4.0, 400.0, 900.0]),
+        draws=np.array([0.0, 9.0, 1.0]),
+        since=9 * one,
+        uses=one,
+        age=np.array([0.0, 5.0, 10.0]),
+    )
+    assert variants.DRAWN_BY["youth"](past, rng).tolist() == [1.0, 0.5, 0.25]
+    # worth 1, 1 and 0 beside bonuses of 2.19, .69 and 1.55
+    assert variants.DRAWN_BY["ucb"](past, rng).tolist() == [1.0, 0.0, 0.0]
+    drawn = sum(variants.DRAWN_BY["beta"](past, rng) for _ in range(200))
+    assert drawn[1] > 150 and drawn[2] == 0  # the surest half has the likeliest rate of a half
 
 
 def test_stored_groups_train_in_the_first_epoch_alone():
