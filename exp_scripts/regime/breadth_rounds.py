@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import study_folders
-from ablate import workers
 from equal_grids import INSTEAD, METHODS, NEVER, trained
 from seed_tables import reported, table
-from study_runs import Point, Results, Run, parser_of
+from study_runs import Point, Run, done
 
 from exgrpo.console import in_one_line
 
@@ -53,11 +52,8 @@ def perform(run: Run) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, print a table a task."""
-    options = parser_of(__doc__, FILE).parse_args(arguments)
-    results = Results(options.file)
     runs = [Run(task, name, point, seed) for seed in SEEDS for task in TASKS for name, (point, _) in ARMS.items()]
-    with workers(options.jobs) as executor:
-        results.do(runs, executor, perform)
+    results = done(__doc__, FILE, runs, perform, arguments)
     for task in TASKS:
         print(f"\n## {task}\n\n{table(reported(results, task, ARMS))}")
 

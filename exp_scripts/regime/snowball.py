@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import study_folders
-from ablate import parse, workers
+from ablate import parse
 from comparison import estimate
 from minimal_loop import Policy, Row, Rows, objective
 from seed_tables import marked, reported
 from studies import COMMON
-from study_runs import Point, Results, Run, parser_of
+from study_runs import Point, Results, Run, done
 
 from exgrpo import ExperienceReplay
 from exgrpo.console import in_one_line
@@ -112,15 +112,8 @@ def table(results: Results) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, print the table."""
-    options = parser_of(__doc__, FILE).parse_args(arguments)
-    results = Results(options.file)
-    with workers(options.jobs) as executor:
-        results.do(
-            [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in METHODS],
-            executor,
-            perform,
-        )
-    print(table(results))
+    runs = [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in METHODS]
+    print(table(done(__doc__, FILE, runs, perform, arguments)))
 
 
 if __name__ == "__main__":

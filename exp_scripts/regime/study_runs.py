@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import study_folders  # noqa: F401
+from ablate import workers
 
 FIRST_SEARCH_SEED = 1000  # seeds of a search; smaller ones are reported
 
@@ -50,7 +52,7 @@ class Results:
     """The runs that are done, in a file of JSON lines; one process writes it."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self.found = file, dict[Run, dict[str, Any]]()
+        self.file, self.found = file, dict[Run, dict[str, Any]]()
         for line in file.read_text().splitlines() if file.exists() else []:
             row = json.loads(line)
             task, method, point, seed = row.pop("run")
@@ -58,8 +60,8 @@ class Results:
 
     def add(self, run: Run, found: dict[str, Any]) -> None:
         self.found[run] = found
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a") as file:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a") as file:
             file.write(json.dumps({"run": run, **found}, separators=(",", ":")) + "\n")
 
     def mean(self, runs: Iterable[Run]) -> float:
@@ -82,3 +84,18 @@ class Results:
             if done % 20 == 0 or done == len(missing):
                 left = (time.monotonic() - started) / done * (len(missing) - done) / 60
                 print(f"{tasks[task].task}: {done} of {len(missing)} runs, {left:.0f} min left", flush=True)
+
+
+def done(
+    description: str | None,
+    file: Path,
+    runs: Iterable[Run],
+    perform: Callable[[Run], dict[str, Any]],
+    arguments: Sequence[str] | None = None,
+) -> Results:
+    """The command of a study whose runs are all known before: those that are missing are done."""
+    options = parser_of(description, file).parse_args(arguments)
+    results = Results(options.file)
+    with workers(options.jobs) as executor:
+        results.do(runs, executor, perform)
+    return results

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import study_folders
-from ablate import parse, workers
+from ablate import parse
 from comparison import estimate
 from equal_grids import BASES, DRAWS, INSTEAD, KEYS, NEVER
 from seed_tables import marked, reported
-from study_runs import Point, Results, Run, parser_of
+from study_runs import Point, Results, Run, done
 from weak_base_picture import draw
 
 from exgrpo.console import in_one_line
@@ -91,13 +91,10 @@ def table(results: Results) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, print the table, draw."""
-    options = parser_of(__doc__, FILE).parse_args(arguments)
-    results = Results(options.file)
-    with workers(options.jobs) as executor:
-        runs = [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in EVERY]
-        results.do(runs, executor, perform)
+    runs = [Run(task, name, POINT, seed) for seed in range(SEEDS) for task in TASKS for name in EVERY]
+    results = done(__doc__, FILE, runs, perform, arguments)
     print(table(results))
-    draw({task: reported(results, task, METHODS) for task in TASKS}, options.file.with_suffix(".png"))
+    draw({task: reported(results, task, METHODS) for task in TASKS}, results.file.with_suffix(".png"))
 
 
 if __name__ == "__main__":

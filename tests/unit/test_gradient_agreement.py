@@ -4,6 +4,7 @@ import json
 
 import gradient_agreement as study
 import gradient_agreement_report
+import gradient_by_beta
 import numpy as np
 import pytest
 import torch
@@ -48,3 +49,25 @@ def test_a_small_run_measures_each_composition_to_both_references(monkeypatch, t
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     gradient_agreement_report.main(["--file", str(file), "--picture", str(picture)])
     assert "| ExGRPO | " in capsys.readouterr().out and picture.exists()
+
+
+def test_what_of_a_gradient_is_along_another_and_how_lengths_spread():
+    each = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
+    found = gradient_by_beta.measures(each, torch.tensor([2.0, 0.0]), unit=4.0)
+    assert found["along"] == pytest.approx(0.5) and found["agreement"] == pytest.approx(2 / 13**0.5)
+    assert found["spread"] == pytest.approx(8**0.5 / 3)
+
+
+def test_where_the_policy_has_not_moved_shaping_lets_through_what_its_derivative_says(monkeypatch):
+    monkeypatch.setattr(study, "REFERENCE", 1024)
+    monkeypatch.setattr(gradient_by_beta, "LOOP", ("loop.questions=4", "loop.steps=5", "loop.lr=0"))
+    monkeypatch.setattr(gradient_by_beta, "AGES", ((1, 5),))
+    monkeypatch.setattr(gradient_by_beta, "GROUPS", 4)
+    rows = {row["loss"]: row for row in gradient_by_beta.perform("backward", 0)}
+    plain = rows["no shaping"]["along"]
+    assert rows["fresh group"]["along"] == 1 and plain != 0
+    for beta in (0.01, 0.1, 0.5, 1.0):
+        mine = rows[f"beta {beta:g}"]  # of w / (w + beta), at w = 1
+        assert mine["along"] / plain == pytest.approx(beta / (1 + beta) ** 2, rel=0.02)
+        assert mine["agreement"] == pytest.approx(rows["no shaping"]["agreement"], rel=0.02)
+    assert "| 1 to 5 | TOPR |" in gradient_by_beta.table([*rows.values()])

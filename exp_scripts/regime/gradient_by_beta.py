@@ -1,0 +1,119 @@
+"""What shaping does to the gradient of a stored success: how much of it comes through, and how noisy it is.
+
+    python exp_scripts/regime/gradient_by_beta.py [--seeds 6] [--jobs 2] [--file FILE]
+
+After 100 steps of the on-policy runs of gradient_agreement.py, 64 stored successes of each age join K - 1 fresh
+rollouts to their question. The gradient of the stored row alone, beside that of 8,192 fresh rollouts: along it (a fresh
+group's is 1), agreement (along, for each unit of root mean square length), spread of the lengths (their standard
+deviation over their mean). Each run is some lines of the file: a stopped study goes on with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import study_folders
+import torch
+from ablate import parse, workers
+from comparison import estimate
+from gradient_agreement import AGES, GROUPS, LOOP, SETTINGS, TASKS, Gradients, History, K, fresh_rows, measured
+from minimal_loop import Rows
+from rare_tasks import RARE_TASKS, load
+from study_loop import train
+from torch import Tensor
+
+from exgrpo.console import in_one_line
+from exgrpo.loss_settings import LossSettings
+
+FILE = study_folders.ROOT / "docs" / "experiments" / "gradient-by-beta.jsonl"
+LOSSES = {
+    **{f"beta {beta}": {"off_policy_reshape": f"p_div_p_{beta}"} for beta in ("0.01", "0.1", "0.5", "1")},
+    "no shaping": {"off_policy_reshape": "no_reshape"},
+    "TOPR": {"off_policy_loss": "topr"},
+}
+
+
+def stored_rows(gradients: Gradients, groups: Sequence[Any], rng: np.random.Generator) -> Iterator[tuple[str, Tensor]]:
+    """Loss -> gradients of the stored rows alone, [rows, parameters]; all losses have the same rows."""
+    drawn = [groups[number] for number in rng.integers(len(groups), size=GROUPS)]
+    anew = gradients.sampled([question for question, _ in drawn])
+    mixed = []
+    for (question, fresh), (_, past) in zip(anew, drawn, strict=True):
+        solved = [rollout for rollout in past if rollout.reward]
+        chosen = solved[rng.integers(len(solved))]
+        mixed.append(Rows([(question, rollout) for rollout in fresh[: K - 1]], [(question, chosen)]))
+    silent = LossSettings.from_mapping({"off_policy_loss": "pkg://study_rules:phantom"})
+    fresh_halves = torch.stack([gradients.of(rows, silent) for rows in mixed])
+    for name, settings in LOSSES.items():
+        loss = LossSettings.from_mapping(settings)
+        yield name, torch.stack([gradients.of(rows, loss) for rows in mixed]) - fresh_halves
+
+
+def measures(each: Tensor, reference: Tensor, unit: float = 1.0) -> dict[str, float]:
+    """Of gradients [rows, parameters]; `unit` is what `along` is counted in."""
+    along, lengths = float((each @ reference / reference.norm()).mean()), each.norm(dim=1)
+    return {
+        "along": along / unit,
+        "agreement": along / float(lengths.square().mean().sqrt()),
+        "spread": float(lengths.std() / lengths.mean()),
+    }
+
+
+def perform(task_name: str, seed: int) -> list[dict[str, Any]]:
+    """One on-policy run; a row an age."""
+    torch.set_num_threads(1)
+    experience, loss, loop, _ = parse([*SETTINGS, *LOOP])
+    policy, task = load(RARE_TASKS[task_name], seed % 3, seed % 2)
+    history, rng = History(), np.random.default_rng(seed)
+    for _ in train(policy, task, experience, loss, replace(loop, seed=seed), history):
+        pass
+    gradients = Gradients(policy, task, history, rng)
+    reference, _ = gradients.reference(task.train)
+    fresh = gradients.sampled(rng.choice(task.train, GROUPS).tolist())
+    plain = torch.stack([gradients.of(fresh_rows([group]), LossSettings.from_mapping({})) for group in fresh])
+    unit = measures(plain, reference)["along"]
+    facts = {"task": task_name, "seed": seed}
+    found = [{**facts, "age": "", "loss": "fresh group", **measures(plain, reference, unit)}]
+    for low, high in AGES:
+        for name, each in stored_rows(gradients, history.of_age(low, high), rng):
+            found.append({**facts, "age": f"{low} to {high}", "loss": name, **measures(each, reference, unit)})
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: a row an age and loss, means over runs."""
+    names = ("along", "agreement", "spread")
+    lines = [f"| steps ago | loss | {' | '.join(names)} |", "| --- | --- | --- | --- | --- |"]
+    for age, loss in dict.fromkeys((row["age"], row["loss"]) for row in rows):
+        mine = [row for row in rows if (row["age"], row["loss"]) == (age, loss)]
+        cells = [str(estimate([row[name] for row in mine])) for name in names]
+        lines.append(f"| {age} | {loss} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what is missing from the file, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=6, help="0..N-1 (default 6)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
+    parser.add_argument("--file", type=Path, default=FILE, help="one line an age and loss of a run")
+    options = parser.parse_args(arguments)
+    there = {(row["task"], row["seed"]) for row in measured(options.file)}
+    missing = [(task, seed) for seed in range(options.seeds) for task in TASKS if (task, seed) not in there]
+    with workers(options.jobs) as executor:
+        for found in executor.map(perform, *zip(*missing, strict=True)) if missing else ():
+            with options.file.open("a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in found)
+    print(table(measured(options.file)))
+
+
+if __name__ == "__main__":
+    with in_one_line("gradient_by_beta.py", "the same command goes on"):
+        main()
