@@ -84,7 +84,6 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     trainer.experience_start_sratio=0.35 \
     trainer.exp_is_correct=True \
     trainer.experience_lbound=0 \
-    trainer.experience_rbound=7 \
     trainer.experience_skip_retired=True \
     trainer.logger='[console,tensorboard]' \
     trainer.project_name=exgrpo \

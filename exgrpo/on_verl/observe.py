@@ -187,7 +187,11 @@ def judged_groups(
     groups = {}
     for (uid, question), each in rewards.items():
         solved, replayed = sum(reward > threshold for reward in each), int(is_replayed(uid))
-        groups[uid] = RolloutGroup(question, len(each), (), replayed, solved, rewards=tuple(each))
+        # the stored row has not joined: as rewarded as the others, it adds no spread to theirs
+        usual = sum(each) / len(each)
+        groups[uid] = RolloutGroup(
+            question, len(each), (), replayed, solved, (), tuple(each), replayed_reward=usual
+        )
     return groups
 
 

@@ -279,10 +279,13 @@ def test_a_group_that_gets_a_replayed_success_is_filtered_only_if_all_its_rollou
 @filters_by_reward
 def test_filtered_groups_retire_and_file_their_questions(training_queue):
     trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), *FILTERED)
-    trainer.agent_loop_manager.rewards = {"q0": 1.0, "q1": 0.0}
+    trainer.agent_loop_manager.rewards = {"q0": 3.0, "q1": 0.0}
     trainer._add_batch_to_generate()
     trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
-    metrics = trainer.replay.observe(STEP, trainer.replay_buffer.take(), {})
+    groups = trainer.replay_buffer.take()
+    # q0 waits for a stored success: without it no group that was filtered out varies
+    assert {found.all_rewards for found in groups} == {(3.0,) * K, (0.0,) * K}
+    metrics = trainer.replay.observe(STEP, groups, {})
     assert trainer.replay.pool.retired == ["q0"] and "q1" not in trainer.replay.pool
     assert metrics["fresh_score"] == (K - 1) / (2 * K - 1)
 
