@@ -1,7 +1,7 @@
 """Sizes of what a lock file of wheels would download: ``python exp_scripts/wheel_sizes.py PYLOCK.TOML MIB_A_PIECE``."""
 
+import argparse
 import os
-import sys
 import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -34,4 +34,8 @@ def table(found: dict[str, int], mib: int) -> str:
 
 
 if __name__ == "__main__":
-    print(table(sizes(Path(sys.argv[1])), int(sys.argv[2])))
+    cli = argparse.ArgumentParser(description=__doc__)
+    cli.add_argument("lock", metavar="PYLOCK.TOML", type=Path)
+    cli.add_argument("piece", metavar="MIB_A_PIECE", type=int, help="of a wheelhouse")
+    options = cli.parse_args()
+    print(table(sizes(options.lock), options.piece))

@@ -1,10 +1,11 @@
 """Write the keys' defaults and meanings, which stand in the code, into the yaml file and docs/keys.md.
 
-python exp_scripts/write_keys.py [--check]      --check: write nothing, exit with 1 if something would change
+python exp_scripts/write_keys.py [--check]
 """
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import sys
@@ -60,6 +61,9 @@ def rewritten(text: str, begin: str, end: str, line: Callable[[Field[Any], str],
 
 def main() -> None:
     """Write both files, or say which one differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if something would change")
+    options = parser.parse_args()
     written = "written from {} by exp_scripts/write_keys.py"
     header = "| key | default | meaning |\n| --- | --- | --- |\n"
     for path, begin, end, line in (
@@ -68,7 +72,7 @@ def main() -> None:
     ):
         text = path.read_text(encoding="utf-8")
         new = rewritten(text, begin, end, line)
-        if new != text and "--check" in sys.argv[1:]:
+        if new != text and options.check:
             sys.exit(f"{path.relative_to(ROOT)} differs from the code: python exp_scripts/write_keys.py")
         path.write_text(new, encoding="utf-8")
 

@@ -7,9 +7,9 @@ For each run a table of learning and replay, and DIR/quickstart.png; for several
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,9 @@ def picture(folder: Path) -> Path:
     right.bar(list(trained), [replayed_groups(m) for m in trained.values()], color="C2", alpha=0.5)
     right.set(title="Replayed groups (bars), age of what is replayed (line)", xlabel="step", ylabel="groups")
     ages = right.twinx()
-    ages.plot(list(trained), [replay_age(m) for m in trained.values()], color="C3")
+    replayed = {step: m for step, m in trained.items() if replayed_groups(m)}
+    ages.plot(list(replayed), [replay_age(m) for m in replayed.values()], color="C3")
+    ages.set_ylim(bottom=0)
     ages.set_ylabel("mean age, steps", color="C3")
     for axes in (left, middle, right):
         axes.spines[["top"]].set_visible(False)
@@ -168,4 +170,6 @@ def show(folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    show([Path(argument) for argument in sys.argv[1:]])
+    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("folders", metavar="DIR", nargs="+", type=Path, help="folder of a run")
+    show(cli.parse_args().folders)
