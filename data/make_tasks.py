@@ -23,8 +23,8 @@ from typing import Any
 if not __package__:  # started by its path: only this folder is on the import path
     import on_path  # noqa: F401
 
-from data.verl_rows import fail, make_row, read_system_prompt, write_parquet
-from exgrpo.console import in_one_line
+from data.verl_rows import make_row, read_system_prompt, write_parquet
+from exgrpo.console import in_one_line, refused
 from exgrpo.experience.question_id import question_id
 
 SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share items
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         system = read_system_prompt(options.system_prompt_file)
         questions = draw(options.task, options.seed, total, dict(options.param), options.suffix)
     except (ValueError, OSError) as error:
-        sys.exit(fail("make_tasks.py", error))
+        refused("make_tasks.py", error)
     splits = {"test": questions[: options.test_count], "train": questions[options.test_count :]}
     for split, pairs in splits.items():
         rows = [

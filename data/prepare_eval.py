@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,10 @@ if not __package__:  # started by its path: only this folder is on the import pa
 
 from data import benchmark_rows
 from data.sources import Row, Source, open_dataset, open_file
-from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
+from data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
 from eval import benchmark_files
 from eval.benchmark_files import Benchmark
-from exgrpo.console import in_one_line
+from exgrpo.console import in_one_line, refused
 
 VERL_COLUMNS = ("data_source", "prompt", "reward_model")
 NINE = ("aime", "aime25", "amc", "math", "minerva", "olympiad_bench", "arc_c", "gpqa", "mmlu_pro")
@@ -201,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_parquet(in_one_schema(rows), options.output_dir / file)
             print(f"{options.output_dir / file}: {len(rows)} rows")
     except (ValueError, OSError, csv.Error) as error:
-        sys.exit(fail("exgrpo-data eval", error))
+        refused("exgrpo-data eval", error)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import csv
 import random
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +28,8 @@ if not __package__:  # started by its path: only this folder is on the import pa
 
 from data.sources import Source, lookup, open_dataset, open_file
 from data.texts import answer_text, question_text, system_text
-from data.verl_rows import SYSTEM_PROMPT, fail, make_row, read_system_prompt, write_parquet
-from exgrpo.console import in_one_line
+from data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
+from exgrpo.console import in_one_line, refused
 from exgrpo.experience.question_id import question_id
 
 QUESTION_KEYS = ("question", "problem", "prompt", "query", "instruction")
@@ -169,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         system = read_system_prompt(options.system_prompt_file or str(SYSTEM_PROMPT))
         items = choose(read_questions(options), options)
     except (ValueError, OSError, csv.Error) as error:
-        sys.exit(fail("exgrpo-data train", error))
+        refused("exgrpo-data train", error)
     name = options.data_source or options.dataset_name or options.input_file[0].stem
     rows = [
         make_row(item.question, item.answer, index, data_source=name, split=options.split, system=item.system or system)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ def _of_rows(file: str) -> str:
     if len(messages) != 1:
         raise ValueError(f"--system_prompt_file {file}: has {len(messages)} system messages; must be one in all rows")
     return messages.pop() or ""
-
-
-def fail(script: str, error: Exception) -> int:
-    """Print an error as one line; returns 2, the exit status."""
-    print(f"{script}: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
 
 
 def make_row(

@@ -14,7 +14,6 @@ The second form compares two methods, each with the files of several training ru
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from eval.estimate.paired_runs import align, load
 from eval.reports import picture
 from eval.reports.compare_text import markdown, methods_markdown
 from eval.reports.terminal import show
-from exgrpo.console import in_one_line
+from exgrpo.console import in_one_line, refused
 
 Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n
 
@@ -97,8 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.picture:
             picture.draw(series, "Mean@n", options.picture)
     except (ValueError, OSError) as error:
-        print(f"exgrpo-eval compare: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        refused("exgrpo-eval compare", error)
 
 
 if __name__ == "__main__":

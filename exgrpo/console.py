@@ -45,6 +45,14 @@ def in_one_line(command: str, remains: str = "", packages: str = "") -> Iterator
         _end(f"{command}: {cause.filename or 'a file'} could not be used: {why}", 1)
 
 
+def refused(command: str, error: Exception) -> NoReturn:
+    """End with status 2 and one line: what is wrong, or which file is not there."""
+    text = str(error)
+    if isinstance(error, FileNotFoundError) and error.filename:
+        text = f"{error.filename}: no such file"
+    _end(f"{command}: error: {' '.join(text.split())}", 2)
+
+
 @contextlib.contextmanager
 def phase(what: str) -> Iterator[None]:
     """Say on stderr what is going on, once it has taken `AFTER_S` seconds, and how long it took.

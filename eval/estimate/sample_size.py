@@ -32,6 +32,7 @@ from eval.estimate.paired_tests import quantiles
 from eval.generate import question_files
 from eval.reports.report_text import number, plain
 from eval.reports.terminal import show
+from exgrpo.console import refused
 
 MOST_SAMPLES = 64  # per question in the table
 ACCURACY, BETWEEN, CORRELATION = 0.5, 0.5, 0.8  # defaults without a flag or a pilot
@@ -234,5 +235,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check(options)
         show(markdown(plans(options), options.difference / 100, options.n))
     except (ValueError, OSError) as error:
-        print(f"exgrpo-eval sample-size: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        refused("exgrpo-eval sample-size", error)

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eval.estimate import graded_file
 from eval.export import every_eval_ever, hf, inspect, lighteval
 from eval.export.graded_run import Run
-from exgrpo.console import in_one_line
+from exgrpo.console import in_one_line, refused
 
 FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
     "inspect": inspect.write,
@@ -48,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ImportError as error:
         parser.exit(2, f"exgrpo-eval export: error: --format={options.format}: {error}: pip install '.[inspect-log]'\n")
     except (ValueError, OSError) as error:
-        print(f"exgrpo-eval export: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        refused("exgrpo-eval export", error)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from eval.generate.served import Server
 from eval.generate.settings import Settings
 from eval.generate.templates import TEMPLATES
 from eval.grade import response_files
+from exgrpo.console import refused
 
 SHOWN_SYSTEM = 100  # characters of a system message
 
@@ -62,8 +63,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, RuntimeError) as error:
         if settings.debug:
             raise
-        print(f"exgrpo-eval generate: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        refused("exgrpo-eval generate", error)
 
 
 def evaluate(settings: Settings) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from eval.estimate.pass_curves import curves
 from eval.reports import picture, report_page, report_text
 from eval.reports.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
 from eval.reports.terminal import show
+from exgrpo.console import refused
 from exgrpo.saved import durable
 
 KEPT_DISAGREEMENTS = 500
@@ -220,5 +220,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.picture:
             picture.draw(_series(summary), "accuracy", options.picture)
     except (ValueError, OSError) as error:
-        print(f"exgrpo-eval report: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        refused("exgrpo-eval report", error)

@@ -131,8 +131,8 @@ def test_a_damaged_pool_is_named_in_one_line(run, capsys):
 
 
 LOOKING = [
-    ([], "CHECKPOINT=: this or --import is required"),
-    (["{0}", "--import", "{0}/rows.jsonl"], "CHECKPOINT={0}: this or --import is required"),
+    ([], "give a CHECKPOINT or --import FILE, one of them"),
+    (["{0}", "--import", "{0}/rows.jsonl"], "give a CHECKPOINT or --import FILE, one of them"),
     (["{0}/none"], "CHECKPOINT={0}/none: no such folder"),
     (["{0}"], "CHECKPOINT={0}: no saved pool there"),
     (["{0}", "--sample", "0"], "--sample=0: must be 1 or more"),

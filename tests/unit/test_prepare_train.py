@@ -142,7 +142,7 @@ def test_shuffle_and_limit(tmp_path):
         ("", (), "no rows"),
         ("{", (), "line 1 is not JSON"),
         ('{"question": ' + "[" * 100_000, (), "line 1 is not JSON .maximum recursion depth"),
-        ([{"question": "q", "answer": "1"}], ("--system_prompt_file", "/nowhere"), "No such file"),
+        ([{"question": "q", "answer": "1"}], ("--system_prompt_file", "/nowhere"), "no such file"),
     ],
 )
 def test_an_error_is_one_line_and_writes_nothing(tmp_path, capsys, rows, options, message):

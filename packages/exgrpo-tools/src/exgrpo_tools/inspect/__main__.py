@@ -168,7 +168,8 @@ def _check(options: argparse.Namespace) -> None:
     """ValueError or FileNotFoundError at the first wrong option; then fills in defaults."""
     importing = options.import_file is not None
     inspecting = options.checkpoint is not None
-    _need(importing != inspecting, "CHECKPOINT", options.checkpoint, "this or --import is required, not both")
+    if importing == inspecting:
+        raise ValueError("give a CHECKPOINT or --import FILE, one of them")
     own, others = (_IMPORTING, _SHOWING) if importing else (_SHOWING, _IMPORTING)
     for name in (name for name in others if name not in own):
         value = getattr(options, name)
