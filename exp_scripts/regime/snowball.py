@@ -27,11 +27,15 @@ from exgrpo.loss_settings import LossSettings
 
 FILE = study_folders.ROOT / "docs" / "experiments" / "snowball.jsonl"
 TASKS = ("sum", "mod")
+LATE = "trainer.experience_start_sratio=0.35"
 METHODS = {
     "lowest entropy": (),
     "highest entropy": ("trainer.exp_select_mode=argmax",),
     "random": ("trainer.exp_metric=random",),
     "on-policy": ("trainer.experience=False",),
+    # the pool is empty until more than .35 of a batch are right: is it cleaner then?
+    "lowest entropy, late start": (LATE,),
+    "random, late start": (LATE, "trainer.exp_metric=random"),
 }
 SEEDS, STEPS = 10, 40
 POINT = Point("1e-4", "8", "1", "no")
@@ -83,8 +87,8 @@ def measures(run: Mapping[str, Any]) -> dict[str, float]:
     third = len(steps) // 3
     early, late = steps[:third].sum(0), steps[-third:].sum(0)
     return {
-        "replayed, first third": early[3] / max(early[2], 1),
-        "replayed, last third": late[3] / max(late[2], 1),
+        "replayed, first third": early[3] / early[2] if early[2] else np.nan,
+        "replayed, last third": late[3] / late[2] if late[2] else np.nan,
         "fresh, first third": early[1] / max(early[0], 1),
         "fresh, last third": late[1] / max(late[0], 1),
         "accuracy": run["end"],
@@ -101,8 +105,8 @@ def table(results: Results) -> str:
             if not lines:
                 lines = [f"| task | method | {' | '.join(titles)} | fresh, last third, to {first} |"]
                 lines.append("| --- |" + " --- |" * (2 + len(titles)))
-            of = [[run[title] for run in runs] for title in titles]
-            cells = [str(estimate(each)) if any(each) else "" for each in of]
+            of = [[run[title] for run in runs if not np.isnan(run[title])] for title in titles]
+            cells = [str(estimate(each)) if each else "" for each in of]
             pairs = zip(runs, found[first], strict=True)
             gaps = [run["fresh, last third"] - other["fresh, last third"] for run, other in pairs]
             cells.append(marked(gaps) if any(gaps) else "")

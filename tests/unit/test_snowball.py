@@ -1,5 +1,7 @@
 """exp_scripts/regime/snowball.py: what counts as lucky, and the shares of a run."""
 
+import math
+
 import pytest
 import snowball
 from study_runs import Run
@@ -15,6 +17,8 @@ def test_shares_are_of_successes_by_thirds_of_the_steps():
         "fresh, last third": 0.0,
         "accuracy": 0.5,
     }
+    silent = snowball.measures({"steps": [[1, 0, 0, 0]] * 3, "end": 0.5})
+    assert math.isnan(silent["replayed, first third"]) and silent["fresh, first third"] == 0
 
 
 @pytest.mark.parametrize("method", ["lowest entropy", "highest entropy"])
