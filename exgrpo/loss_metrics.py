@@ -54,5 +54,6 @@ def finish(metrics: MutableMapping[str, Any]) -> None:
 def unscale_entropy(metrics: dict[str, Any], config: Any) -> None:
     """Undo verl's division of the log-prob pass's entropy by the loss's scale, in place."""
     actor, length = config.actor_rollout_ref.actor, config.data.max_response_length
-    if actor.loss_agg_mode == "seq-mean-token-sum-norm":
+    # rollout correction may leave out the pass
+    if actor.loss_agg_mode == "seq-mean-token-sum-norm" and "actor/entropy" in metrics:
         metrics["actor/entropy"] *= (actor.loss_scale_factor or length) / length

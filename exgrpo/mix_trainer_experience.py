@@ -135,8 +135,17 @@ class ExperienceMixin(PPOTrainer):
         keys, n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, n)
         self.waiting: list[StoredGroup] = []
+        self._lock_folder()
         if self.with_replay:
             self._begin_replay()
+
+    def _lock_folder(self) -> None:
+        """Against other runs that write there, as long as this process lives."""
+        root = Path(self.config.trainer.default_local_dir)
+        root.mkdir(parents=True, exist_ok=True)
+        self.writer = ExitStack()
+        # a killed run may be ending
+        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
 
     def _begin_replay(self) -> None:
         """Everything that replay needs, from a checkpoint if there is one."""
@@ -171,14 +180,8 @@ class ExperienceMixin(PPOTrainer):
         ids = read_question_ids(files, data.prompt_key)
         tokenizer = self.tokenizer
         self.identity = checkpoints.identity_of(ids, tokenizer, known)
-        root = Path(keys.default_local_dir)
-        root.mkdir(parents=True, exist_ok=True)
-        # locks the folder as long as this process lives; a killed run may be ending
-        lock = durable.exclusive_on_all_hosts(root, patience_s=30)
-        self.writer = ExitStack()
-        self.writer.enter_context(lock)
         kept = keys.get("max_actor_ckpt_to_keep")
-        self.rotation = old_checkpoints.Rotation(root, kept)
+        self.rotation = old_checkpoints.Rotation(Path(keys.default_local_dir), kept)
         actor = self.config.actor_rollout_ref.actor
         parts = actor.checkpoint.load_contents
         check = old_checkpoints.check_if_loaded(parts)
@@ -338,7 +341,9 @@ class ExperienceMixin(PPOTrainer):
         threshold = self.experience.exp_success_threshold
         judged = observe.judged_groups(batch.keys, batch.partition_id, threshold)
         rewards = {group.question: group.rewards for group in judged.values()}
-        stand_ins = self.replay.stand_ins(rewards)
+        # a step may have several updates, and prompts that wait for the next
+        elsewhere = {*self.in_flight.questions, *self.so_far.questions}
+        stand_ins = self.replay.stand_ins(rewards, elsewhere)
         past = self._admit([*stand_ins.values()])
         # they may meet prompts that were drawn before mixing began
         self.mixed |= bool(past)

@@ -8,7 +8,6 @@ entries hold is not used. [.] is a stopped gradient. Needs torch alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -79,22 +78,14 @@ def m2po(
     the rest down to off_policy_m2_bound. Over the tokens of one call: in a trainer those of a
     micro-batch.
     """
-    kept = replayed
-    if bool(replayed.any()):
-        largest = _largest_kept(log_ratio[replayed], settings)
-        kept = replayed & (log_ratio.detach().square() <= largest)
-    return torch.where(kept, -torch.exp(log_ratio) * advantages, 0.0)
-
-
-def _largest_kept(log_ratios: Tensor, settings: LossSettings) -> float:
-    """The largest (log w)^2 that stays, of [tokens]; -1 if none does."""
-    squares = log_ratios.detach().square().double().sort().values
+    squares, order = log_ratio.detach()[replayed].square().double().sort(stable=True)
     means = squares.cumsum(0) / torch.arange(1, len(squares) + 1, device=squares.device)
     within = int((means <= settings.off_policy_m2_bound).sum())  # the means rise
-    if within == 0:
-        return -1.0
-    # in the precision of the log-ratios, so that the token itself stays
-    return float(squares[within - 1]) if within < len(squares) else math.inf
+    left = torch.zeros_like(order, dtype=torch.bool)
+    left[order[:within]] = True
+    kept = replayed.clone()
+    kept[replayed] = left
+    return torch.where(kept, -torch.exp(log_ratio) * advantages, 0.0)
 
 
 REPLAY_LOSSES: OpenTable[ReplayLoss] = OpenTable(

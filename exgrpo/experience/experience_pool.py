@@ -170,6 +170,11 @@ class ExperiencePool:
         for question in emptied:
             self._buckets.remove(question)
 
+    def expire(self, step: int) -> None:
+        """Drop what will be too old in the step after this one (`experience_max_age`)."""
+        if self._config.experience_max_age is not None:
+            self._forget(self._store.expire(before=step + 1 - self._config.experience_max_age))
+
     def end_step(self, step: int, noted: Mapping[str, float]) -> dict[str, float]:
         """Close a step: drop what will be too old in the next one, and note the step.
 
@@ -180,8 +185,7 @@ class ExperiencePool:
         Returns:
             The pool's metrics, including ages.
         """
-        if self._config.experience_max_age is not None:
-            self._forget(self._store.expire(before=step + 1 - self._config.experience_max_age))
+        self.expire(step)
         ages = {name: self._store.age_quantile(share, step) for name, share in _AGES.items()}
         metrics = self.metrics() | ages
         self._history.append({"step": float(step), **metrics, **noted})

@@ -157,18 +157,21 @@ class ExperienceReplay:
         # .29 * 100 is below 29 in binary
         return math.floor(self.config.experience_ratio * size + 1e-9)
 
-    def stand_ins(self, rewards: Mapping[str, Sequence[float]]) -> dict[str, StoredGroup]:
+    def stand_ins(
+        self, rewards: Mapping[str, Sequence[float]], elsewhere: Collection[str] = frozenset()
+    ) -> dict[str, StoredGroup]:
         """Question of a dead group -> a past group of another question to `admit` and to train on
         in its place (`exp_place=dead`), once mixing has begun; for rho of the groups at most.
 
         Args:
             rewards: question -> those of its fresh rollouts; dead if they are all equal.
+            elsewhere: other questions of the step, of which no past group may stand in.
         """
         if self.config.exp_place != "dead" or not self.mixing:
             return {}
         dead = [question for question, each in rewards.items() if len(set(each)) == 1]
         count = min(len(dead), self._share(len(rewards)))
-        chosen = self.groups.choose(count, self.rng, exclude=rewards.keys())
+        chosen = self.groups.choose(count, self.rng, exclude={*rewards, *elsewhere})
         return dict(zip(dead, chosen, strict=False))
 
     def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:

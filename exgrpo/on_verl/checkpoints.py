@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -130,6 +131,9 @@ def open_experience(
             replay.restore(state)
         if config.exp_unit == "group":
             replay.groups.hold(read_groups(folder / POOL))
+        # the bound on age may be a new one
+        pool.expire(step)
+        replay.groups.expire(step)
         return OpenedExperience(step, replay, pool_folder, new_run | state)
 
     if trainer.resume_mode == "resume_path":
@@ -179,12 +183,14 @@ def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], 
         check_whole(folder, step, with_pool)
 
     root = Path(str(trainer["default_local_dir"]))
-    if trainer["resume_mode"] == "resume_path":
-        folder = Path(str(trainer["resume_from_path"]))
-        _check_there(folder)
-        whole(folder, _step_of(folder))
-    elif trainer["resume_mode"] == "auto" and saved_steps(root):
-        with durable.exclusive_on_all_hosts(root, patience_s=30):  # a killed run may be ending
+    # a killed run may be ending
+    alone = durable.exclusive_on_all_hosts(root, patience_s=30) if root.is_dir() else nullcontext()
+    with alone:
+        if trainer["resume_mode"] == "resume_path":
+            folder = Path(str(trainer["resume_from_path"]))
+            _check_there(folder)
+            whole(folder, _step_of(folder))
+        elif trainer["resume_mode"] == "auto" and saved_steps(root):
             resume_latest(root, whole)
             marked = marked_step(root)
             newer = [step for step in saved_steps(root) if step > (marked or 0)]
@@ -208,7 +214,10 @@ def check_whole(folder: Path, step: int, with_pool: bool) -> None:
             "trainer.resume_mode=disable, or give a checkpoint of an ExGRPO run"
         )
     manifest = pool_files.check(folder / POOL)
-    run = (manifest["replay_state"] or {}).get("run")
+    state = manifest["replay_state"] or {}
+    if state.get("prompts") and not (folder / QUEUE).is_dir():
+        raise DamagedCheckpoint(f"{folder}: without {QUEUE}/, which holds the prompts in flight")
+    run = state.get("run")
     theirs, ours = (run, manifest["step"]), (seal.get("run", run), step)
     if theirs != ours:
         raise DamagedPool(

@@ -47,6 +47,12 @@ class StepMetrics:
     generated_tokens: float = 0.0
     seconds: float = 0.0
 
+    @property
+    def questions(self) -> set[str]:
+        """Of the step so far."""
+        fresh, replayed = self.groups, self.replayed
+        return {each.question for each in fresh} | {each.question for each in replayed}
+
     def add(self, batch: Batch, choice: Choice) -> None:
         """A batch as it was generated, and what is replayed with it."""
         self.choices.append(choice)

@@ -129,11 +129,14 @@ class PoolFolder:
             )
             with pool_files.parsing(saved.folder):
                 pool = _restored(saved, config, records, [], None)
-            return pool, [
-                dataclasses.replace(group, step=0) for group in pool_files.read_groups(place)
-            ]
+            return pool, list(map(_at_step_0, pool_files.read_groups(place)))
 
         return durable.steadily(place, read)
+
+
+def _at_step_0(group: StoredGroup) -> StoredGroup:
+    rollouts = tuple(dataclasses.replace(rollout, step=0) for rollout in group.rollouts)
+    return dataclasses.replace(group, step=0, rollouts=rollouts)
 
 
 def _write(

@@ -13,7 +13,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
 from exgrpo.on_verl import queue
 
 PAST = {"q7": (1.0, 0.0, 0.0, 0.0), "q8": (0.0, 1.0, 1.0, 0.0)}
@@ -158,6 +158,29 @@ def test_past_groups_take_the_place_of_fresh_ones_without_an_advantage(training_
     assert {name: metrics[f"experience/{name}"] for name in counts} == counts
     assert trainer.replay.pool.retired == ["q2"]
     assert [each.question for each in trainer.replay.groups][2:] == ["q0", "q3"]
+
+
+def test_a_past_group_stands_in_once_in_a_step_of_several_updates(training_queue):
+    """q0 and q2 fail; of the two past groups one is of a fresh question of the step, in whichever update it is."""
+    mode, twice = ExperienceMixPPOTrainerSeparateAsync, "trainer.v1.separate_async.parameter_sync_step=2"
+    trainer = make_trainer(mode, 9, set(), *KEYS, "trainer.exp_place=dead", twice)
+    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_place="dead")
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    trainer.replay.groups.hold([stored("q8", PAST["q8"]), stored("q3", PAST["q7"])])
+    make_ready(trainer)
+    trainer.agent_loop_manager.rewards = {"q0": 0.0, "q2": 0.0}
+    trainer._add_batch_to_generate()
+    for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
+        setattr(trainer.actor_rollout_wg, name, lambda step: None)
+    replayed = 0
+    for trainer.local_trigger_step in range(2):
+        batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=2)
+        batch.extra_info["temperature"] = 1.0
+        batch = pass_batch(trainer, batch, {})
+        asked = trainer.agent_loop_manager.asked
+        replayed += len({key.split("_")[0] for key in batch.keys} - set(asked))
+    assert replayed == 1
 
 
 @pytest.mark.parametrize("drift", [None, 0.2])

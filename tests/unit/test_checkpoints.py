@@ -1,5 +1,7 @@
 """verl's latest marker, whole, empty and absent; the checkpoint a run goes on from; what goes with its weights."""
 
+import shutil
+
 import pytest
 from omegaconf import OmegaConf
 from saved_pools import archive
@@ -69,6 +71,31 @@ def test_past_groups_are_gone_on_with_where_they_are_replayed(tmp_path, caplog):
     assert resumed(groups) == [4] and resumed(CONFIG) == []
     (folders[1] / checkpoints.POOL / "groups.parquet").write_bytes(b"")
     assert resumed(groups) == [2] and "sha256 of groups.parquet" in caplog.text
+
+
+def test_a_new_bound_on_age_holds_from_the_first_resumed_step_on(tmp_path):
+    make(tmp_path, 4)
+    groups = ExperienceConfig(rollout_n=8, exp_unit="group", experience_max_age=2)
+    rollouts = tuple(Trajectory([1], [-1.0], 1, reward=reward) for reward in (0.0, 1.0))
+    pool = ExperiencePool(ExperienceConfig(rollout_n=8))
+    for step in (2, 4):
+        pool.observe(RolloutGroup("q", 8, (Trajectory([step], [-1.0], step),)))
+    stored, state = [StoredGroup("q", step, rollouts) for step in (2, 4)], ExperienceReplay(groups, ["q"], pool).state()
+    PoolFolder().save(pool, checkpoints.step_folder(tmp_path, 4) / checkpoints.POOL, 4, IDENTITY, state, stored)
+    trainer = OmegaConf.create({"resume_mode": "auto", "default_local_dir": str(tmp_path)})
+    replay = checkpoints.open_experience(trainer, groups, IDENTITY, ["q"]).replay
+    assert [group.step for group in replay.groups] == [each.step for each in replay.pool.candidates("q")] == [4]
+
+
+def test_a_first_save_that_was_cut_off_before_the_queue_is_none(tmp_path):
+    folder = make(tmp_path, 2)
+    replay, prompts = ExperienceReplay(CONFIG, ["q"]), {"uid": ["q", False, True]}
+    shutil.rmtree(folder / checkpoints.POOL)
+    PoolFolder().save(replay.pool, folder / checkpoints.POOL, 2, IDENTITY, replay.state() | {"prompts": prompts})
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="without transfer_queue/, which holds the prompts in"):
+        checkpoints.check_whole(folder, 2, with_pool=True)
+    (folder / checkpoints.QUEUE).mkdir()
+    checkpoints.check_whole(folder, 2, with_pool=True)
 
 
 def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog):
@@ -163,7 +190,7 @@ def test_a_new_run_may_start_with_the_pool_of_another_run(tmp_path):
         (0, [300], 0.5),
     ]
     assert (replay.pool.bucket("q"), replay.pool.retired) == (3, ["r"])
-    assert [group.step for group in replay.groups] == [0]
+    assert [(group.step, *(each.step for each in group.rollouts)) for group in replay.groups] == [(0, 0, 0)]
     assert replay.pool.end_step(1, {})["age_median"] == 1
     folder.save(replay.pool, tmp_path / "saved", 1, IDENTITY)
     assert [each.step for each in PoolFolder().load(tmp_path / "saved", config, 1, {}).candidates("q")] == [0, 0]

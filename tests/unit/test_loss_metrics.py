@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from composed import job
 
-from exgrpo.loss_metrics import MAXIMUM, SUM, finish, means_of
+from exgrpo.loss_metrics import MAXIMUM, SUM, finish, means_of, unscale_entropy
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses, token_losses_and_sums
 
@@ -41,6 +42,16 @@ def test_the_entropy_is_a_mean_over_tokens():
     metrics = {SUM + "entropy": 3.0, SUM + "entropy_tokens": 12.0, "actor/lr": 0.5}
     finish(metrics)
     assert metrics == {"actor/entropy_loss": 0.25, "actor/lr": 0.5}
+
+
+def test_without_a_log_prob_pass_no_entropy_is_unscaled():
+    """Rollout correction that takes the rollout's log-probs leaves the pass out."""
+    config = job("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm", "data.max_response_length=64")
+    config.actor_rollout_ref.actor.loss_scale_factor = 128
+    with_pass, without = {"actor/entropy": 0.5}, {}
+    for metrics in (with_pass, without):
+        unscale_entropy(metrics, config)
+    assert with_pass == {"actor/entropy": 1.0} and without == {}
 
 
 def test_verls_own_loss_has_nothing_to_finish():

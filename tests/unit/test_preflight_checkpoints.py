@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from composed import configuration
 from saved_pools import archive
+from transformers import AutoTokenizer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.preflight.checks import verify
+from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+from exgrpo.preflight.checks import resolve, verify
+from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
 
@@ -116,3 +119,18 @@ def test_a_damaged_manifest_without_an_older_checkpoint_is_one_line(files):
         verify(configuration(files))
     assert "\n" not in str(caught.value)
     verify(configuration(files, "trainer.resume_mode=disable"))
+
+
+@pytest.mark.parametrize("experience", [True, False])
+def test_a_run_holds_its_folder_with_and_without_replay(files, experience):
+    config = configuration(files, f"trainer.experience={experience}", "data.dataloader_num_workers=0")
+    verify(config)
+    resolve(config)
+    trainer = object.__new__(ExperienceMixPPOTrainer)
+    trainer.config, trainer.trainer_mode, trainer.parameter_sync_step = config, "sync", 1
+    trainer.tokenizer = AutoTokenizer.from_pretrained(files / "model")
+    trainer.processor = trainer.replay_buffer = None
+    trainer._init_dataloader()
+    root = files / "checkpoints"
+    with trainer.writer, pytest.raises(BlockingIOError), durable.exclusive_on_all_hosts(root):
+        pass

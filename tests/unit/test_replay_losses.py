@@ -7,7 +7,7 @@ import torch
 
 from exgrpo.loss_settings import REPLAY_LOSS_NAMES, SHAPED, LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
-from exgrpo.replay_losses import REPLAY_LOSSES
+from exgrpo.replay_losses import REPLAY_LOSSES, m2po
 
 # two replayed rows: a success of three tokens, a failure of two; probabilities under the current policy and the author
 NOW = [[0.5, 0.9, 0.2], [0.3, 0.6, 0.5]]
@@ -105,6 +105,14 @@ def test_m2po_leaves_out_as_few_of_the_largest_as_bring_the_mean_square_below_th
 
         slope = lambda r, c: -weight(r, c) * ADVANTAGE[r]  # noqa: E731
         check("m2po", slope, slope, off_policy_m2_bound=bound)
+
+
+def test_m2po_leaves_out_no_more_and_no_fewer_of_equal_tokens():
+    """Squares of 0, .09 and .09: with one of the equal ones the mean is .045, with both .06."""
+    log_ratio, replayed = torch.tensor([[0.0, 0.3, -0.3]]), torch.ones(1, 3, dtype=torch.bool)
+    settings = LossSettings(off_policy_loss="m2po", off_policy_m2_bound=0.05)
+    left = m2po(log_ratio, log_ratio, torch.ones(1, 3), replayed, settings) != 0
+    assert left.tolist() == [[True, True, False]]
 
 
 @pytest.mark.parametrize("name", REPLAY_LOSS_NAMES)

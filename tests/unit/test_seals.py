@@ -25,6 +25,14 @@ def settled(root, **keys):
     return checkpoints.marked_step(root)
 
 
+def test_a_folder_to_which_another_run_writes_is_refused_though_it_has_no_checkpoint_yet(tmp_path, monkeypatch):
+    locked = checkpoints.durable._locked
+    monkeypatch.setattr(checkpoints.durable, "_locked", lambda file, patience_s: locked(file, 0))
+    assert settled(tmp_path / "new") is settled(tmp_path) is None
+    with checkpoints.durable.exclusive_on_all_hosts(tmp_path), pytest.raises(BlockingIOError, match="is writing to"):
+        settled(tmp_path)
+
+
 def test_folders_are_walked_and_a_whole_checkpoint_is_used(tmp_path, caplog):
     folder = sealed(tmp_path, 2)
     assert "transfer_queue/unit/rows.pkl" in seals.check(folder)["files"]
