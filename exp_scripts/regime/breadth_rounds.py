@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import study_folders
-from equal_grids import INSTEAD, METHODS, NEVER, trained
+from equal_grids import BESIDE, FOR_DEAD, METHODS, trained
 from seed_tables import reported, table
 from study_runs import Point, Run, done
 
@@ -22,27 +22,27 @@ FILE = study_folders.ROOT / "docs" / "experiments" / "breadth-rounds.jsonl"
 TASKS = ("caesar", "backward", "rare-mod")
 SEEDS = range(500, 506)  # each draw of questions with each base once
 ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar
-DRAWS = {**NEVER, "trainer.experience_ratio": "0", "loop.questions": "4"}  # the objective draws, the keys do not
+DRAWS = {**BESIDE, "trainer.experience_ratio": "0", "loop.questions": "4"}  # the objective draws, the keys do not
 # arm -> its point and its settings
 ARMS: dict[str, tuple[Point, dict[str, str]]] = {
     "group replay": (GROUPS, METHODS["group replay"]),
     "on-policy": (ON_POLICY, METHODS["on-policy"]),
-    "never retiring": (GROUPS, NEVER),
-    "half the rate": (GROUPS._replace(rate="5e-5"), NEVER),
+    "never retiring": (GROUPS, BESIDE),
+    "half the rate": (GROUPS._replace(rate="5e-5"), BESIDE),
     "by need": (GROUPS, {**DRAWS, "study.objective": "stored_by_need"}),
-    "instead": (GROUPS, INSTEAD),
-    "fading": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "pkg://study_rules:fading"}),
-    "once": (GROUPS, {**NEVER, "study.objective": "stored_once"}),
+    "for dead": (GROUPS, FOR_DEAD),
+    "fading": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "pkg://study_rules:fading"}),
+    "once": (GROUPS, {**BESIDE, "study.objective": "stored_once"}),
     "cooldown": (GROUPS, {**DRAWS, "study.objective": "stored_by_cooldown"}),
     "UCB": (GROUPS, {**DRAWS, "study.objective": "stored_by_ucb"}),
     "Beta": (GROUPS, {**DRAWS, "study.objective": "stored_by_beta"}),
     "four uses": (GROUPS, {**DRAWS, "study.objective": "stored_by_four_uses"}),
     "youth": (GROUPS, {**DRAWS, "study.objective": "stored_by_youth"}),
-    "20 steps old": (GROUPS, {**NEVER, "trainer.experience_max_age": "20"}),
-    ".1 drifted": (GROUPS, {**NEVER, "trainer.exp_max_drift": ".1"}),
-    "asymre": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "asymre"}),
-    "m2po": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "m2po"}),
-    "clip": (GROUPS, {**NEVER, "policy_loss.off_policy_loss": "clip"}),
+    "20 steps old": (GROUPS, {**BESIDE, "trainer.experience_max_age": "20"}),
+    ".1 drifted": (GROUPS, {**BESIDE, "trainer.exp_max_drift": ".1"}),
+    "asymre": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "asymre"}),
+    "m2po": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "m2po"}),
+    "clip": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "clip"}),
 }
 
 

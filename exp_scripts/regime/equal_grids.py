@@ -41,25 +41,25 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"}),
     "on-policy, as verl's users": ("on-policy", AS_VERLS_USERS),
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
-    "group replay, never retiring": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
+    "past groups beside": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),
 }
-NEVER = CONTROLS["group replay, never retiring"][1]
+BESIDE = CONTROLS["past groups beside"][1]
 # past groups in place of fresh ones without an advantage: all groups of a step are fresh at first
-INSTEAD = {**NEVER, "trainer.exp_place": "dead", "trainer.experience_ratio": ".9"}
+FOR_DEAD = {**BESIDE, "trainer.exp_place": "dead", "trainer.experience_ratio": ".9"}
 # what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
 # and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "on-policy, half rate": ("on-policy", {"rate": "5e-5"}, METHODS["on-policy"]),
     "on-policy, quarter rate": ("on-policy", {"rate": "2.5e-5"}, METHODS["on-policy"]),
-    "group replay, half rate": ("group replay", {"rate": "5e-5"}, NEVER),
-    "group replay, quarter rate": ("group replay", {"rate": "2.5e-5"}, NEVER),
-    "group replay, instead": ("group replay", {}, INSTEAD),
-    "group replay, instead, half rate": ("group replay", {"rate": "5e-5"}, INSTEAD),
-    "group replay, instead, quarter rate": ("group replay", {"rate": "2.5e-5"}, INSTEAD),
+    "past groups beside, half rate": ("group replay", {"rate": "5e-5"}, BESIDE),
+    "past groups beside, quarter rate": ("group replay", {"rate": "2.5e-5"}, BESIDE),
+    "past groups for dead": ("group replay", {}, FOR_DEAD),
+    "past groups for dead, half rate": ("group replay", {"rate": "5e-5"}, FOR_DEAD),
+    "past groups for dead, quarter rate": ("group replay", {"rate": "2.5e-5"}, FOR_DEAD),
 }
 KEYS = METHODS | {name: own for name, (*_, own) in (CONTROLS | CHOSEN).items()}
 # of a search on another task than the first: what the rounds chose
-OWN = ("on-policy", "group replay, never retiring", "group replay, instead")
+OWN = ("on-policy", "past groups beside", "past groups for dead")
 BASE = "base"  # not trained
 CARRIED = ", as on caesar"  # behind a method's name: what won there, on another task
 COMMON = {"trainer.experience_start_sratio": "0", "loop.tests": "8"}

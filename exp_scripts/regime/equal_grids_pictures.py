@@ -12,8 +12,12 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 matplotlib.use("Agg")
-COLORS = {"past groups for dead ones": "tab:blue", "past groups beside fresh ones": "tab:cyan", "ExGRPO": "tab:orange"}
-AT = {"ExGRPO": " (both at 1e-4)"}  # the others, and on-policy GRPO beside them, have their best rates
+COLORS = {
+    "past groups for dead, best rate": "tab:blue",
+    "past groups beside, best rate": "tab:cyan",
+    "ExGRPO": "tab:orange",
+}
+LEGEND = {"ExGRPO": "ExGRPO, both at 1e-4"}
 PANELS = {"over the run": "at equal generated tokens", "by time": "at equal processor time"}
 
 
@@ -30,7 +34,7 @@ def draw(every: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], path:
             gaps = [list(of_task[name][measure]) for of_task in every.values() if name in of_task]
             units = [float(np.mean(one)) for one in gaps]
             for row, values in enumerate([*gaps, units] if gaps else []):
-                draw_estimate(axis, estimate(values), row + offset, color, name + AT.get(name, "") if row == 0 else "")
+                draw_estimate(axis, estimate(values), row + offset, color, LEGEND.get(name, name) if row == 0 else "")
         axis.axvline(0, color="0.3", linewidth=1)
         axis.set(yticks=range(len(rows)), yticklabels=rows, xlabel="accuracy over the run, to on-policy GRPO (95 %)")
         axis.set_title(title, fontsize=10)

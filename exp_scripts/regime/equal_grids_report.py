@@ -25,12 +25,12 @@ FIRST, *REPLAY = (*METHODS, *CHOSEN)
 # the rates at which a method ran; on each task it has the one that did best there, by the reported runs
 FIRST_RATES = (FIRST, "on-policy, half rate", "on-policy, quarter rate")
 AT_BEST_RATE = {
-    "past groups for dead ones": (
-        "group replay, instead",
-        "group replay, instead, half rate",
-        "group replay, instead, quarter rate",
+    "past groups for dead, best rate": (
+        "past groups for dead",
+        "past groups for dead, half rate",
+        "past groups for dead, quarter rate",
     ),
-    "past groups beside fresh ones": ("group replay, half rate", "group replay, quarter rate"),
+    "past groups beside, best rate": ("past groups beside, half rate", "past groups beside, quarter rate"),
 }
 
 

@@ -38,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 GUARDED = HERE.parent / "guarded"
 
 TASKS = ("caesar", "backward")
-METHODS = ("on-policy", "ExGRPO", "group replay, instead")
+METHODS = ("on-policy", "ExGRPO", "past groups for dead")
 ROLLOUTS = 8  # of a question, as in the study
 LIMIT_S = 3600
 TESTS = 8  # at least

@@ -16,7 +16,7 @@ import numpy as np
 import study_folders
 from ablate import parse
 from comparison import estimate
-from equal_grids import BASES, DRAWS, INSTEAD, KEYS, NEVER
+from equal_grids import BASES, BESIDE, DRAWS, FOR_DEAD, KEYS
 from seed_tables import marked, reported
 from study_runs import Point, Results, Run, done
 from weak_base_picture import draw
@@ -28,13 +28,13 @@ TASKS = ("rare-sum", "rare-mod", "caesar")
 METHODS: dict[str, dict[str, str]] = {
     "on-policy": KEYS["on-policy"],
     "ExGRPO": KEYS["ExGRPO"],
-    "group replay": NEVER,
+    "past groups beside": BESIDE,
 }
-# which part of group replay does it: it with one change, and its fresh half without replay
+# which part does it: past groups with one change, and the fresh half without them
 PARTS: dict[str, dict[str, str]] = {
-    "shaped as published": {**NEVER, "policy_loss.off_policy_loss": "shaped"},
+    "shaped as published": {**BESIDE, "policy_loss.off_policy_loss": "shaped"},
     "retiring": KEYS["group replay"],
-    "for dead groups": INSTEAD,
+    "past groups for dead": FOR_DEAD,
     "fresh half alone": {**KEYS["on-policy"], "loop.questions": "4"},
 }
 EVERY = METHODS | PARTS

@@ -56,7 +56,7 @@ def test_past_groups_for_dead_ones_ask_fresh_groups_alone():
     point = Point("1e-4", "4", "8", "yes")
     asked = {name: overrides(Run("backward", name, point, 0), KEYS[name]) for name in equal_grids.OWN}
     groups = {name: int(dict(key.split("=") for key in found)["loop.questions"]) for name, found in asked.items()}
-    assert groups == {"on-policy": 4, "group replay, never retiring": 8, "group replay, instead": 4}
+    assert groups == {"on-policy": 4, "past groups beside": 8, "past groups for dead": 4}
 
 
 def test_a_stopped_search_goes_on_from_its_file(tmp_path):
@@ -103,14 +103,14 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
     for run in runs:
         if run.task in ("caesar", "backward"):
             lead = 0.1 if run.task == "caesar" else 0.3
-            right = 0.5 + (lead if run.method.startswith("group replay") else 0.0)
+            right = 0.5 + (lead if run.method.startswith(("group replay", "past groups")) else 0.0)
             last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
             curve = [{"generated": 0, "test": 0.5}, {"generated": 20_000, "test": right}]
             results.add(run, {"area": right, "seconds": 10.0, "curve": curve, "last": last})
     equal_grids_report.main(["--file", str(tmp_path / "runs.jsonl"), "--picture", str(tmp_path / "runs.png")])
     assert (tmp_path / "runs.png").exists()
     printed = capsys.readouterr().out
-    assert "group replay: 20 seeds; by" in printed and "group replay, half rate: 10 seeds; by" in printed
+    assert "group replay: 20 seeds; by" in printed and "past groups beside, half rate: 10 seeds; by" in printed
     assert "| group replay, to on-policy | **.100" in printed
     (units,) = (table for table in printed.split("\n## ") if table.startswith("group replay\n"))
     # by time it is half of what the ends differ by

@@ -55,9 +55,7 @@ def test_a_table_has_the_seeds_that_all_methods_have():
     found = trainer_study.figures(RARE_TASKS["backward"], STEPS)
     better = found | {"curve": [row | {"test": row["test"] + 0.1} for row in found["curve"]]}
     runs = {("backward", method, seed): found for method in trainer_study.METHODS for seed in (0, 1)}
-    runs |= {("backward", "group replay, instead", seed): better for seed in (0, 1)} | {
-        ("backward", "ExGRPO", 2): found
-    }
+    runs |= {("backward", "past groups for dead", seed): better for seed in (0, 1)} | {("backward", "ExGRPO", 2): found}
     lines = trainer_study.table(runs, range(5)).splitlines()
     assert len(lines) == 5 and lines[2].startswith("| backward | on-policy | 2 |")
     assert "**.100 (.100 to .100)**" in lines[4] and ".000" in lines[3]
