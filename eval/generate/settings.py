@@ -76,7 +76,8 @@ class Settings:
             need(not self.base_url, "base_url", self.base_url, "not with --grade_only, which generates nothing")
             need(not self.skip_scoring, "skip_scoring", True, "leaves nothing to do with --grade_only")
             need(self.limit is None, "limit", self.limit, "not with --grade_only, which grades the whole file")
-            need(self.output_file != self.grade_only, "output_file", self.output_file, "is the file of --grade_only")
+            other = self.output_file.resolve() != self.grade_only.resolve()  # one file has many paths
+            need(other, "output_file", self.output_file, "is the file of --grade_only")
             return
         need(self.input_file, "input_file", None, "must be given, or --grade_only FILE")
         if self.base_url:

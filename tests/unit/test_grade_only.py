@@ -300,6 +300,18 @@ def test_flags_that_do_not_go_with_it(flags, complaint, tmp_path, capsys):
     assert complaint in capsys.readouterr().err
 
 
+def test_the_file_that_is_graded_is_not_overwritten(tmp_path, capsys):
+    """By whatever path it is named."""
+    file = jsonl(tmp_path / "in.jsonl", GOOD)
+    before = file.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(file)
+    for other in (tmp_path / ".." / tmp_path.name / "in.jsonl", tmp_path / "link.jsonl"):
+        with pytest.raises(SystemExit):
+            generate_vllm.main(["--grade_only", str(file), "--output_file", str(other), "--restart"])
+        assert f"--output_file={other}: is the file of --grade_only" in capsys.readouterr().err
+    assert file.read_bytes() == before and not (tmp_path / "link.run.json").exists()
+
+
 def test_another_runs_output_is_not_overwritten(tmp_path, capsys):
     graded(jsonl(tmp_path / "in.jsonl", GOOD), tmp_path)
     graded(tmp_path / "in.jsonl", tmp_path)  # its own is
