@@ -248,6 +248,18 @@ def test_a_dry_run_and_a_failed_one_change_nothing(run, capsys, monkeypatch):
 
 
 def test_a_training_that_is_under_way_is_not_disturbed(run, capsys):
+    """By whatever path its pool is named."""
+    (run / "links").mkdir()
+    (checkpoint := run / "links" / "latest").symlink_to(pool_of(run).parent)
+    (pool := run / "links" / "pool").symlink_to(pool_of(run))
+    with durable.exclusive_on_all_hosts(run):
+        for named in (run, checkpoint, pool):
+            with pytest.raises(SystemExit):
+                inspect.main([str(named), *QUARANTINE])
+            assert "another process is writing to" in capsys.readouterr().err
+    moved = run / "links" / "moved"
+    pool_of(run).parent.rename(moved)
+    pool_of(run).parent.symlink_to(moved)
     with durable.exclusive_on_all_hosts(run), pytest.raises(SystemExit):
         inspect.main([str(run), *QUARANTINE])
     assert "another process is writing to" in capsys.readouterr().err

@@ -104,11 +104,12 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 @contextlib.contextmanager
 def _no_run(folder: Path) -> Iterator[None]:
     """Hold the lock of the run's folder, if it is one, so that no training writes meanwhile."""
-    root = folder.parent.parent
-    if not (root / durable.LOCK).is_file():
-        yield
-        return
-    with durable.exclusive_on_all_hosts(root):
+    # a checkpoint or its pool may be a link, from or to the run's folder
+    roots = {folder.parent.parent.resolve(), folder.parent.resolve().parent, folder.resolve().parent.parent}
+    with contextlib.ExitStack() as locks:
+        for root in sorted(roots):
+            if (root / durable.LOCK).is_file():
+                locks.enter_context(durable.exclusive_on_all_hosts(root))
         yield
 
 
