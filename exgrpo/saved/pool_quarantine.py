@@ -77,10 +77,11 @@ def put_back(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError: nothing was taken out of this pool.
     """
-    before = folder / FOLDER
-    if not (before / RECORD).is_file():
+    kept = durable.newest(folder) / FOLDER / RECORD
+    if not kept.is_file():
         raise FileNotFoundError(f"CHECKPOINT={folder}: nothing is in quarantine")
-    record: dict[str, Any] = json.loads((before / RECORD).read_text(encoding="utf-8"))
+    record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    before = folder / FOLDER
 
     def fill(fresh: Path) -> None:
         _link_all(folder / pool_files.TRAJECTORIES, fresh / pool_files.TRAJECTORIES)

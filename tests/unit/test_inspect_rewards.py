@@ -158,16 +158,24 @@ def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
 
 
 def test_a_reader_never_writes(run, capsys):
-    """Nor does it finish a save that was killed between its two renames."""
+    """Nor does it finish a save that was killed between its two renames; it prints what it would beside it."""
     pool = pool_of(run)
+    train = ["--train_files", run / "train.parquet"]
+    commands = [["--explain", 4], ["--rewards", *train], [*QUARANTINE, "--dry_run"]]
+    commands = [[run], [pool], *([run, *arguments] for arguments in commands)]
+    whole = [printed(capsys, *command) for command in commands]
     pool.rename(pool.with_name(f".{pool.name}.previous"))
     before = content(run)
-    for arguments in ([], ["--explain", 4], ["--rewards", "--train_files", run / "train.parquet"]):
-        try:
-            printed(capsys, run, *arguments)
-        except SystemExit:
-            capsys.readouterr()
+    assert [printed(capsys, *command) for command in commands] == whole
     assert content(run) == before
+
+
+def test_a_quarantine_finishes_a_save_that_was_killed_between_its_two_renames(run, capsys):
+    pool, before = pool_of(run), content(pool_of(run))
+    for arguments in (QUARANTINE, ["--quarantine", "--undo"]):
+        pool.rename(pool.with_name(f".{pool.name}.previous"))
+        printed(capsys, run, *arguments)
+    assert content(pool) == before
 
 
 # -- quarantine -------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from exgrpo import __version__
 from exgrpo.math_verify_reward import GRADERS, STRICT
 from exgrpo.open_table import REFERENCES, is_reference
+from exgrpo.saved.durable import newest
 from exgrpo.saved.exchange import SUFFIXES
 from exgrpo_tools.inspect.text import printable
 
@@ -188,7 +189,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_show(options: argparse.Namespace) -> None:
-    _need(options.checkpoint.is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
+    _need(newest(options.checkpoint).is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
     _need(options.sample >= 1, "--sample", options.sample, "must be 1 or more")
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")
     if options.model is not None:

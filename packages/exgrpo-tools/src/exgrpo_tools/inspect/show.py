@@ -13,7 +13,7 @@ import numpy.typing as npt
 from exgrpo.experience.question_id import tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
-from exgrpo.saved.durable import replaced
+from exgrpo.saved.durable import newest, replaced
 from exgrpo.saved.exchange import Row, to_row, write_rows
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 from exgrpo_tools.inspect import quarantine
@@ -63,7 +63,7 @@ def find_pool(checkpoint: Path) -> Path:
     if step is not None:
         candidates.append(step_folder(checkpoint, step) / POOL)
     for folder in candidates:
-        if (folder / MANIFEST).is_file():
+        if (newest(folder) / MANIFEST).is_file():
             return folder.absolute()
     raise FileNotFoundError(f"CHECKPOINT={checkpoint}: no saved pool there, nor in {candidates[-1]}")
 
