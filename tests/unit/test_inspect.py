@@ -78,6 +78,17 @@ def test_an_empty_pool_has_a_summary(tmp_path, capsys):
     assert "holds           0 questions, 0 trajectories" in capsys.readouterr().out
 
 
+def test_an_empty_pool_has_a_page_and_no_rows(tmp_path, capsys):
+    """As a run has before its mixing begins."""
+    PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=4)), tmp_path / "pool", 0, {"tokenizer": None})
+    pandas.DataFrame([{"prompt": [{"role": "user", "content": "Why?"}]}]).to_parquet(tmp_path / "train.parquet")
+    page, rows = tmp_path / "page.html", tmp_path / "rows.jsonl"
+    given = ["--train_files", str(tmp_path / "train.parquet"), "--tokenizer", str(BASE_MODEL)]
+    inspect.main([str(tmp_path / "pool"), *given, "--html", str(page), "--export", str(rows)])
+    output = capsys.readouterr().out
+    assert f"{page}: 0 of 0 trajectories" in output and f"{rows}: 0 trajectories" in output
+
+
 def test_a_question_is_printed_decoded(run, capsys):
     name = question_id(TEXTS[0])
     inspect.main([str(run), "--question", name, "--train_files", str(run / "train.parquet")])

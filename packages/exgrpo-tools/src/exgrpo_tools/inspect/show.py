@@ -71,8 +71,8 @@ def find_pool(checkpoint: Path) -> Path:
 def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]:
     if files is None:
         return {}
-    questions = read_questions(files)
-    if not any(name in questions for name in saved.state.questions):
+    questions, held = read_questions(files), saved.state.questions  # none before mixing has begun
+    if held and not any(name in questions for name in held):
         raise ValueError(f"--train_files={' '.join(files)}: has none of the pool's questions")
     return questions
 
