@@ -132,6 +132,29 @@ def test_what_belongs_to_something_else_is_refused(run, capsys, tokenizer, argum
     assert message in error and error.count("\n") == 1 and not (run / "page.html").exists()
 
 
+ASKED = [{"role": "user", "content": "Why?"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "Why?"}, "prompt='Why?': must be a list of messages"),
+        ({"prompt": []}, "prompt='[]': must be a list of messages"),
+        ({"prompt": [{"role": "user"}]}, "must be a list of messages, {role: text, content: text} each"),
+        ({"prompt": ASKED, "reward_model": "4"}, "reward_model='4': must be a dictionary"),
+        ({"prompt": ASKED, "extra_info": "x"}, "extra_info='x': must be a dictionary"),
+    ],
+)
+def test_a_row_that_is_not_verls_is_named(run, capsys, row, message):
+    data = run / "rows.jsonl"
+    data.write_text(json.dumps({"prompt": ASKED, "reward_model": None}) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(SystemExit) as left:
+        inspect.main([str(run), "--train_files", str(data)])
+    error = capsys.readouterr().err
+    assert left.value.code == 2 and f"{data}: cannot be read (row 2: " in error
+    assert message in error and error.count("\n") == 1
+
+
 def test_a_damaged_pool_is_named_in_one_line(run, capsys):
     (segment,) = (run / "global_step_5" / "experience" / "trajectories").iterdir()
     segment.write_bytes(segment.read_bytes()[:-1])

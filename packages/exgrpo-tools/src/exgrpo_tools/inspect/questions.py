@@ -35,7 +35,7 @@ def read_questions(files: Sequence[str]) -> dict[str, Question]:
     """question id -> question, in the order of the files' rows.
 
     Raises:
-        ValueError: a file without a column `prompt`, or that cannot be read.
+        ValueError: a file without a column `prompt`, with a row that is not verl's, or that cannot be read.
     """
     return {name: question for path in files for name, question in _rows(Path(path).expanduser())}
 
@@ -58,6 +58,8 @@ def _rows(path: Path) -> Iterator[tuple[str, Question]]:
                 raise ValueError(f"row {number}: {row}")
             if "prompt" not in row:
                 raise ValueError(f"row {number}: must have a column prompt; it has {', '.join(row)}")
+            if wrong := _wrong(row):
+                raise ValueError(f"row {number}: {wrong}")
             gold, extra = (row.get("reward_model") or {}).get("ground_truth"), row.get("extra_info")
             handed = {"data_source": row.get("data_source"), "ground_truth": gold, "extra_info": extra}
             yield (
@@ -66,3 +68,21 @@ def _rows(path: Path) -> Iterator[tuple[str, Question]]:
             )
     except ValueError as error:  # pyarrow's errors are ValueErrors, too
         raise ValueError(f"{path}: cannot be read ({error})") from error
+
+
+def _wrong(row: Mapping[str, Any]) -> str | None:
+    """What is wrong with a row's columns; None if they are in verl's format."""
+    prompt = row["prompt"]
+    if not isinstance(prompt, list) or not prompt or not all(map(_is_message, prompt)):
+        return f"prompt={str(prompt)[:60]!r}: must be a list of messages, {{role: text, content: text}} each"
+    for name in ("reward_model", "extra_info"):
+        if not isinstance(row.get(name), dict | None):
+            return f"{name}={str(row[name])[:60]!r}: must be a dictionary"
+    return None
+
+
+def _is_message(value: Any) -> bool:
+    """Content is text, or a list of parts where the model sees images too."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        return False
+    return isinstance(value.get("content"), str | list)
