@@ -319,3 +319,40 @@ def test_where_graders_disagree(run, capsys, tokenizer):
     exported = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(exported) == len(held) + 3 and exported[0]["score"] != float(exported[0]["rule"] is not None)
     assert {row["grader"] for row in exported if row["place"] == "pool"} == {str(world.GOOD), str(world.FAULTY)}
+
+
+DUMPED = {"input": "?", "output": "\\boxed{5}\u2028", "gts": "5", "score": 1.0, "step": 1}
+
+
+def dump(run, *lines):
+    """A dump of step 1 with these lines; the arguments that read it."""
+    (folder := run / "rollouts").mkdir()
+    (folder / "1.jsonl").write_bytes(b"".join(lines))
+    return [run, "--rewards", "--train_files", run / "train.parquet", "--rollouts", folder]
+
+
+def test_a_half_written_last_rollout_is_passed_over(run, capsys):
+    line = json.dumps(DUMPED, ensure_ascii=False).encode() + b"\n"
+    arguments = dump(run, line, line, line[: line.index(b"\xe2") + 1])
+    inspect.main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    assert "rollouts        2 responses" in shown.out
+    assert shown.err == f"{run / 'rollouts' / '1.jsonl'}:3: passed over, it is half written\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "must be a JSON object (Expecting"),
+        ("[1]", "is a list: must be a JSON object"),
+        ("{}", "output='None': must be a text"),
+        (json.dumps(DUMPED | {"score": "right"}), "score='right': must be a number"),
+        (json.dumps(DUMPED | {"step": None}), "step='None': must be an integer"),
+    ],
+)
+def test_a_line_of_a_dump_that_is_no_rollout_is_named(run, capsys, line, message):
+    good = json.dumps(DUMPED).encode() + b"\n"
+    with pytest.raises(SystemExit):
+        printed(capsys, *dump(run, good, line.encode() + b"\n", good))
+    error = capsys.readouterr().err
+    assert f"{run / 'rollouts' / '1.jsonl'}:2: {message}" in error and error.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -17,11 +18,17 @@ from exgrpo.saved.durable import replaced
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question
+from exgrpo_tools.inspect.text import print_lines
 
 SHOWN = 20  # rows on the terminal
 LIMIT_S = 5.0  # for an answer, the reward's own default
 _TAIL = 60  # characters of an answer that are shown
 _NONE = "nothing"
+_READ: list[tuple[str, Any, str]] = [
+    ("output", str, "a text"),
+    ("score", int | float, "a number"),
+    ("step", int, "an integer"),
+]
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def judge_again(
     """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a folder of dumps.
 
     Raises:
-        ValueError: the full grader's package is not installed, or the folder has no dumps.
+        ValueError: the full grader's package is not installed, the folder has no dumps, or one is none of verl's.
     """
     full_grader.package()
     graders = _Graders()
@@ -113,11 +120,29 @@ def _dumps(folder: Path, author: Provenance, graders: _Graders) -> Iterator[Judg
     if not files:
         raise ValueError(f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them")
     for path in progress(files, len(files), "judging", "step"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
+        for row in _dumped(path):
             gold = "" if row.get("gts") is None else str(row["gts"])
             uid, score = str(row.get("uid", "")), float(row["score"])
-            yield graders.judge("rollouts", int(row["step"]), uid, author, score, gold, row["output"])
+            yield graders.judge("rollouts", row["step"], uid, author, score, gold, row["output"])
+
+
+def _dumped(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a dump; a last line that a kill left half written is passed over, and said."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                if line.endswith(b"\n"):
+                    raise ValueError(f"{path}:{number}: must be a JSON object ({error})") from error
+                print_lines([f"{path}:{number}: passed over, it is half written"], sys.stderr)
+                return
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}:{number}: is a {type(row).__name__}: must be a JSON object")
+            for name, kind, must in _READ:
+                if not isinstance(row.get(name), kind):
+                    raise ValueError(f"{path}:{number}: {name}={str(row.get(name))[:60]!r}: must be {must}")
+            yield row
 
 
 def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
