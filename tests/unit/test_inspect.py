@@ -1,6 +1,7 @@
 """The command that looks into a pool: what it finds, prints and refuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,7 @@ def test_what_is_kept_of_a_pass_is_a_copy(run):
     ("arguments", "message"),
     [
         (["--html", "{0}/page.html", "--tokenizer", "{0}/other"], "the pool's is"),
+        (["--html", "{0}/page.html", "--tokenizer", "{0}/broken"], "/broken: cannot be loaded ("),
         (["--train_files", "{0}/other.parquet"], "has none of the pool's questions"),
         (["--train_files", "{0}/wrong.parquet"], "must have a column prompt; it has answer"),
         (["--train_files", "{0}/no.parquet"], "cannot be read"),
@@ -122,6 +124,8 @@ def test_what_belongs_to_something_else_is_refused(run, capsys, tokenizer, argum
     pandas.DataFrame([{"prompt": [{"role": "user", "content": "Why?"}]}]).to_parquet(run / "other.parquet")
     pandas.DataFrame([{"answer": 1}]).to_parquet(run / "wrong.parquet")
     (run / "no.parquet").write_text("x")
+    shutil.copytree(BASE_MODEL, run / "broken")
+    (run / "broken" / "tokenizer.json").write_text("{}")
     other = load_tokenizer(str(BASE_MODEL))
     other.add_tokens(["another"])
     other.save_pretrained(run / "other")

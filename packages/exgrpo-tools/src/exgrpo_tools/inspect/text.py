@@ -15,7 +15,7 @@ def load_tokenizer(path: str) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged file may cause any error
         raise ValueError(f"--tokenizer={path}: cannot be loaded ({' '.join(str(error).split())[:200]})") from error
 
 
