@@ -210,6 +210,8 @@ def _check_rewards(options: argparse.Namespace) -> None:
     ]
     _need(len(commands) < 2, " ".join(commands), "", "only one of these")
     _need(not options.rewards or options.train_files is not None, "--train_files", "", "is required with --rewards")
+    exporting = options.explain is None and not options.quarantine
+    _need(options.export is None or exporting, "--export", options.export, "not with --explain or --quarantine")
     if options.rewards and options.export is not None:
         _need(options.export.suffix == ".jsonl", "--export", options.export, "must end in .jsonl with --rewards")
     folder = options.rollouts
@@ -221,7 +223,8 @@ def _check_rewards(options: argparse.Namespace) -> None:
         _need(value == default or bool(options.quarantine), f"--{name}", value, "requires --quarantine")
     asked = [options.grader, options.version, options.rule, options.steps]
     if options.quarantine and options.undo:
-        _need(not any(asked), "--undo", "", "takes no --grader, --version, --rule or --steps")
+        rule = "takes no --grader, --version, --rule, --steps or --dry_run"
+        _need(not any([*asked, options.dry_run]), "--undo", "", rule)
     elif options.quarantine:
         _need(any(asked[:3]), "--quarantine", "", "requires --grader, --version or --rule")
 
