@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +42,7 @@ def load(path: Path) -> Run:
         name=path.stem,
         scores=score(rows),
         prompts={(row["question_id"], row["answer"]): row["prompt"] or "" for row in rows},
-        facts=json.loads(facts.read_text(encoding="utf-8")) if facts.is_file() else {},
+        facts=graded_file.record(facts) if facts.is_file() else {},
         cut_off=graded_file.cut_off(rows),
     )
 

@@ -12,7 +12,6 @@ upload with the model, for benchmarks that are data sets on the hub. every_eval_
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="folder to write into")
     options = parser.parse_args(arguments)
     try:
-        record = json.loads(options.output_file.with_suffix(".run.json").read_text(encoding="utf-8"))
+        record = graded_file.record(options.output_file.with_suffix(".run.json"))
         run = Run(graded_file.read(options.output_file), record)
         options.output.mkdir(parents=True, exist_ok=True)
         for path in FORMATS[options.format](run, options.output):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.estimate import graded_file
 from eval.generate.partial_file import differences
 from eval.generate.settings import Settings
 from exgrpo.prompts import opens_thought
@@ -46,18 +47,24 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
     """The run whose output already exists; None if there is none.
 
     Raises:
-        ValueError: it has other settings and would be overwritten.
+        ValueError: it has other settings and would be overwritten, or cannot be read.
     """
     output = settings.output_file
     if settings.restart or not output.exists():
         return None
     if not run_path(settings).is_file():
         raise ValueError(f"--output_file={output}: exists, without {run_path(settings)}; --restart overwrites it")
-    record = json.loads(run_path(settings).read_text())
-    if other := differences(identity, record["identity"]):
+    try:
+        record, rows = graded_file.record(run_path(settings)), list(graded_file.objects(output))
+    except ValueError as error:
+        raise ValueError(f"--output_file={output}: {error}; --restart overwrites it") from error
+    made = record.get("identity")
+    if not isinstance(made, dict):
+        why = f"{run_path(settings)}: identity={made}: must be the settings of a run"
+        raise ValueError(f"--output_file={output}: {why}; --restart overwrites it")
+    if other := differences(identity, made):
         raise ValueError(f"--output_file={output}: holds a run with other settings ({other}); --restart overwrites it")
-    with output.open(encoding="utf-8") as lines:
-        return FinishedRun([json.loads(line) for line in lines], record)
+    return FinishedRun(rows, record)
 
 
 def finish(settings: Settings, run: FinishedRun) -> None:

@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.picture:
             picture.check(options.picture)
         rows = graded_file.read(path)
-        run = json.loads(path.with_suffix(".run.json").read_text(encoding="utf-8"))
+        run = graded_file.record(path.with_suffix(".run.json"))
         summary = write(rows, run, path)
         if options.picture:
             picture.draw(_series(summary), "accuracy", options.picture)

@@ -179,6 +179,25 @@ def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_
     assert finished(tmp_path, "--restart", identity={"seed": 1}) is None
 
 
+@pytest.mark.parametrize(
+    ("record", "rows", "complaint"),
+    [
+        ("{}", "{}", "o.run.json: identity=None: must be the settings of a run"),
+        ('{"identity": [1]}', "{}", "o.run.json: identity=[1]: must be the settings of a run"),
+        ("[]", "{}", "o.run.json: must be an object"),
+        ('{"identity": {"se', "{}", "o.run.json: must be JSON (Unterminated string"),
+        ('{"identity": {"seed": 0}}', '{}\n{"res', "o.jsonl: line 2: must be JSON (Unterminated string"),
+    ],
+)
+def test_what_cannot_be_read_of_a_finished_run_is_named(tmp_path, record, rows, complaint):
+    (tmp_path / "o.run.json").write_text(record)
+    (tmp_path / "o.jsonl").write_text(rows)
+    with pytest.raises(ValueError) as error:
+        finished(tmp_path)
+    assert complaint in str(error.value) and str(error.value).endswith("; --restart overwrites it")
+    assert finished(tmp_path, "--restart") is None
+
+
 # GPUs
 
 

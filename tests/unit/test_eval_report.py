@@ -121,6 +121,17 @@ def test_three_files_appear_and_are_made_again(rows, tmp_path, capsys):
     assert "| aime | 4 | 4 | .500" in capsys.readouterr().out
 
 
+def test_a_record_that_is_none_is_named(rows, tmp_path, capsys):
+    output, record = tmp_path / "out.jsonl", tmp_path / "out.run.json"
+    output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for text, complaint in (("[]", "must be an object"), ('{"se', "must be JSON")):
+        record.write_text(text)
+        with pytest.raises(SystemExit):
+            report.main([str(output)])
+        error = capsys.readouterr().err
+        assert f"{record}: {complaint}" in error and error.count("\n") == 1
+
+
 def test_a_response_cannot_leave_the_page_it_is_in(rows, tmp_path):
     rows[0] |= {"math_verify_correct": True, "oat_correct": False, "extracted": HOSTILE, "answer": HOSTILE}
     rows[1] |= {"math_verify_correct": False, "oat_correct": False, "answer": HOSTILE}
