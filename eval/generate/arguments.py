@@ -23,12 +23,14 @@ def samples_by_benchmark(text: str) -> dict[str, int]:
     """Parse ``auto``, ``8``, or ``aime=32,math=4`` (auto for the others) into the mapping of `Settings.n`."""
     if text == "auto":
         return {}
-    counts = {}
+    counts: dict[str, int] = {}
     for part in text.split(","):
-        name, _, number = part.rpartition("=")
-        if not number.strip().lstrip("-").isdigit():
+        name, separator, number = (piece.strip() for piece in part.rpartition("="))
+        if not number.lstrip("-").isdigit() or (separator and not name.strip("= ")):
             raise argparse.ArgumentTypeError(f"{text!r}: must be a number, auto, or such as aime=32,math=4")
-        counts[name.strip()] = int(number)
+        if name in counts:
+            raise argparse.ArgumentTypeError(f"{text!r}: must have one number for {name or 'all others'}")
+        counts[name] = int(number)
     return counts
 
 
