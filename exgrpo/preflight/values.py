@@ -11,7 +11,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -167,12 +167,17 @@ def shown(value: Any, most: int = 60) -> str:
 
 
 def _wrong_of_ours(config: DictConfig) -> Iterator[str]:
-    """The same for exgrpo's own keys, each by the check that its class has for it."""
-    for keys in (ExperienceConfig, TrainerKeys):
-        for field in fields(keys):
-            if field.name in config.trainer:
-                key = f"trainer.{field.name}"
-                yield from _said(field.metadata["check"], key, config.trainer[field.name])
+    """The same for exgrpo's own keys, each by the check that its class has for it; right values
+    are put in their type.
+    """
+    trainer = config.trainer
+
+    def put(field: Field[Any], value: Any) -> None:  # the trainer and modes.yaml read it as it is
+        trainer[field.name] = field.metadata["check"](f"trainer.{field.name}", value)
+
+    for field in (*fields(ExperienceConfig), *fields(TrainerKeys)):
+        if field.name in trainer:
+            yield from _said(put, field, trainer[field.name])
     losses = OmegaConf.select(config, _LOSS)
     for field in fields(LossSettings):
         if field.name in losses:

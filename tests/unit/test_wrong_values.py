@@ -144,6 +144,24 @@ def test_a_text_is_what_hydra_would_read_it_as(files):
     assert (config.trainer.save_freq, config.trainer.val_before_train) == (4, False)
 
 
+@pytest.mark.parametrize(
+    ("key", "given", "meant"),
+    [
+        ("max_optim_to_keep", "None", None),
+        ("max_optim_to_keep", 2.0, 2),
+        ("rollout_poll_interval", "0.05", 0.05),
+        ("experience", "False", False),
+        ("exp_seed", "7", 7),
+        ("experience_import", "None", None),
+    ],
+)
+def test_a_value_of_ours_reaches_the_trainer_as_what_it_was_checked_as(files, key, given, meant):
+    config = configuration(files)
+    OmegaConf.update(config, f"trainer.{key}", given)
+    verify(config)
+    assert (config.trainer[key], type(config.trainer[key])) == (meant, type(meant))
+
+
 SCRIPTS = [
     "run_exgrpo.sh",
     "run_on_policy.sh",
