@@ -58,6 +58,7 @@ def verify(config: DictConfig) -> None:
     """
     verl_contract.verify()
     values.verify(config)
+    make_absolute(config)  # from here on ~ is a folder
     trainer, actor = config.trainer, config.actor_rollout_ref.actor
     experience = ExperienceConfig.from_mapping(trainer, config.actor_rollout_ref.rollout.n)
     with_replay = experience.experience
@@ -105,14 +106,11 @@ def _all(*checks: Callable[[], None]) -> None:
 def resolve(config: DictConfig) -> None:
     """Set what follows from other settings: trainer and policy loss by verl's names, the agent loop
     of seeded rollouts.
-
-    Paths become absolute, since verl's runner may be on another node.
     """
     with open_dict(config):
         actor = config.actor_rollout_ref.actor
         # resolved now: other processes lack our resolver
         actor.loss_scale_factor = actor.loss_scale_factor
-        make_absolute(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
         if config.trainer.rollout_seeded:

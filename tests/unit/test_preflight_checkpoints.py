@@ -36,6 +36,21 @@ def test_experience_of_another_data_set_is_refused(files):
     verify(configuration(files, "trainer.resume_mode=disable"))
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["trainer.default_local_dir='~/checkpoints'"],
+        ["trainer.resume_mode=resume_path", "trainer.resume_from_path='~/checkpoints/global_step_3'"],
+        ["trainer.resume_mode=disable", "trainer.experience_import='~/checkpoints/global_step_3/experience'"],
+    ],
+)
+def test_a_folder_below_home_is_checked_like_any_other(files, monkeypatch, keys):
+    monkeypatch.setenv("HOME", str(files))
+    checkpoint(files, ["other question"])
+    with pytest.raises(ValueError, match="experience of another data set"):
+        verify(configuration(files, *keys))
+
+
 def test_experience_of_this_data_set_is_taken(files):
     checkpoint(files, [f"q{i}" for i in range(16)])
     verify(configuration(files))
