@@ -55,8 +55,15 @@ def verify_reward(settings: DictConfig) -> None:
         path = "pkg://" + path.removeprefix("pkg://").replace("/", ".")
     reward = load_function(key, f"{path}:{settings.name}")
     kwargs = dict(settings.get("reward_kwargs") or {})
+    signature = inspect.signature(reward)
+    unknown = kwargs.keys() - signature.parameters.keys()
+    # ours takes any name, for what verl adds
+    if unknown and settings.path == "pkg://exgrpo.math_verify_reward":
+        known = ", ".join(sorted(signature.parameters.keys() - {*REWARD_PARAMETERS, "_"}))
+        given = f"reward.custom_reward_function.reward_kwargs.{min(unknown)}"
+        raise ValueError(f"{given}={kwargs[min(unknown)]}: no such key; known keys are {known}")
     try:
-        inspect.signature(reward).bind(**dict.fromkeys(REWARD_PARAMETERS) | kwargs)
+        signature.bind(**dict.fromkeys(REWARD_PARAMETERS) | kwargs)
     except TypeError as error:
         raise ValueError(
             f"{key}={settings.path}: {settings.name} must take the arguments "

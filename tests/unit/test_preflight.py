@@ -121,6 +121,23 @@ def test_the_grader_is_strict_or_full(files):
         verify(configuration(files, f"{key}=lenient"))
 
 
+@pytest.mark.parametrize("word", ["no", "off", "'False'"])
+def test_require_think_is_true_or_false(files, word):
+    key = "reward.custom_reward_function.reward_kwargs.require_think"
+    with pytest.raises(ValueError, match=f"{key}={word.strip(chr(39))}: must be true or false with reward") as caught:
+        verify(configuration(files, f"{key}={word}"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_our_reward_does_not_have_is_named_with_those_it_has(files):
+    wrong = "reward.custom_reward_function.reward_kwargs.require_thinks"
+    known = "grader, require_think, timeout_s"
+    with pytest.raises(ValueError, match=f"^{wrong}=False: no such key; known keys are {known}$"):
+        verify(configuration(files, f"+{wrong}=False"))
+    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py", f"+{wrong}=False"))
+
+
 def test_a_missing_full_grader_is_named_with_how_to_install_it(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "math_verify_rules", None)
     verify(configuration(files))
