@@ -129,6 +129,7 @@ def test_all_wrong_values_of_a_command_are_said_at_once(files):
         "trainer.experiment_name=2026",
         "data.max_response_length=${nope}",
         "reward.reward_manager.name=nope",
+        "trainer.v1.sampler.max_off_policy_threshold=0",
     ],
 )
 def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
