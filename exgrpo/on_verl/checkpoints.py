@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 MARKER = "latest_checkpointed_iteration.txt"
 POOL = seals.POOL
 QUEUE = "transfer_queue"  # verl's folder, of an asynchronous mode: the prompts in flight
+_is_step = re.compile("[0-9]+").fullmatch  # to str.isdigit "²" is one, to int not
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -37,10 +39,10 @@ def step_folder(root: Path, step: int) -> Path:
 
 
 def marked_step(root: Path) -> int | None:
-    """The step that the marker names; None without a marker, or if a kill left it empty."""
+    """The step that the marker names; None without a marker, or if it holds no number."""
     marker = root / MARKER
-    text = marker.read_text().strip() if marker.is_file() else ""
-    return int(text) if text.isdigit() else None
+    text = marker.read_text(errors="replace").strip() if marker.is_file() else ""
+    return int(text) if _is_step(text) else None
 
 
 def candidates(root: Path) -> list[int]:
@@ -72,7 +74,7 @@ def saved_steps(root: Path) -> list[int]:
     """Steps that have a folder, complete or not, the latest first."""
     folders = [path for path in root.glob("global_step_*") if path.is_dir()]
     numbers = [folder.name.removeprefix("global_step_") for folder in folders]
-    return sorted((int(number) for number in numbers if number.isdigit()), reverse=True)
+    return sorted((int(number) for number in numbers if _is_step(number)), reverse=True)
 
 
 class OpenedExperience(NamedTuple):
@@ -273,7 +275,7 @@ def resume_latest(
 
 def _step_of(folder: Path) -> int:
     number = folder.name.removeprefix("global_step_")
-    if not number.isdigit():
+    if not _is_step(number):
         raise ValueError(f"trainer.resume_from_path={folder}: must end in global_step_<number>")
     return int(number)
 

@@ -111,6 +111,16 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 
+@pytest.mark.parametrize("left", [b"", b"\xff\xfe", "²".encode(), b"4\xb4"])
+def test_a_damaged_marker_or_a_stray_folder_leaves_the_latest_whole_one(tmp_path, left):
+    for step in (2, 4):
+        make(tmp_path, step)
+    (tmp_path / "global_step_²").mkdir()
+    (tmp_path / checkpoints.MARKER).write_bytes(left)
+    assert open_(tmp_path) == (4, [4], ["after 4"])
+    assert checkpoints.marked_step(tmp_path) == 4
+
+
 def test_a_checkpoint_whose_weights_were_deleted_is_passed_over(tmp_path, caplog):
     make(tmp_path, 2)
     make(tmp_path, 4, actor=False)
