@@ -225,7 +225,7 @@ def _data_and_checkpoint(config: DictConfig) -> None:
         return
     manifest = read_manifest(experience)
     compare(experience, manifest, {"rollout_n": config.actor_rollout_ref.rollout.n})
-    recorded = str(manifest["identity"].get("data_fingerprint"))
+    recorded = str((manifest["identity"] or {}).get("data_fingerprint"))
     if recorded != fingerprint(questions):
         raise ValueError(
             f"{experience}: experience of another data set (fingerprint {recorded[:12]}, "

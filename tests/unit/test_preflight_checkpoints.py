@@ -81,9 +81,10 @@ def test_experience_of_other_group_sizes_or_of_no_data_set_is_refused(files):
     checkpoint(files, [f"q{i}" for i in range(16)])
     with pytest.raises(ValueError, match="experience: rollout_n is 8, expected 4"):
         verify(configuration(files, "actor_rollout_ref.rollout.n=4"))
-    PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=8)), files / "buffer", 0, {})
-    with pytest.raises(ValueError, match="buffer: experience of another data set"):
-        verify(configuration(files, f"trainer.experience_import={files}/buffer", "trainer.resume_mode=disable"))
+    for identity in ({}, None):
+        PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=8)), files / "buffer", 0, identity)
+        with pytest.raises(ValueError, match="buffer: experience of another data set"):
+            verify(configuration(files, f"trainer.experience_import={files}/buffer", "trainer.resume_mode=disable"))
 
 
 def test_of_an_interrupted_replacement_the_whole_state_is_read(files):
