@@ -91,6 +91,12 @@ class LossSettings:
             if bound != -1 and not bound > 0:
                 allowed = "must be a positive number, or -1 for off"
                 raise ValueError(f"policy_loss.{key}={bound}: {allowed}")
+        low, high = self.off_policy_min_clip, self.off_policy_max_clip
+        if 0 < high <= low:
+            raise ValueError(
+                f"policy_loss.off_policy_max_clip={high}: must be above "
+                f"policy_loss.off_policy_min_clip={low}, or -1 for off"
+            )
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
             if not bound >= 0:

@@ -152,6 +152,11 @@ def test_an_importance_weight_that_dominates_shows_in_the_effective_sample_size(
         ({"off_policy_reshape": "p_div_p_0"}, "policy_loss.off_policy_reshape=p_div_p_0: must be no_reshape"),
         ({"on_policy_reshape": "sqrt"}, "policy_loss.on_policy_reshape=sqrt: must be"),
         ({"all_max_clip": 0.0}, "policy_loss.all_max_clip=0.0: must be a positive number, or -1"),
+        (
+            {"off_policy_max_clip": 0.5, "off_policy_min_clip": 2.0},
+            "policy_loss.off_policy_max_clip=0.5: must be above policy_loss.off_policy_min_clip=2.0, or -1",
+        ),
+        ({"off_policy_max_clip": 2.0, "off_policy_min_clip": 2.0}, "off_policy_max_clip=2.0: must be above"),
         ({"cliprange_low": -0.1}, "cliprange_low=-0.1"),
     ],
 )
