@@ -88,8 +88,10 @@ class ExperienceConfig:
         check.one_of("trajectory", "group", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group, failures included, for which nothing is "
-        "generated; prompt, the question alone with K fresh rollouts: a control that tells "
-        "choosing questions from learning from the past",
+        "generated, all drawn alike: exp_sample_range and exp_bucket_manager have no effect, "
+        "exp_metric and exp_max_candidates one on exp_rescue alone; prompt, the question alone "
+        "with K fresh rollouts: a control that tells choosing questions from learning from the "
+        "past",
     )
     exp_place: str = _key(
         "share",
