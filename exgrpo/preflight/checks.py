@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -215,10 +216,14 @@ def _data_and_checkpoint(config: DictConfig) -> None:
     if not all(map(is_local, files)):
         return
     questions = data_files.read_question_ids(files, config.data.prompt_key)
-    if len(questions) < config.data.train_batch_size:
+    size, mode = config.data.train_batch_size, config.trainer.v1.trainer_mode
+    # whose questions are in flight while a step draws others
+    ahead = OmegaConf.select(config, f"trainer.v1.{mode}.num_warmup_batches") or 0
+    if len(questions) < (needed := size + math.floor(ahead * size)):
+        why = f" with trainer.v1.{mode}.num_warmup_batches={ahead}" if ahead else ""
         raise ValueError(
-            f"data.train_batch_size={config.data.train_batch_size}: data.train_files has "
-            f"{len(questions)} questions"
+            f"data.train_batch_size={size}: data.train_files has {len(questions)} questions, must "
+            f"have at least {needed}{why}"
         )
     experience = _experience_to_read(config)
     if experience is None:

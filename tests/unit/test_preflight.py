@@ -78,6 +78,17 @@ def test_a_truth_value_of_the_loss_may_be_a_text_and_means_what_it_says(files, w
     assert config.actor_rollout_ref.actor.policy_loss.loss_remove_clip is value
 
 
+@pytest.mark.parametrize(("ahead", "needed"), [(1, 32), (0.5, 24), (0.1, 17)])
+def test_questions_in_flight_and_a_step_must_be_different_ones(files, ahead, needed):
+    mode = ["trainer.v1.trainer_mode=colocate_async", "actor_rollout_ref.actor.ppo_mini_batch_size=8"]
+    mode += [f"trainer.v1.colocate_async.num_warmup_batches={ahead}"]
+    verify(configuration(files, "data.train_batch_size=8", *mode))
+    wrong = f"batch_size=16: data.train_files has 16 questions, must have at least {needed} with trainer.v1.colocate"
+    with pytest.raises(ValueError, match=wrong):
+        verify(configuration(files, "data.train_batch_size=16", *mode))
+    verify(configuration(files, "data.train_batch_size=16"))
+
+
 def test_a_cpus_variable_left_in_the_environment_of_a_gpu_run_is_named(files, monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
     with pytest.raises(ValueError, match=r"trainer\.device=cuda with VERL_PLATFORM=cpu in the environment"):
