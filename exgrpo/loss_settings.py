@@ -88,8 +88,8 @@ class LossSettings:
             raise ValueError(f"{given}: must be a positive number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
-            if bound != -1 and not bound > 0:
-                allowed = "must be a positive number, or -1 for off"
+            if bound != -1 and not 0 < bound < math.inf:
+                allowed = "must be a finite number above 0, or -1 for off"
                 raise ValueError(f"policy_loss.{key}={bound}: {allowed}")
         low, high = self.off_policy_min_clip, self.off_policy_max_clip
         if 0 < high <= low:

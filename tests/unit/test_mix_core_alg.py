@@ -151,7 +151,8 @@ def test_an_importance_weight_that_dominates_shows_in_the_effective_sample_size(
     [
         ({"off_policy_reshape": "p_div_p_0"}, "policy_loss.off_policy_reshape=p_div_p_0: must be no_reshape"),
         ({"on_policy_reshape": "sqrt"}, "policy_loss.on_policy_reshape=sqrt: must be"),
-        ({"all_max_clip": 0.0}, "policy_loss.all_max_clip=0.0: must be a positive number, or -1"),
+        ({"all_max_clip": 0.0}, "policy_loss.all_max_clip=0.0: must be a finite number above 0, or -1"),
+        ({"off_policy_min_clip": math.inf}, "policy_loss.off_policy_min_clip=inf: must be a finite number above 0"),
         (
             {"off_policy_max_clip": 0.5, "off_policy_min_clip": 2.0},
             "policy_loss.off_policy_max_clip=0.5: must be above policy_loss.off_policy_min_clip=2.0, or -1",
@@ -224,7 +225,7 @@ def test_settings_from_a_command_line():
         ("beta", "1", "policy_loss.beta=1: no such key; known keys are cliprange_low"),
         ("loss_remove_clip", "maybe", "policy_loss.loss_remove_clip=maybe: must be true or false"),
         ("cliprange_low", "x", "policy_loss.cliprange_low=x: must be a number"),
-        ("all_max_clip", "0", "policy_loss.all_max_clip=0.0: must be a positive number, or -1"),
+        ("all_max_clip", "0", "policy_loss.all_max_clip=0.0: must be a finite number above 0, or -1"),
     ],
 )
 def test_a_wrong_setting_from_a_command_line_is_named(key, value, message):
