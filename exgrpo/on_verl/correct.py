@@ -58,8 +58,8 @@ def code_of(tag: Mapping[str, Any], mixed: bool) -> float:
 
 def corrects(config: DictConfig) -> bool:
     """Whether verl computes weights of rollout correction, or rejects tokens by them."""
-    correction = config.algorithm.rollout_correction
-    return correction.rollout_is is not None or correction.rollout_rs is not None
+    correction = config.algorithm.rollout_correction or {}  # null: off
+    return any(correction.get(name) is not None for name in ("rollout_is", "rollout_rs"))
 
 
 def corrected(phase: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -91,7 +91,7 @@ def _text(value: Any) -> str:
 def use_group_filter(config: DictConfig) -> None:
     """Name our replay buffers where verl's filter is on; call it in `open_dict`."""
     groups, sampler = config.algorithm.filter_groups, config.trainer.v1.sampler
-    if not groups.enable:
+    if groups is None or not groups.enable:
         return
     mode = config.trainer.v1.trainer_mode
     name = "GroupFilterAsync" if mode.endswith("_async") else "GroupFilter"

@@ -97,7 +97,7 @@ def _rules() -> dict[str, list[tuple[str, dict[str, Any]]]]:
     for key, default in ({key: None for key in known} | verls).items():
         computed = isinstance(default, str) and "${" in default
         generic = None if computed or default == "???" else _GENERIC.get(type(default))
-        if rule := known.get(key, generic and generic | {"optional": default != {}}):
+        if rule := known.get(key, generic and generic | {"optional": type(default) is not dict}):
             group, _, name = key.rpartition(".")
             groups.setdefault(group, []).append((name, {"computed": computed} | rule))
     return groups
@@ -156,6 +156,7 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "text": _is_text,
     "text or list": lambda value, rule: isinstance(value, str | ListConfig),
     "choice": lambda value, rule: value in rule["choices"],
+    "list": lambda value, rule: isinstance(value, ListConfig),
     "group": lambda value, rule: isinstance(value, DictConfig),
 }
 

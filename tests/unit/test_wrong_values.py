@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
 from exgrpo.main_mix_ppo import _compose, verify_for_verl
+from exgrpo.on_verl.correct import LossShares
 from exgrpo.preflight import checks, machine, values
 from exgrpo.preflight.checks import verify
 from exgrpo.preflight.unknown_keys import explain
@@ -53,6 +54,8 @@ def wrong_values():
         "number": ["1e-4x", float("nan"), float("inf"), "high", [1]],
         "text": [7, None, [1]],
         "choice": ["xyz", 3, None],
+        "list": ["model", 3, None],
+        "group": ["xyz", 3],
     }
     known = job(*ENOUGH)
     there = [key for key in sorted(kinds) if OmegaConf.select(known, key.rpartition(".")[0]) is not None]
@@ -135,6 +138,33 @@ def test_all_wrong_values_of_a_command_are_said_at_once(files):
 def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
     (line,) = refusal(configuration(files, *ENOUGH, wrong))
     assert wrong.partition("=")[0].rpartition(".")[2] in line or "nope" in line
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "trainer",
+        "data",
+        "trainer.v1.sampler",
+        "actor_rollout_ref.actor.checkpoint",
+        "actor_rollout_ref.actor.checkpoint.load_contents",
+        LOSS,
+        "reward.custom_reward_function",
+        "reward.custom_reward_function.reward_kwargs",
+        "ray_kwargs.ray_init",
+        "transfer_queue.backend",
+    ],
+)
+def test_null_in_the_place_of_a_group_of_keys_is_one_line(files, group):
+    (line,) = refusal(configuration(files, *ENOUGH, f"{group}=null"))
+    assert line.startswith(f"{group}=None: must be a ")
+
+
+@pytest.mark.parametrize("group", ["algorithm.filter_groups", "algorithm.rollout_correction"])
+def test_null_is_off_where_it_is_for_verl(files, group):
+    config = configuration(files, *ENOUGH, f"{group}=null")
+    check(config)
+    assert LossShares.of_config(config).known
 
 
 def test_a_text_is_what_hydra_would_read_it_as(files):
