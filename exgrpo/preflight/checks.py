@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo import full_grader, verl_contract
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.question_id import fingerprint
+from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
 from exgrpo.on_verl import checkpoints, old_checkpoints
@@ -87,7 +87,11 @@ def verify(config: DictConfig) -> None:
         _data_and_checkpoint(config)
     else:
         _folder_of_another_method(config)
-    verify_prompts(config)
+    tokenizer = verify_prompts(config)
+    experience_folder = _experience_to_read(config) if with_replay and tokenizer else None
+    if experience_folder is not None:
+        recorded = read_manifest(experience_folder)["identity"] or {}
+        compare(experience_folder, recorded, {"tokenizer": tokenizer_fingerprint(tokenizer)})
 
 
 def _all(*checks: Callable[[], None]) -> None:
@@ -171,6 +175,11 @@ def _files(config: DictConfig) -> None:
         for path in paths_of(OmegaConf.select(config, key)):
             if is_local(path) and not Path(path).expanduser().is_file():
                 raise FileNotFoundError(f"{key}={path}: no such file; exgrpo-data train makes one")
+    root = Path(config.trainer.default_local_dir)
+    if not next(each for each in (root, *root.parents) if each.exists()).is_dir():
+        raise NotADirectoryError(
+            f"trainer.default_local_dir={root}: must be a folder, or a new one"
+        )
     model = str(config.actor_rollout_ref.model.path)
     if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")

@@ -102,7 +102,9 @@ def verify_rows(config: DictConfig) -> None:
     judged = config.reward.reward_manager.source == "register"  # each of verl's own reads these two
     wrong: dict[str, str] = {}  # one file may be given for both
     for key in ("train_files", "val_files"):
-        for path in filter(is_local, paths_of(config.data[key])):
+        if not (paths := paths_of(config.data[key])):
+            wrong[key] = f"data.{key}=[]: must be at least one file"
+        for path in filter(is_local, paths):
             error = _wrong_row(Path(path).expanduser(), config.data.prompt_key, judged)
             if error is not None:
                 wrong.setdefault(path, f"data.{key}={path}: {error}")

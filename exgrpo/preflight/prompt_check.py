@@ -24,8 +24,10 @@ _COPY = "exgrpo-data thinking-copy {} OUTPUT"
 _logger = logging.getLogger(__name__)
 
 
-def verify_prompts(config: DictConfig) -> None:
-    """ValueError or FileNotFoundError at the first error; a model elsewhere is left to verl."""
+def verify_prompts(config: DictConfig) -> Any:
+    """The tokenizer; ValueError or FileNotFoundError at the first error. A model elsewhere is left
+    to verl, and there is None.
+    """
     model = config.actor_rollout_ref.model
     folder = small_files(str(model.path))
     if folder is None:
@@ -33,14 +35,14 @@ def verify_prompts(config: DictConfig) -> None:
             "exgrpo: %s is not available here: its window and its prompts are not checked",
             model.path,
         )
-        return
+        return None
     _context_keys(model)
     _window(config, folder)
     key = "path" if model.tokenizer_path is None else "tokenizer_path"
     folder = small_files(str(model[key]))
     if folder is None:
         _logger.warning("exgrpo: %s is not available here: the prompts are not checked", model[key])
-        return
+        return None
     tokenizer = load_tokenizer(folder, model.trust_remote_code)
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template
     if tokenizer.chat_template is None:
@@ -51,6 +53,7 @@ def verify_prompts(config: DictConfig) -> None:
         )
     for files in ("train_files", "val_files"):
         _prompts(config, files, tokenizer)
+    return tokenizer
 
 
 def _context_keys(model: DictConfig) -> None:

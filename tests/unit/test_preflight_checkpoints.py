@@ -8,15 +8,17 @@ from transformers import AutoTokenizer
 
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.question_id import fingerprint, question_id
+from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.preflight.checks import resolve, verify
 from exgrpo.saved import durable
+from exgrpo.preflight.checks import verify
+from exgrpo.prompts import load_tokenizer
 from exgrpo.saved.pool_folder import PoolFolder
 
 
-def checkpoint(files, questions):
+def checkpoint(files, questions, tokenizer=None):
     """A checkpoint of step 3 whose pool belongs to these questions."""
     pool = ExperiencePool(ExperienceConfig(rollout_n=8))
     success = Trajectory(np.arange(3), np.full(3, -1.0), step=1)
@@ -24,6 +26,7 @@ def checkpoint(files, questions):
     folder = files / "checkpoints" / "global_step_3"
     folder.mkdir(parents=True)
     identity = {"data_fingerprint": fingerprint(question_id(question) for question in questions)}
+    identity["tokenizer"] = tokenizer or tokenizer_fingerprint(load_tokenizer(files / "model"))
     PoolFolder().save(pool, folder / "experience", 3, identity)
     archive(folder / "data.pt")
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
@@ -49,6 +52,22 @@ def test_a_folder_below_home_is_checked_like_any_other(files, monkeypatch, keys)
     checkpoint(files, ["other question"])
     with pytest.raises(ValueError, match="experience of another data set"):
         verify(configuration(files, *keys))
+
+
+def test_experience_of_another_tokenizer_is_refused(files):
+    checkpoint(files, [f"q{i}" for i in range(16)], "other")
+    with pytest.raises(ValueError, match="global_step_3/experience: tokenizer is 'other', expected '"):
+        verify(configuration(files))
+    verify(configuration(files, "trainer.experience=False"))
+    verify(configuration(files, "trainer.resume_mode=disable"))
+
+
+def test_a_file_is_no_folder_of_checkpoints(files):
+    for folder in ("data.parquet", "data.parquet/run"):
+        wrong = f"trainer.default_local_dir={files}/{folder}"
+        with pytest.raises(OSError, match=f"{wrong}: must be a folder") as caught:
+            verify(configuration(files, wrong))
+        assert "\n" not in str(caught.value)
 
 
 def test_experience_of_this_data_set_is_taken(files):

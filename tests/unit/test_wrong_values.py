@@ -133,6 +133,8 @@ def test_all_wrong_values_of_a_command_are_said_at_once(files):
         "data.max_response_length=${nope}",
         "reward.reward_manager.name=nope",
         "trainer.v1.sampler.max_off_policy_threshold=0",
+        "data.train_files=[]",
+        "data.val_files=[]",
     ],
 )
 def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
