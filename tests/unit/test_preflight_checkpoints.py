@@ -12,9 +12,8 @@ from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fi
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.preflight.checks import resolve, verify
-from exgrpo.saved import durable
-from exgrpo.preflight.checks import verify
 from exgrpo.prompts import load_tokenizer
+from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
 
