@@ -159,7 +159,8 @@ class ExperienceConfig:
     exp_retirement: str = _key(
         "all_solved",
         check.rule(rules.RETIREMENTS),
-        "when a question is retired: all_solved, never, or your own rule",
+        "when a question is retired: all_solved, never, or your own rule; its past groups are "
+        "replayed on",
     )
     exp_eviction: str = _key(
         "highest_entropy",
