@@ -120,7 +120,7 @@ def _wrong_row(path: Path, prompt_key: str, judged: bool) -> str | None:
     if path.suffix not in (".parquet", ".jsonl", ".json"):
         return "must end in .parquet, .jsonl or .json"
     columns: dict[str, tuple[Callable[[Any], bool], str]] = {
-        prompt_key: (_is_prompt, _MESSAGES),
+        prompt_key: (is_prompt, _MESSAGES),
         "extra_info": (lambda value: value is None or isinstance(value, dict), "a dictionary"),
     }
     if judged:
@@ -141,7 +141,8 @@ def _wrong_row(path: Path, prompt_key: str, judged: bool) -> str | None:
     return None
 
 
-def _is_prompt(value: Any) -> bool:
+def is_prompt(value: Any) -> bool:
+    """Whether it is a list of messages, as verl's rows have it."""
     return isinstance(value, list) and bool(value) and all(map(_is_message, value))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.experience.question_id import question_id, question_text, row_question_id
+from exgrpo.preflight.data_files import is_prompt
 from exgrpo.saved.exchange import read_rows
 
 
@@ -73,16 +74,9 @@ def _rows(path: Path) -> Iterator[tuple[str, Question]]:
 def _wrong(row: Mapping[str, Any]) -> str | None:
     """What is wrong with a row's columns; None if they are in verl's format."""
     prompt = row["prompt"]
-    if not isinstance(prompt, list) or not prompt or not all(map(_is_message, prompt)):
+    if not is_prompt(prompt):
         return f"prompt={str(prompt)[:60]!r}: must be a list of messages, {{role: text, content: text}} each"
     for name in ("reward_model", "extra_info"):
         if not isinstance(row.get(name), dict | None):
             return f"{name}={str(row[name])[:60]!r}: must be a dictionary"
     return None
-
-
-def _is_message(value: Any) -> bool:
-    """Content is text, or a list of parts where the model sees images too."""
-    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
-        return False
-    return isinstance(value.get("content"), str | list)
