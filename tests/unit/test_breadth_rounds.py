@@ -11,7 +11,7 @@ from ablate import parse
 from equal_grids import overrides
 from minimal_loop import Look, Rows
 from study_rules import fading
-from study_runs import Run
+from study_runs import Results, Run
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
 from exgrpo.loss_settings import LossSettings
@@ -44,6 +44,19 @@ def replay_with(**rewards):
 
 def stored(rows):
     return sorted(group.question for group in rows.stored)
+
+
+def test_each_arm_is_set_beside_never_retiring(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    for (name, (point, _)), task, seed in product(breadth_rounds.ARMS.items(), breadth_rounds.TASKS, (500, 501)):
+        right = 0.25 if name == "UCB" else 0.125
+        last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
+        run = Run(task, name, point, seed)
+        results.add(run, {"area": right, "seconds": 10.0, "curve": [{"generated": 0, "test": right}], "last": last})
+    lines = breadth_rounds.summary(results).splitlines()
+    (ucb,) = (line for line in lines if line.startswith("| UCB |"))
+    assert ucb == "| UCB | .250 | .250 | .250 | 1.000 | .000 | **.125 (.125 to .125)** | 1.0 |"
+    assert "| never retiring | .125 | .125 | .125 | 1.000 | .000 |  | 1.0 |" in lines
 
 
 def test_every_arm_is_settings_of_the_study():
