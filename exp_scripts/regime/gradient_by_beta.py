@@ -3,9 +3,9 @@
     python exp_scripts/regime/gradient_by_beta.py [--seeds 6] [--jobs 2] [--file FILE]
 
 After 100 steps of the on-policy runs of gradient_agreement.py, 64 stored successes of each age join K - 1 fresh
-rollouts to their question. The gradient of the stored row alone, beside that of 8,192 fresh rollouts: along it (a fresh
-group's is 1), agreement (along, for each unit of root mean square length), spread of the lengths (their standard
-deviation over their mean). Each run is some lines of the file: a stopped study goes on with the same command.
+rollouts to their question. Of the gradient of the stored row alone: length (root mean square, a fresh group's is 1),
+agreement with that of 8,192 fresh rollouts (what is along it, for each unit of length), spread (standard deviation of
+the lengths over their mean). Each run is some lines of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from comparison import estimate
 from gradient_agreement import AGES, GROUPS, LOOP, SETTINGS, TASKS, Gradients, History, K, fresh_rows, measured
 from minimal_loop import Rows
 from rare_tasks import RARE_TASKS, load
+from seed_tables import marked
 from study_loop import train
 from torch import Tensor
 
@@ -33,6 +35,7 @@ from exgrpo.console import in_one_line
 from exgrpo.loss_settings import LossSettings
 
 FILE = study_folders.ROOT / "docs" / "experiments" / "gradient-by-beta.jsonl"
+FRESH = "", "fresh group"  # age and name of the row that the others are beside
 LOSSES = {
     **{f"beta {beta}": {"off_policy_reshape": f"p_div_p_{beta}"} for beta in ("0.01", "0.1", "0.5", "1")},
     "no shaping": {"off_policy_reshape": "no_reshape"},
@@ -80,7 +83,7 @@ def perform(task_name: str, seed: int) -> list[dict[str, Any]]:
     plain = torch.stack([gradients.of(fresh_rows([group]), LossSettings.from_mapping({})) for group in fresh])
     unit = measures(plain, reference)["along"]
     facts = {"task": task_name, "seed": seed}
-    found = [{**facts, "age": "", "loss": "fresh group", **measures(plain, reference, unit)}]
+    found = [{**facts, "age": FRESH[0], "loss": FRESH[1], **measures(plain, reference, unit)}]
     for low, high in AGES:
         for name, each in stored_rows(gradients, history.of_age(low, high), rng):
             found.append({**facts, "age": f"{low} to {high}", "loss": name, **measures(each, reference, unit)})
@@ -88,13 +91,21 @@ def perform(task_name: str, seed: int) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: a row an age and loss, means over runs."""
-    names = ("along", "agreement", "spread")
-    lines = [f"| steps ago | loss | {' | '.join(names)} |", "| --- | --- | --- | --- | --- |"]
-    for age, loss in dict.fromkeys((row["age"], row["loss"]) for row in rows):
-        mine = [row for row in rows if (row["age"], row["loss"]) == (age, loss)]
-        cells = [str(estimate([row[name] for row in mine])) for name in names]
-        lines.append(f"| {age} | {loss} | {' | '.join(cells)} |")
+    """Markdown: a row an age and loss, means over runs; the difference to no shaping is paired by run."""
+    of_runs: dict[tuple[str, int], dict[tuple[str, str], dict[str, float]]] = defaultdict(dict)
+    for row in rows:
+        of_runs[row["task"], row["seed"]][row["age"], row["loss"]] = row
+    runs = list(of_runs.values())
+    lines = ["| steps ago | loss | length | agreement | to no shaping | spread |", "| --- |" + " --- |" * 5]
+    for age, loss in runs[0]:
+        mine, plain = ([run[age, name] for run in runs] for name in (loss, "no shaping" if age else loss))
+        fresh = [run[FRESH]["agreement"] for run in runs]
+        # along a direction it is agreement times length, and a fresh group's is 1
+        lengths = [one["along"] / one["agreement"] * unit for one, unit in zip(mine, fresh, strict=True)]
+        gaps = [one["agreement"] - other["agreement"] for one, other in zip(mine, plain, strict=True)]
+        agreement, spread = (str(estimate([one[name] for one in mine])) for name in ("agreement", "spread"))
+        cells = [str(estimate(lengths)), agreement, marked(gaps) if any(gaps) else "", spread]
+        lines.append(f"| {age or 'now'} | {loss} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
