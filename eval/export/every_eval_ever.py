@@ -69,7 +69,7 @@ def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]
         "score_details": {"score": value, "uncertainty": uncertainty},
     }
     settings = run.record.get("settings", {})
-    if "grade_only" in run.record.get("identity", {}):  # the sampling of another harness is not known
+    if run.of_another_harness:
         return result
     arguments = {key: settings[key] for key in ("temperature", "top_p", "max_tokens") if key in settings}
     details = _texts({key: settings.get(key) for key in ("template", "seed")} | {"samples_a_question": samples})

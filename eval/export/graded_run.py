@@ -26,6 +26,11 @@ class Run:
         return model_name(self.record)
 
     @property
+    def of_another_harness(self) -> bool:
+        """Whether its sampling is not known: it was graded, not generated."""
+        return "grade_only" in self.record.get("identity", {})
+
+    @property
     def started(self) -> str:
         """When generation began (ISO 8601, UTC); now, if the run file does not say."""
         return str(self.record.get("started") or datetime.now(UTC).isoformat(timespec="seconds"))

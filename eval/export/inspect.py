@@ -62,7 +62,7 @@ def _sampling(run: Run) -> Any:
     """A run's sampling settings; empty for responses of another harness, whose settings are not known."""
     from inspect_ai.model import GenerateConfig
 
-    settings = {} if "grade_only" in run.record.get("identity", {}) else run.record.get("settings", {})
+    settings = {} if run.of_another_harness else run.record.get("settings", {})
     return GenerateConfig(**{key: settings.get(key) for key in ("temperature", "top_p", "max_tokens", "seed")})
 
 

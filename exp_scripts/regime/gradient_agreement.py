@@ -1,6 +1,6 @@
 """Does a stored row teach? How well a step's gradient agrees with that of thousands of fresh rollouts.
 
-    python exp_scripts/regime/gradient_agreement.py [TASK ...] [--seeds 5] [--jobs 2] [--file FILE]
+    python exp_scripts/regime/gradient_agreement.py [TASK ...] [--seeds 6] [--jobs 2] [--file FILE]
 
 An on-policy run files what it sees. At some of its steps two reference gradients are taken, of fresh rollouts to all
 training and to all held-out questions, and 64 gradients of single groups of each kind: fresh, mixed as published, with
@@ -15,7 +15,7 @@ import argparse
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,20 +181,23 @@ def perform(task_name: str, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing from the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def go_on(
+    description: str | None, file: Path, perform: Callable[[str, int], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The command of a study of gradients: what is missing from the file is measured; all its rows."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(RARE_TASKS)}")
-    parser.add_argument("--seeds", type=int, default=5, help="0..N-1 (default 5)")
+    parser.add_argument("--seeds", type=int, default=6, help="0..N-1 (default 6)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=FILE, help="one line a measurement")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--file", type=Path, default=file, help="one line a measurement")
+    options = parser.parse_args()
     there = {(row["task"], row["seed"]) for row in measured(options.file)}
     missing = [(task, seed) for seed in range(options.seeds) for task in options.task if (task, seed) not in there]
     with workers(options.jobs) as executor:
         for found in executor.map(perform, *zip(*missing, strict=True)) if missing else ():
-            with options.file.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in found)
+            with options.file.open("a") as lines:
+                lines.writelines(json.dumps(row) + "\n" for row in found)
+    return measured(options.file)
 
 
 def measured(file: Path) -> list[dict[str, Any]]:
@@ -204,4 +207,4 @@ def measured(file: Path) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     with in_one_line("gradient_agreement.py", "the same command goes on"):
-        main()
+        go_on(__doc__, FILE, perform)

@@ -1,6 +1,6 @@
 """What shaping does to the gradient of a stored success: how much of it comes through, and how noisy it is.
 
-    python exp_scripts/regime/gradient_by_beta.py [--seeds 6] [--jobs 2] [--file FILE]
+    python exp_scripts/regime/gradient_by_beta.py [TASK ...] [--seeds 6] [--jobs 2] [--file FILE]
 
 After 100 steps of the on-policy runs of gradient_agreement.py, 64 stored successes of each age join K - 1 fresh
 rollouts to their question. Of the gradient of the stored row alone: length (root mean square, a fresh group's is 1),
@@ -10,21 +10,17 @@ the lengths over their mean). Each run is some lines of the file: a stopped stud
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import study_folders
 import torch
-from ablate import parse, workers
+from ablate import parse
 from comparison import estimate
-from gradient_agreement import AGES, GROUPS, LOOP, SETTINGS, TASKS, Gradients, History, K, fresh_rows, measured
+from gradient_agreement import AGES, GROUPS, LOOP, SETTINGS, Gradients, History, K, fresh_rows, go_on
 from minimal_loop import Rows
 from rare_tasks import RARE_TASKS, load
 from seed_tables import marked
@@ -109,22 +105,6 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is missing from the file, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=6, help="0..N-1 (default 6)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=FILE, help="one line an age and loss of a run")
-    options = parser.parse_args(arguments)
-    there = {(row["task"], row["seed"]) for row in measured(options.file)}
-    missing = [(task, seed) for seed in range(options.seeds) for task in TASKS if (task, seed) not in there]
-    with workers(options.jobs) as executor:
-        for found in executor.map(perform, *zip(*missing, strict=True)) if missing else ():
-            with options.file.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in found)
-    print(table(measured(options.file)))
-
-
 if __name__ == "__main__":
     with in_one_line("gradient_by_beta.py", "the same command goes on"):
-        main()
+        print(table(go_on(__doc__, FILE, perform)))
