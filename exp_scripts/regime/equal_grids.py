@@ -12,12 +12,19 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import study_folders  # noqa: F401
-from ablate import workers
+import torch
+from ablate import parse, workers
+from fast_policy import FastPolicy
+from minimal_loop import Task
 from once_tasks import EVERY_TASK, ONCE_TASKS
+from rare_tasks import load
+from run_measures import area, last_test, test
+from study_loop import train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
@@ -110,26 +117,23 @@ def perform(run: Run) -> dict[str, Any]:
 
 def trained(run: Run, own: Mapping[str, str]) -> dict[str, Any]:
     """Train; the first measure and the processor seconds, and of a reported run its curve and its end."""
-    import torch
+    return trained_from(*load(EVERY_TASK[run.task], run.seed % DRAWS, run.seed % BASES), run, own)
 
+
+def trained_from(
+    policy: FastPolicy, task: Task, run: Run, own: Mapping[str, str], budget: int | None = None
+) -> dict[str, Any]:
+    """Train this policy on these questions; budget: of generated tokens, if not the task's."""
     torch.set_num_threads(1)
-    from dataclasses import replace
-
-    from ablate import parse
-    from rare_tasks import load
-    from run_measures import area, last_test, test
-    from study_loop import train
-
-    began = time.process_time()
-    policy, task = load(EVERY_TASK[run.task], run.seed % DRAWS, run.seed % BASES)
+    began, budget = time.process_time(), budget or EVERY_TASK[run.task].budget
     if run.method == BASE:
         curve = [{"generated": 0, **test(policy, task)}]
     else:
-        experience, loss, loop, objective = parse(overrides(run, own))
+        experience, loss, loop, objective = parse(overrides(run, {**own, "loop.tokens": str(budget)}))
         rows = train(policy, task, experience, loss, replace(loop, seed=run.seed), objective, test)
         curve = [row for row in rows if "test" in row]
     found: dict[str, Any] = {"seconds": round(time.process_time() - began, 1)}
-    found["area"] = round(area(curve, EVERY_TASK[run.task].budget, "test"), 4)
+    found["area"] = round(area(curve, budget, "test"), 4)
     if run.is_reported:
         kept = ("generated", "test", "trained", "entropy")
         found["curve"] = [{name: round(row[name], 4) for name in kept if name in row} for row in curve]
