@@ -5,8 +5,8 @@
 Each grows alone, from 4 questions, of which 2 are replayed, with K = 8, responses of 512 tokens and 4 candidates; the
 lengths with 2 questions and K = 4. Steps with and without replay alternate, without generation and update
 (benchmarks/growth_trainer.py). Replayed over on-policy, the tokens that pass through the actor, and the CPU seconds of
-all processes. Expected: each candidate is one row more in the actor's passes and each replayed row one less, so the
-passes have 1 + rho candidates / K times the tokens.
+all processes. Expected: each candidate is one row more in the actor's passes, which then have 1 + rho candidates / K
+times the tokens.
 """
 
 from __future__ import annotations

@@ -122,6 +122,7 @@ class Verifier:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket  # its standard input and output
+        self._is_ready = False
         self._owner = 0
         self._answers = 0
 
@@ -147,29 +148,32 @@ class Verifier:
                 self._make_ready()
                 self._answers += 1
                 reply = self._ask(json.dumps(request).encode() + b"\n", timeout_s)
+                if reply is None or self._answers == ANSWERS_PER_PROCESS:
+                    self.close()
+                    self._launch()  # its imports take seconds: it is ready when it is needed again
             except (OSError, ValueError):  # the process could not be started, or has just died
                 _logger.exception(f"no {self._name} process, the answer counts as wrong")
-            if reply is None:
                 self.close()
-                return None
-        verdict: dict[str, Any] = json.loads(reply)
-        return verdict
+        return None if reply is None else json.loads(reply)
 
     def _make_ready(self) -> None:
-        """Start a process if there is none, or it died or is due for renewal; may raise OSError."""
-        if self._process is not None:
-            died = self._process.poll() is not None
-            if not died and self._answers < ANSWERS_PER_PROCESS:
-                return
+        """Have a process that judges; may raise OSError."""
+        if self._process is None or self._process.poll() is not None:
             self.close()
+            self._launch()
+        if not self._is_ready:
+            if self._ask(b"", START_TIMEOUT_S) is None:
+                raise OSError(f"the {self._name} process did not start")
+            self._is_ready = True
+
+    def _launch(self) -> None:
+        """Start a process without waiting for it; may raise OSError."""
         command = [sys.executable, *self._worker]
         self._socket, other = socket.socketpair()
-        self._owner, self._answers = os.getpid(), 0
+        self._owner, self._answers, self._is_ready = os.getpid(), 0, False
         with other:
             end = other.fileno()
             self._process = subprocess.Popen(command, stdin=end, stdout=end, process_group=0)
-        if self._ask(b"", START_TIMEOUT_S) is None:
-            raise OSError(f"the {self._name} process did not start")
 
     def _ask(self, request: bytes, timeout_s: float) -> bytes | None:
         """The process's next line; None if it does not arrive in time, or the process ended."""

@@ -1,16 +1,20 @@
 """ExGRPO on verl's V1 trainers, with a pool of past successes. Here is *when* things happen.
 
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which
-mode they extend. The file has the order of a step:
+mode they extend. The file has the order of a step, each part after the methods of verl in which it
+happens:
 
-1. Ask: replayed questions are drawn from the pool, the rest are fresh. In an asynchronous mode that
-   is some steps earlier; until a group comes back, its question is not drawn again.
-2. Complete: the candidates of the replayed questions are scored under the weights that generated;
-   the best one of each question joins its group as a row. Past groups join as a whole.
-3. Correct: after verl's log-prob pass each token is marked fresh or replayed for the loss, and
-   replayed rows get their recorded log-probs. verl computes the advantages over the mixed groups.
-4. Observe: the pool takes in the fresh rows.
-5. Save: pool, generator and phase, written before verl's "latest" marker.
+1. Ask (`_next_train_batch`): replayed questions are drawn from the pool, the rest are fresh. In an
+   asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn
+   again.
+2. Complete (`_balance_batch`): the candidates of the replayed questions are scored under the
+   weights that generated; the best one of each question joins its group as a row. Past groups join
+   as a whole.
+3. Correct (`_compute_old_log_prob`): after verl's pass each token is marked fresh or replayed for
+   the loss, and replayed rows get their recorded log-probs. verl then computes the advantages over
+   the mixed groups.
+4. Observe (in the same): the pool takes in the fresh rows, before verl overwrites what it reads.
+5. Save (`_save_checkpoint`): pool, generator and phase, written before verl's "latest" marker.
 """
 
 from __future__ import annotations
@@ -73,11 +77,14 @@ class ExperienceMixin(PPOTrainer):
     Attributes:
         experience: the settings of replay.
         row_of_question: question -> its row of the data set.
+        replay: the pool and its generator; what draws, chooses and takes in.
         in_flight: the prompts that were submitted and have not been trained on.
         waiting: past groups of the draw that are not in the batch yet (``trainer.exp_unit=group``).
         replayed: what the batch replays, one record a group.
         mixed: whether mixing had begun when the batch was drawn.
         so_far: what the updates of the step have brought.
+        identity, rotation, pool_folder, resumed_step, resumed_state: of the saved run; no step
+            reads them.
     """
 
     verl_mode: str
@@ -162,12 +169,9 @@ class ExperienceMixin(PPOTrainer):
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []
         self.so_far = StepMetrics()
-        buffer = self.replay_buffer
-        if isinstance(buffer, GroupFilter):
-            threshold = self.experience.exp_success_threshold
-            buffer.follow(self.in_flight, threshold)
-        judge = self.config.reward.custom_reward_function
-        self.provenance = provenance.of_settings(judge)
+        if isinstance(self.replay_buffer, GroupFilter):
+            self.replay_buffer.follow(self.in_flight, self.experience.exp_success_threshold)
+        self.provenance = provenance.of_settings(self.config.reward.custom_reward_function)
         self.loss_shares = LossShares.of_config(self.config)
         self._open_experience()
 
@@ -178,20 +182,12 @@ class ExperienceMixin(PPOTrainer):
         # verl's local copies, as exgrpo.preflight reads them
         files = self.train_dataset.data_files
         ids = read_question_ids(files, data.prompt_key)
-        tokenizer = self.tokenizer
-        self.identity = checkpoints.identity_of(ids, tokenizer, known)
+        self.identity = checkpoints.identity_of(ids, self.tokenizer, known)
         kept = keys.get("max_actor_ckpt_to_keep")
         self.rotation = old_checkpoints.Rotation(Path(keys.default_local_dir), kept)
-        actor = self.config.actor_rollout_ref.actor
-        parts = actor.checkpoint.load_contents
-        check = old_checkpoints.check_if_loaded(parts)
-        opened = checkpoints.open_experience(
-            keys,
-            self.experience,
-            self.identity,
-            known,
-            check,
-        )
+        loaded = self.config.actor_rollout_ref.actor.checkpoint.load_contents
+        check = old_checkpoints.check_if_loaded(loaded)
+        opened = checkpoints.open_experience(keys, self.experience, self.identity, known, check)
         self.resumed_step = opened.step
         self.resumed_state = opened.state
         self.pool_folder = opened.folder
@@ -291,7 +287,8 @@ class ExperienceMixin(PPOTrainer):
         """Add one past success to the fresh rollouts of each replayed question; and past groups."""
         complete.refuse_several_outputs(batch.keys)
         batch = queue.in_order(batch)
-        questions = self._questions_to_complete(batch)
+        arrived = self._arrived(batch)
+        questions = self._questions_to_complete(batch, arrived)
         siblings = complete.first_siblings(batch, questions)
         prompts = {name: each.row["prompts"] for name, each in siblings.items()}
         scorer = self._scorer(prompts)
@@ -300,37 +297,38 @@ class ExperienceMixin(PPOTrainer):
         for group in choice.groups:
             group.uid = siblings[group.question].uid
         self.so_far.add(batch, choice)
-        # the session of the row that joins
-        last = self.rollout.n - 1
-        groups = choice.groups
+        last, groups = self.rollout.n - 1, choice.groups  # the session of the row that joins
         batch = rescue.make_room(batch, groups, last)
         batch = complete.inject(batch, groups, siblings, last)
+        due = self.past_groups_now
         if self.experience.exp_place == "dead":
             batch, past = self._replace_dead_groups(batch)
         else:
-            count = self.past_groups_now
-            due, self.waiting = self.waiting[:count], self.waiting[count:]
-            past = self._admit(due)
+            entering, self.waiting = self.waiting[:due], self.waiting[due:]
+            past = self._admit(entering)
+        # past groups may join prompts that were drawn before mixing began
+        self.mixed = due > 0 or bool(past) or any(each.mixed for each in arrived.values())
         self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
         return stored_groups.join(batch, past, self._row)
 
-    def _questions_to_complete(self, batch: Batch) -> dict[str, str]:
-        """uid -> question of the groups of the batch that a past success is to join."""
+    def _arrived(self, batch: Batch) -> dict[str, Prompt]:
+        """uid -> prompt of the groups of the batch, which are no longer in flight."""
         uids = {split_key(key)[0] for key in batch.keys}
         arrived = self.in_flight.take(uids)
         # what is left of a synchronous step are groups that failed
         if not self.asynchronous:
             self.in_flight.keep_only(())
-        # past groups may join prompts that were drawn before mixing began
-        self.mixed = self.past_groups_now > 0
-        pool, questions = self.replay.pool, {}
-        for uid, prompt in arrived.items():
-            self.mixed |= prompt.mixed
-            question = prompt.question
-            # one may have left the pool since it was drawn: its group stays one row short
-            if prompt.is_replayed and question in pool:
-                questions[uid] = question
+        return arrived
+
+    def _questions_to_complete(self, batch: Batch, arrived: Mapping[str, Prompt]) -> dict[str, str]:
+        """uid -> question of the groups of the batch that a past success is to join."""
+        # one may have left the pool since it was drawn: its group stays one row short
+        questions = {
+            uid: prompt.question
+            for uid, prompt in arrived.items()
+            if prompt.is_replayed and prompt.question in self.replay.pool
+        }
         return questions | rescue.questions(batch, arrived, self.replay)
 
     def _replace_dead_groups(self, batch: Batch) -> tuple[Batch, list[ReplayedGroup]]:
@@ -345,8 +343,6 @@ class ExperienceMixin(PPOTrainer):
         elsewhere = {*self.in_flight.questions, *self.so_far.questions}
         stand_ins = self.replay.stand_ins(rewards, elsewhere)
         past = self._admit([*stand_ins.values()])
-        # they may meet prompts that were drawn before mixing began
-        self.mixed |= bool(past)
         # one that is not admitted leaves a dead group where it is
         replaced = [*stand_ins][: len(past)]
         dead = {uid: group for uid, group in judged.items() if group.question in replaced}
@@ -469,27 +465,19 @@ class ExperienceMixin(PPOTrainer):
         super()._save_checkpoint()
         seals.write(folder, step, run)
         if gone:
-            delete = old_checkpoints.delete_weights
-            old_checkpoints.on_all_nodes(delete, str(root), gone)
+            old_checkpoints.on_all_nodes(old_checkpoints.delete_weights, str(root), gone)
         if keep := keys.max_optim_to_keep:
             old_checkpoints.delete_states(root, keep)
 
     def _save_pool(self, folder: Path) -> list[int]:
         """Save pool, generator, phase and prompts in flight; the steps that verl then deletes."""
         replay, step = self.replay, self.global_steps
-        run = self.resumed_state["run"]
-        state = replay.state() | {"run": run}
+        state = replay.state() | {"run": self.resumed_state["run"]}
         if self.asynchronous:
             self._forget_evicted()
             state["prompts"] = self.in_flight.state()
-        self.pool_folder.save(
-            replay.pool,
-            folder / checkpoints.POOL,
-            step,
-            self.identity,
-            state,
-            list(replay.groups),
-        )
+        place, groups = folder / checkpoints.POOL, list(replay.groups)
+        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups)
         return self.rotation.make_room(step)
 
     def _load_checkpoint(self) -> None:
@@ -499,8 +487,7 @@ class ExperienceMixin(PPOTrainer):
             return
         step, of_pool = self.global_steps, self.resumed_step
         if step != of_pool:
-            which = f"step {step} with the pool of step {of_pool}"
-            raise RuntimeError(f"weights of {which}")
+            raise RuntimeError(f"weights of step {step} with the pool of step {of_pool}")
         self._restore_prompts()
         self._end_if_exhausted()
 
@@ -512,9 +499,10 @@ class ExperienceMixin(PPOTrainer):
             there = queue.prompts(PARTITION)
             self.in_flight.restore(saved, there, step)
         elif saved:
-            why = "trainer.v1.trainer_mode is not theirs"
-            text = "%d prompts were in flight and are dropped: %s"
-            logger.warning(text, len(saved), why)
+            logger.warning(
+                "%d prompts were in flight and are dropped: trainer.v1.trainer_mode is not theirs",
+                len(saved),
+            )
 
     def on_step_end(self) -> None:
         """verl's weight update; if all questions are retired, the run ends and saves this step."""
@@ -529,8 +517,9 @@ class ExperienceMixin(PPOTrainer):
         step = self.global_steps
         ends = self.replay.exhausted and step < self.total_training_steps
         if ends:
-            why = "every question of the data is retired, training ends here"
-            logger.warning("step %d: %s", step, why)
+            logger.warning(
+                "step %d: every question of the data is retired, training ends here", step
+            )
             self.total_training_steps = step
         return ends
 

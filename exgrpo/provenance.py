@@ -20,7 +20,6 @@ from exgrpo import full_grader
 OURS = "pkg://exgrpo.math_verify_reward"
 UNKNOWN = "unknown"
 _THINK = "require_think=False"
-_SEPARATOR = "; "
 _SOURCES = ("gold_answers.py", "math_verify_reward.py", "math_verify_worker.py")
 
 
@@ -40,7 +39,7 @@ class Provenance:
 
     def __str__(self) -> str:
         parts = [self.grader, self.version, self.rule] if self.rule else [self.grader, self.version]
-        return _SEPARATOR.join(part.replace(";", ",") for part in parts)
+        return "; ".join(part.replace(";", ",") for part in parts)
 
     @classmethod
     def read(cls, text: str | None) -> Provenance:

@@ -34,7 +34,6 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def read_names(table: Path = TABLE) -> Names:
-    """The table."""
     return tomllib.loads(table.read_text(encoding="utf-8"))
 
 

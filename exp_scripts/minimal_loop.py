@@ -10,6 +10,7 @@ questions are the quickstart's: sums of five numbers. `train`, `experience_of` a
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +61,14 @@ class Loop:
     lr: float = 1e-4
     test_every: int = 10
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"loop.lr={self.lr}: must be above 0")
+        for field in fields(self):
+            value, least = getattr(self, field.name), 0 if field.default == 0 else 1
+            if isinstance(value, int) and value < least:
+                raise ValueError(f"loop.{field.name}={value}: must be at least {least}")
 
 
 class Rows(NamedTuple):

@@ -25,7 +25,7 @@ def integer(name: str, value: Any, low: int, high: int | None = None) -> int:
     return number
 
 
-def _vector(name: str, values: Any, may_be_empty: bool) -> npt.NDArray[Any]:
+def vector(name: str, values: Any, may_be_empty: bool) -> npt.NDArray[Any]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size == 0 and not may_be_empty):
         raise ValueError(f"{name} has shape {array.shape}: must be 1-D and not empty")
@@ -33,7 +33,7 @@ def _vector(name: str, values: Any, may_be_empty: bool) -> npt.NDArray[Any]:
 
 
 def tokens(values: Any, may_be_empty: bool) -> npt.NDArray[np.int32]:
-    array = _vector("tokens", values, may_be_empty)
+    array = vector("tokens", values, may_be_empty)
     if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"tokens has type {array.dtype}: must be an integer type")
     low, high = int(array.min(initial=0)), int(array.max(initial=0))
@@ -46,7 +46,7 @@ def tokens(values: Any, may_be_empty: bool) -> npt.NDArray[np.int32]:
 
 
 def log_probs(values: Any, may_be_empty: bool) -> npt.NDArray[np.float32]:
-    array = _vector("log_probs", values, may_be_empty)
+    array = vector("log_probs", values, may_be_empty)
     if array.size and array.dtype.kind != "f":
         raise ValueError(f"log_probs has type {array.dtype}: must be a floating type")
     with np.errstate(over="ignore"):  # a value that overflows becomes infinite and is refused below
@@ -77,11 +77,16 @@ def loss_mask(values: Any, length: int) -> npt.NDArray[np.bool_] | None:
     return copy
 
 
-def reward(value: Any) -> float:
+def number(value: Any) -> float:
+    """The value as a float; NaN, which is in no range, if it is not a number."""
     try:
-        reward = float(value)
+        return float(value)
     except (TypeError, ValueError):
-        reward = math.nan
+        return math.nan
+
+
+def reward(value: Any) -> float:
+    reward = number(value)
     if not math.isfinite(reward):
         raise ValueError(f"reward={value}: must be a finite number")
     return reward

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.experience import checked
+
 if TYPE_CHECKING:
     from exgrpo.experience.experience_pool import ExperiencePool
 
@@ -173,7 +175,4 @@ def ratio_metrics(log_ratios: npt.NDArray[np.float32]) -> dict[str, float]:
 
 def vector_of(name: str, values: Any) -> npt.NDArray[np.float64]:
     """The values as float64 [n]; ValueError, with `name`, if they are not 1-D or empty."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} has shape {array.shape}: must be 1-D and not empty")
-    return array
+    return checked.vector(name, np.asarray(values, dtype=np.float64), may_be_empty=False)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn, TypeVar
 
-from exgrpo.experience import rules
+from exgrpo.experience import checked, rules
 from exgrpo.open_table import OpenTable
 
 T = TypeVar("T")
@@ -29,19 +29,9 @@ def boolean(key: str, value: object) -> bool:
     refuse(key, value, "true or false")
 
 
-def as_float(value: Any) -> float:
-    """`value` as a float; NaN, which is outside every range, if it is not a number."""
-    if isinstance(value, bool):
-        return math.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
 def _number(holds: Callable[[float], bool], allowed: str) -> Callable[[str, object], float]:
     def check(key: str, value: object) -> float:
-        number = as_float(value)
+        number = math.nan if isinstance(value, bool) else checked.number(value)
         if not holds(number):
             refuse(key, value, allowed)
         return number
@@ -71,7 +61,7 @@ def path(key: str, value: object) -> str:
 def optional(check: Callable[[str, object], T]) -> Callable[[str, object], T | None]:
     """The check of a key that may also be null."""
 
-    def checked(key: str, value: object) -> T | None:
+    def check_or_null(key: str, value: object) -> T | None:
         if is_null(value):
             return None
         try:
@@ -79,7 +69,7 @@ def optional(check: Callable[[str, object], T]) -> Callable[[str, object], T | N
         except ValueError as error:
             raise ValueError(f"{error}, or null") from None
 
-    return checked
+    return check_or_null
 
 
 def one_of(*allowed: str) -> Callable[[str, object], str]:

@@ -60,14 +60,6 @@ def join(
 class _Stored(Trajectory):
     """A trajectory that makes its arrays at their first use: most rules read numbers only."""
 
-    @classmethod
-    def of(cls, **fields: Any) -> Trajectory:
-        """A trajectory with these fields and `packed`."""
-        trajectory = object.__new__(cls)
-        # the frozen dataclass' own way costs more than all the rest
-        trajectory.__dict__.update(fields)
-        return trajectory
-
     def __getattr__(self, name: str) -> Any:  # called only for what is not there yet
         if name not in ("tokens", "log_probs"):
             raise AttributeError(f"Trajectory has no attribute {name!r}")
@@ -87,8 +79,11 @@ def unpack(packed: bytes) -> Trajectory:
     if len(packed) > end:
         note = packed[end : end + note_bytes].decode() if note_bytes else None
         mask_T = _mask(packed, end + note_bytes, count)
-    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": _grader_text(grader)}
-    return _Stored.of(packed=packed, loss_mask=mask_T, note=note, **numbers)
+    numbers = {"step": step, "entropy": entropy, "reward": reward, "grader": _TEXTS[grader]}
+    trajectory = object.__new__(_Stored)
+    # the frozen dataclass' own way costs more than all the rest
+    trajectory.__dict__.update(numbers, packed=packed, loss_mask=mask_T, note=note)
+    return trajectory
 
 
 def _mask(packed: bytes, offset: int, count: int) -> npt.NDArray[np.bool_] | None:
@@ -121,8 +116,3 @@ def _grader_number(grader: str | None) -> int:
         number = _NUMBERS[grader] = len(_TEXTS)
         _TEXTS.append(grader)
     return number
-
-
-def _grader_text(number: int) -> str | None:
-    """The text of a number; one object for all trajectories of a grader."""
-    return _TEXTS[number]

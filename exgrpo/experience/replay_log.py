@@ -137,7 +137,6 @@ class ReplayedGroup:
 
     @classmethod
     def whole(cls, stored: StoredGroup) -> ReplayedGroup:
-        """The record of a past group."""
         unknown = [math.nan] * len(stored.rollouts)
         return cls(stored.question, stored.rollouts, WHOLE_GROUP, unknown, stored)
 
@@ -234,17 +233,14 @@ class ReplayLog:
             yield from block.rows()
 
     def joined(self) -> Block:
-        """All rows in one block."""
         if len(self._blocks) != 1:
             parts = [_packed(()), *self._blocks]
             questions = [question for block in parts for question in block.questions]
             graders = [grader for block in parts for grader in block.graders]
-            arrays = (np.concatenate([getattr(block, name) for block in parts]) for name in _ARRAYS)
+            names = ("numbers", "counts", "candidates")
+            arrays = (np.concatenate([getattr(block, name) for block in parts]) for name in names)
             self._blocks = [Block(questions, graders, *arrays)]
         return self._blocks[0]
-
-
-_ARRAYS = ("numbers", "counts", "candidates")
 
 
 def digest_of(*rollouts: Trajectory) -> int:

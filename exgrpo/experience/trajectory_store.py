@@ -146,7 +146,7 @@ class TrajectoryStore:
     def shrink(self) -> list[str]:
         """Enforce the bounds on the whole store, oldest first; the questions left without any."""
         emptied = []
-        while not self._within_bounds():
+        while self._count > self._max_trajectories or self.memory_bytes > self._max_bytes:
             emptied += self._drop_oldest()
             self.counters.evicted_by_size += 1
         return emptied
@@ -183,9 +183,6 @@ class TrajectoryStore:
             self._order.skip_to(serial)
             self._append(question, packed)
         self._order.skip_to(next_serial)
-
-    def _within_bounds(self) -> bool:
-        return self._count <= self._max_trajectories and self.memory_bytes <= self._max_bytes
 
     def _find(self, question: str, key: bytes) -> bytes | None:
         for entry in self._held.get(question, ()):

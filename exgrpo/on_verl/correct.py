@@ -43,7 +43,6 @@ Current = Mapping[str, npt.NDArray[np.float32]]  # log-probs under the current p
 OF_POLICY_LOSS = {
     each.name: each for each in fields(LossSettings) if not each.name.startswith("cliprange_")
 }
-_UNKNOWN = (float("nan"),) * 4
 
 
 # -- phase of each token ---------------------------------------------------------------------------
@@ -179,7 +178,6 @@ class LossShares:
 
     @classmethod
     def of_config(cls, config: Any) -> LossShares:
-        """From the whole configuration."""
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
         keys, settings = config.trainer, settings_of(actor)
         plain = (
@@ -265,7 +263,7 @@ def log_ratios(past: Past, current: Current) -> Rows:
 def _ratios(group: ReplayedGroup, current: Current) -> tuple[float, float, float, float]:
     """Mean, least, greatest, effective sample size of the ratios; NaN if none were recorded."""
     if not all(rollout.has_log_probs for rollout in group.rollouts):
-        return _UNKNOWN
+        return (math.nan,) * 4
     exact = {key: current[key].astype(np.float64) for key in group.rows}
     logs = np.concatenate([rollout.log_ratios(exact[key]) for key, rollout in group.rows.items()])
     ratios = np.exp(logs)

@@ -41,7 +41,6 @@ class InFlight:
         return self._asked - size
 
     def add(self, uid: str, prompt: Prompt) -> None:
-        """The prompt that is submitted next."""
         self._prompts[uid] = prompt
 
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:

@@ -72,7 +72,6 @@ def write(
 
 
 def clear(keys: Sequence[str], partition: str) -> None:
-    """Drop rows."""
     tq.kv_clear(keys=list(keys), partition_id=partition)
 
 

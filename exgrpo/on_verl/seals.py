@@ -126,7 +126,6 @@ def _is_archive(path: Path) -> bool:
 
 
 def _directory_at(path: Path) -> int:
-    """Where the directory of an archive begins."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.start_dir

@@ -84,11 +84,16 @@ def verify(config: DictConfig) -> None:
     )
     if with_replay:
         _text_alone(config)
-        _data_and_checkpoint(config)
-    else:
-        _folder_of_another_method(config)
+        _data_and_checkpoint(config, resumed)
+    elif resumed is not None and (resumed / POOL).is_dir():
+        # a baseline that goes on from weights that replay has trained is none
+        _logger.warning(
+            "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a "
+            "baseline needs another trainer.default_local_dir",
+            resumed,
+        )
     tokenizer = verify_prompts(config)
-    experience_folder = _experience_to_read(config) if with_replay and tokenizer else None
+    experience_folder = _experience_to_read(config, resumed) if with_replay and tokenizer else None
     if experience_folder is not None:
         recorded = read_manifest(experience_folder)["identity"] or {}
         compare(experience_folder, recorded, {"tokenizer": tokenizer_fingerprint(tokenizer)})
@@ -122,9 +127,7 @@ def resolve(config: DictConfig) -> None:
             agent = config.actor_rollout_ref.rollout.agent
             agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
         losses = actor.policy_loss
-        if ExperienceConfig.from_mapping(
-            config.trainer, config.actor_rollout_ref.rollout.n
-        ).experience:
+        if config.trainer.experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
             settings = _loss(actor)  # the text "False" would count as true
             losses.update({name: getattr(settings, name) for name in _given(actor)})
@@ -160,7 +163,9 @@ def _attention(config: DictConfig) -> None:
     on_gpus = config.trainer.device != "cpu"
     if value == "flash_attention_2" and on_gpus and importlib.util.find_spec("flash_attn") is None:
         raise ValueError(
-            f"{key}={value}: the package flash-attn is not installed; sdpa works without it"
+            f"{key}={value}: the package flash-attn is not installed; sdpa works without it, with"
+            " memory by the square of actor_rollout_ref.actor.ppo_max_token_len_per_gpu: set it"
+            " smaller"
         )
     for name in ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size"):
         size = OmegaConf.select(actor, name)
@@ -219,7 +224,7 @@ def _given(actor: DictConfig) -> set[str]:
     return LossSettings.__dataclass_fields__.keys() & actor.policy_loss.keys()
 
 
-def _data_and_checkpoint(config: DictConfig) -> None:
+def _data_and_checkpoint(config: DictConfig, resumed: Path | None) -> None:
     """Questions must be unique, enough, and those of the checkpoint to resume from."""
     files = paths_of(config.data.train_files)
     if not all(map(is_local, files)):
@@ -234,7 +239,7 @@ def _data_and_checkpoint(config: DictConfig) -> None:
             f"data.train_batch_size={size}: data.train_files has {len(questions)} questions, must "
             f"have at least {needed}{why}"
         )
-    experience = _experience_to_read(config)
+    experience = _experience_to_read(config, resumed)
     if experience is None:
         return
     manifest = read_manifest(experience)
@@ -248,22 +253,11 @@ def _data_and_checkpoint(config: DictConfig) -> None:
         )
 
 
-def _folder_of_another_method(config: DictConfig) -> None:
-    """A baseline that goes on from weights that replay has trained is none; only warned of."""
-    folder = resume.resumed_folder(config.trainer)
-    if folder is not None and (folder / POOL).is_dir():
-        _logger.warning(
-            "exgrpo: trainer.experience=False: resuming %s, which was trained with replay; a "
-            "baseline needs another trainer.default_local_dir",
-            folder,
-        )
-
-
-def _experience_to_read(config: DictConfig) -> Path | None:
+def _experience_to_read(config: DictConfig, resumed: Path | None) -> Path | None:
     """The saved pool that this run would start with; None if it starts without one."""
-    folder, imported = resume.resumed_folder(config.trainer), config.trainer.experience_import
-    if folder is not None:
-        return folder / POOL
+    imported = config.trainer.experience_import
+    if resumed is not None:
+        return resumed / POOL
     if imported is None:
         return None
     if not (Path(imported) / MANIFEST).is_file():

@@ -62,7 +62,6 @@ def _ids(path: Path, prompt_key: str) -> list[str]:
 
 
 def column_names(path: Path) -> list[str]:
-    """The names of a file's columns."""
     import pyarrow.parquet
 
     if path.suffix == ".parquet":

@@ -7,16 +7,17 @@ every question on which the template fails.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.preflight.data_files import is_local, paths_of, read_columns
-from exgrpo.prompts import Messages, load_tokenizer, opens_thought, render, small_files, token_count
+from exgrpo.prompts import load_tokenizer, opens_thought, render, small_files, token_count
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
 CONTEXT_KEYS = ("max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling")
@@ -116,7 +117,9 @@ def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
     options = config.data.get("apply_chat_template_kwargs") or {}
     counts: list[int] = []
     failures: list[str] = []
-    for messages in _rows(paths, config.data.prompt_key):
+    key = config.data.prompt_key
+    columns = (read_columns(Path(path), [key])[key] for path in paths)
+    for messages in itertools.chain.from_iterable(column.to_pylist() for column in columns):
         try:
             prompt = render(tokenizer, messages, **options)
         except Exception as error:  # a template may raise any error
@@ -169,9 +172,3 @@ def _thought(config: DictConfig, prompt: str) -> None:
             f"{prompt[-40:]!r}, not in an opened <think>; train a copy made by {copy}, or set it "
             "to False"
         )
-
-
-def _rows(paths: list[str], prompt_key: str) -> Iterator[Messages]:
-    """The prompts of the files in order; exgrpo.preflight.data_files has seen the column."""
-    for path in paths:
-        yield from read_columns(Path(path).expanduser(), [prompt_key])[prompt_key].to_pylist()

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+
+from exgrpo.preflight.values import entries
 
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
 _ADVICE = re.compile(r"\s*(Config search path:|See https:|To append to your).*", re.DOTALL)
@@ -36,19 +37,12 @@ def explain(
     except HydraException as another:
         following = explain(another, left, compose)
         config = compose([])
-    keys = list(_keys(OmegaConf.to_container(config, resolve=False)))
+    keys = [key for key, _ in entries(OmegaConf.to_container(config, resolve=False))]
     return [*(f"{each}: no such key; {_hint(_key(each), keys)}" for each in unknown), *following]
 
 
 def _key(override: str) -> str:
     return override.partition("=")[0]
-
-
-def _keys(node: Any, before: str = "") -> Iterator[str]:
-    for name, value in node.items():
-        yield f"{before}{name}"
-        if isinstance(value, Mapping):
-            yield from _keys(value, f"{before}{name}.")
 
 
 def _hint(key: str, keys: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ def table() -> dict[str, dict[str, Any]]:
 def defaults() -> dict[str, Any]:
     """Key -> verl's default, as its reference file has it: interpolations are texts with ``${``."""
     file = _verl("trainer/config/_generated_ppo_trainer.yaml")
-    return dict(_leaves(yaml.safe_load(file.read_text(encoding="utf-8"))))
+    return dict(entries(yaml.safe_load(file.read_text(encoding="utf-8"))))
 
 
 @functools.cache
@@ -82,11 +82,12 @@ def _verl(path: str) -> Path:
     return Path(verl.submodule_search_locations[0]) / path
 
 
-def _leaves(node: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def entries(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key -> value of nested dictionaries, those of the groups too."""
     for name, value in node.items():
         yield f"{before}{name}", value
         if isinstance(value, dict):
-            yield from _leaves(value, f"{before}{name}.")
+            yield from entries(value, f"{before}{name}.")
 
 
 @functools.cache
@@ -145,15 +146,11 @@ def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
     return bool(least <= value <= most and value > rule.get("above", -math.inf))
 
 
-def _is_text(value: Any, rule: Mapping[str, Any]) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
 _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "boolean": lambda value, rule: isinstance(value, bool),
     "integer": lambda value, rule: isinstance(value, int) and _is_number(value, rule),
     "number": _is_number,
-    "text": _is_text,
+    "text": lambda value, rule: isinstance(value, str) and bool(value.strip()),
     "text or list": lambda value, rule: isinstance(value, str | ListConfig),
     "choice": lambda value, rule: value in rule["choices"],
     "list": lambda value, rule: isinstance(value, ListConfig),

@@ -8,6 +8,7 @@ windows-<sha>.parquet   question, measures: the difficulty window of every quest
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.saved import durable, pool_files
-from exgrpo.saved.pool_files import DamagedPool, SavedPool
+from exgrpo.saved.pool_files import SavedPool
 from exgrpo.saved.pool_folder import PoolFolder
 
 IDENTITY = {"kind": "TrajectoryBuffer"}
@@ -49,6 +50,7 @@ def save(folder: Path, pool: ExperiencePool, on_disk: PoolFolder, buffer: SavedB
     Args:
         on_disk: belongs to `pool` and knows which parts of it are on disk already.
     """
+    _require_pyarrow()
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with durable.exclusive(folder.parent, _PATIENCE_S):
@@ -70,6 +72,7 @@ def save(folder: Path, pool: ExperiencePool, on_disk: PoolFolder, buffer: SavedB
 
 def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
     """Read what `save` wrote, except the pool's segments. Raises as TrajectoryBuffer.load."""
+    _require_pyarrow()
     folder = folder.absolute()
     pool = pool_files.read_saved(folder / POOL)
     pool_files.compare(folder / POOL, pool.manifest["identity"], IDENTITY)
@@ -79,12 +82,22 @@ def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
         allowed = "must be given for a function and for nothing else"
         raise ValueError(f"metric={metric!r}: {saved_with}: {allowed}")
     bucketer = DifficultyBucketer(metric or state["metric"], state["window_size"])
-    windows = _read(folder, state["files"]["windows"])
+    entry = state["files"]["windows"]
+    content = pool_files.verified(folder / entry["file"], entry["sha256"], "saved buffer")
+    windows = pool_files.table(content)
     questions, measures = (windows[name].to_pylist() for name in ("question", "measures"))
     bucketer.restore(dict(zip(questions, measures, strict=True)))
     rng = np.random.default_rng()
     rng.bit_generator.state = state["rng"]
     return SavedBuffer(state["settings"], pool.manifest["step"], bucketer, rng), pool
+
+
+def _require_pyarrow() -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ModuleNotFoundError(
+            "saved buffers need pyarrow, which is not installed: pip install pyarrow",
+            name="pyarrow",
+        )
 
 
 def _write(folder: Path, bucketer: DifficultyBucketer) -> dict[str, str]:
@@ -101,16 +114,3 @@ def _write(folder: Path, bucketer: DifficultyBucketer) -> dict[str, str]:
     path = folder / f"windows-{checksum[:16]}.parquet"
     durable.rename(temporary, path)
     return {"file": path.name, "sha256": checksum}
-
-
-def _read(folder: Path, entry: Mapping[str, str]) -> Any:
-    import pyarrow.parquet as pq
-
-    path = folder / entry["file"]
-    if not path.is_file():
-        raise DamagedPool(f"saved buffer {folder}: {path.name} is missing")
-    checksum = durable.sha256(path)
-    if checksum != entry["sha256"]:
-        differs = f"sha256 of {path.name} is {checksum}, expected {entry['sha256']}"
-        raise DamagedPool(f"saved buffer {folder}: {differs}")
-    return pq.ParquetFile(path).read()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.experience import checked
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import Candidate
 
@@ -60,7 +61,8 @@ class Record(NamedTuple):
             raise ValueError(f"tokens has shape {np.shape(tokens)}: must be 1-D and not empty")
         step, entropy = row.get("step", step), _entropy(row["entropy"])
         reward = _reward(row["reward"], is_correct)
-        other_fields = (step, entropy, _on_cpu(row.get("loss_mask")), reward, note_of(rollout))
+        note = json.dumps({"rollout": rollout})  # ASCII, so that lone surrogates survive
+        other_fields = (step, entropy, _on_cpu(row.get("loss_mask")), reward, note)
         if log_probs is None:
             known = [] if tokens is None else tokens
             trajectory = Trajectory.without_log_probs(known, *other_fields)
@@ -128,7 +130,6 @@ class ReplayBatch:
         return len(self.prompts)
 
     def keys(self) -> list[str]:
-        """The names of the fields."""
         return [field.name for field in fields(self)]
 
     def __getitem__(self, name: str) -> Any:
@@ -168,7 +169,7 @@ def _row(prompt: str, trajectory: Trajectory) -> dict[str, Any]:
     """A stored trajectory as a row of ReplayBatch.rollouts."""
     return {
         "prompt": prompt,
-        "text": _text_of(trajectory),
+        "text": str(json.loads(trajectory.note or "{}").get("rollout", "")),
         "tokens": trajectory.tokens if len(trajectory) else None,
         "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
         "loss_mask": trajectory.loss_mask,
@@ -177,16 +178,6 @@ def _row(prompt: str, trajectory: Trajectory) -> dict[str, Any]:
         "step": trajectory.step,
         "is_replayed": True,
     }
-
-
-def note_of(rollout: str) -> str:
-    """A rollout's text as its trajectory's note: ASCII JSON, so that lone surrogates survive."""
-    return json.dumps({"rollout": rollout})
-
-
-def _text_of(trajectory: Trajectory) -> str:
-    """The text in a trajectory's note; empty if it has none."""
-    return str(json.loads(trajectory.note or "{}").get("rollout", ""))
 
 
 def _on_cpu(values: Any) -> Any:
@@ -206,7 +197,7 @@ def _prompt(value: object) -> str:
 
 
 def _entropy(value: Any) -> float:
-    entropy = math.nan if value is None else _number(value)
+    entropy = math.nan if value is None else checked.number(value)
     if value is not None and not 0 <= entropy < math.inf:
         allowed = "must be a mean token entropy in nats, 0 or more, or None if unknown"
         raise ValueError(f"entropy={value}: {allowed}")
@@ -215,19 +206,11 @@ def _entropy(value: Any) -> float:
 
 def _reward(value: Any, is_correct: bool) -> float:
     """The reward to keep; that of a failure is only checked, and 0 is kept."""
-    reward = _number(value)
+    reward = checked.number(value)
     if not math.isfinite(reward) or (is_correct and not 0 <= reward <= 1):
         allowed = "must be a finite number, and between 0 and 1 where it is correct"
         raise ValueError(f"reward={value}: {allowed}")
     return reward if is_correct else 0.0
-
-
-def _number(value: Any) -> float:
-    """The value as a float; NaN, which is in no range, if it is not a number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _truth(value: Any) -> bool:

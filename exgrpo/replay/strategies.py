@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.rules import RANDOM
 from exgrpo.experience.trajectory import Trajectory
@@ -62,22 +60,13 @@ class Strategy(NamedTuple):
     """A strategy with its bounds.
 
     Attributes:
-        settings: keys of ExperienceConfig.
+        settings: keys of ExperienceConfig, instead of the buffer's.
         difficulty_range, entropy_percentile: None means no bound.
     """
 
     settings: dict[str, Any]
     difficulty_range: Range | None
     entropy_percentile: float | None
-
-    def config(self, buffers: ExperienceConfig) -> ExperienceConfig:
-        """The buffer's settings, overridden by those of the strategy."""
-        return replace(buffers, **self.settings)
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether trajectories of a question are chosen by their entropies."""
-        return self.settings["exp_metric"] != RANDOM
 
     def drawable(
         self, pool: ExperiencePool, bucketer: DifficultyBucketer, scored: bool = False
@@ -90,7 +79,7 @@ class Strategy(NamedTuple):
         low, high = self.difficulty_range or (0.0, 1.0)
         prompts = [prompt for prompt in pool if low <= bucketer.level(prompt) <= high]
         percentile, limit = self.entropy_percentile, None
-        if percentile is not None or (self.needs_scores and not scored):
+        if percentile is not None or (self.settings["exp_metric"] != RANDOM and not scored):
             recorded = recorded_entropies(pool)
             limit = highest = math.inf if percentile is None else threshold(recorded, percentile)
             prompts = [each for each in prompts if any(nats <= highest for nats in recorded[each])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,7 @@ class TrajectoryBuffer:
             raise ValueError(f"seed={seed}: {allowed}")
         self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
-        self._begin(ExperiencePool(self._config), PoolFolder())
-
-    def _begin(self, pool: ExperiencePool, on_disk: PoolFolder) -> None:
-        self.pool, self._on_disk = pool, on_disk
+        self.pool, self._on_disk = ExperiencePool(self._config), PoolFolder()
 
     def __len__(self) -> int:
         """Number of trajectories."""
@@ -149,7 +147,7 @@ class TrajectoryBuffer:
     def clear(self) -> None:
         """Forget trajectories and difficulties; the generator and `policy_snapshot` are kept."""
         self.bucketer.clear()
-        self._begin(ExperiencePool(self._config), PoolFolder())
+        self.pool, self._on_disk = ExperiencePool(self._config), PoolFolder()
 
     def entropy_thresholds(self) -> dict[float, float]:
         """Percentile -> the recorded entropy at it, in nats; NaN if no entropy is known."""
@@ -205,7 +203,7 @@ class TrajectoryBuffer:
             bounds = f"strategy={strategy} with difficulty_range={chosen.difficulty_range}, "
             bounds += f"entropy_percentile={chosen.entropy_percentile}"
             raise NothingLeft(f"{bounds}: none of {len(self)} trajectories is left to draw")
-        config = chosen.config(self._config)
+        config = replace(self._config, **chosen.settings)
         sampler = WeightedBucketSampler(config.exp_bucket_manager, config.rollout_n)
         candidates = {}
         for prompt in sampler.sample(drawable.buckets, size, self.rng):
@@ -218,10 +216,11 @@ class TrajectoryBuffer:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the buffer and its generator; a kill leaves the old state or the new one.
 
-        Requires pyarrow. What the last save or load left on disk is linked, not written again.
+        What the last save or load left on disk is linked, not written again.
 
         Raises:
             OSError: a full disk, a read-only folder or another writer; the old state is intact.
+            ModuleNotFoundError: pyarrow is not installed.
         """
         settings = {
             "max_size": self._config.experience_max_trajectories,
@@ -254,8 +253,7 @@ class TrajectoryBuffer:
     def _read(cls, folder: Path, metric: Measure | None) -> TrajectoryBuffer:
         saved, pool = buffer_files.read(folder, metric)
         buffer = cls(**saved.settings, bucketer=saved.bucketer, seed=saved.rng)
-        on_disk = PoolFolder()
-        buffer._begin(on_disk.restored(pool, buffer._config), on_disk)
+        buffer.pool = buffer._on_disk.restored(pool, buffer._config)
         buffer._snapshot = saved.step
         return buffer
 

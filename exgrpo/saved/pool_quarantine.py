@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
+from exgrpo.experience.experience_bucket_manager import ExperienceBucketManager
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.saved import durable, pool_files, pool_tables
 from exgrpo.saved.pool_files import SavedPool
@@ -46,7 +46,11 @@ def take_out(
         OSError: the pool is as it was.
     """
     left = np.setdiff1d(saved.serials, np.array(list(serials), dtype=np.int64))
-    state = _without(saved.state, emptied, saved.manifest["rollout_n"])
+    rollout_n = saved.manifest["rollout_n"]
+    buckets = ExperienceBucketManager.from_state(rollout_n, saved.state)
+    for question in emptied:
+        buckets.remove(question)
+    state = buckets.state()
     counts = dict(saved.manifest["counts"])
     counts["trajectories"] = len(left)
     counts["tokens"] -= tokens
@@ -63,8 +67,7 @@ def take_out(
             pool_tables.write_groups(fresh / pool_files.GROUPS, groups)
         (before / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         pool_tables.write_live(fresh / pool_files.LIVE, left)
-        questions, rollout_n = fresh / pool_files.QUESTIONS, saved.manifest["rollout_n"]
-        pool_tables.write_questions(questions, state, rollout_n)
+        pool_tables.write_questions(fresh / pool_files.QUESTIONS, state, rollout_n)
         changed = {"counts": counts, "quarantined": saved.quarantined + len(serials)}
         pool_files.write_manifest(fresh, saved.manifest | changed)
 
@@ -113,10 +116,3 @@ def _link_all(source: Path, target: Path) -> None:
     shutil.copytree(
         source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new))
     )
-
-
-def _without(state: BucketState, emptied: Collection[str], rollout_n: int) -> BucketState:
-    manager = ExperienceBucketManager.from_state(rollout_n, state)
-    for question in emptied:
-        manager.remove(question)
-    return manager.state()

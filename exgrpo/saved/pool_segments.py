@@ -207,7 +207,6 @@ def batches(content: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def column(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType, nulls: bool) -> Any:
-    """A column of this type."""
     index = table.schema.get_field_index(name)
     if index < 0 or table.schema.field(index).type != kind:
         raise ValueError(f"column {name} is not there, or not {kind}")

@@ -104,7 +104,6 @@ def write_history(path: Path, history: Sequence[Mapping[str, float]]) -> None:
 
 
 def read_history(history: pa.Table) -> list[dict[str, float]]:
-    """The metrics of each step."""
     import pyarrow as pa
 
     for name in {"step", *history.column_names}:
@@ -163,7 +162,6 @@ def _write(path: Path, columns: Mapping[str, Any], **options: Any) -> None:
 
 
 def write_groups(path: Path, groups: Iterable[StoredGroup]) -> None:
-    """Whole past groups."""
     import pyarrow as pa
 
     of_group = {"stored": pa.int64(), "prompt": pa.list_(pa.int32())}

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,12 @@ def test_a_buffer_saved_by_version_0_2_0_draws_as_it_did(tmp_path):
         assert len(loaded) == expected["len"]
         batch = loaded.sample("uniform_random", 5, None, None)
         assert all(plain(batch[name]) == repr(column) for name, column in expected["batch"].items())
+
+
+def test_without_pyarrow_the_line_says_what_to_install_and_nothing_is_made(tmp_path, monkeypatch):
+    buffer = filled()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
+    for use in (buffer.save, TrajectoryBuffer.load):
+        with pytest.raises(ModuleNotFoundError, match=r"saved buffers need pyarrow, .* pip install pyarrow"):
+            use(tmp_path / "buffer")
+    assert not any(tmp_path.iterdir())
