@@ -1,4 +1,4 @@
-"""Are the successes of low entropy the valid ones? Paper, section 3.2, figures 1b and 1c, Table 12, on our bases.
+"""Are the successes of low entropy the valid ones? Paper, figures 1b, 1c and 10, Table 12, on our bases.
 
     python exp_scripts/regime/lucky_successes.py [--answers 32] [--picture docs/experiments/lucky-successes.png]
 
@@ -26,13 +26,23 @@ from exgrpo.console import in_one_line
 matplotlib.use("Agg")
 PICTURE = study_folders.ROOT / "docs" / "experiments" / "lucky-successes.png"
 QUESTIONS = 128
+# of a question, by the share of its answers that are right, as in the paper
+LEVELS = {"hard": (0.0, 0.25), "medium": (0.25, 0.75), "easy": (0.75, 1.0)}
 
 
 class Success(NamedTuple):
-    """A right answer: the number of its question, its mean token entropy in nats, whether it was worked out."""
+    """A right answer.
+
+    Attributes:
+        question: its number.
+        entropy: mean over the tokens, in nats.
+        perplexity: exp of the mean negative log-prob of a token.
+        valid: whether it was worked out.
+    """
 
     question: int
     entropy: float
+    perplexity: float
     valid: bool
 
 
@@ -46,7 +56,8 @@ def successes(name: str, answers: int) -> list[Success]:
     for number, rollout in zip(asked, policy.sample([task.test[number] for number in asked], 0), strict=True):
         question, reply = task.test[number], policy.decode(rollout)
         if task.reward(question, reply):
-            found.append(Success(number, rollout.entropy, reply == SKILLS[name].careful(question)))
+            perplexity = float(np.exp(-rollout.log_probs.mean()))
+            found.append(Success(number, rollout.entropy, perplexity, reply == SKILLS[name].careful(question)))
     return found
 
 
@@ -67,6 +78,23 @@ def facts(found: Sequence[Success]) -> dict[str, float]:
     }
 
 
+def table(every: dict[str, list[Success]], answers: int) -> str:
+    """Markdown: medians of valid and of lucky successes, by how often the question is solved."""
+    lines = ["| task | questions | valid, lucky | entropy, nats | perplexity |", "| --- | --- | --- | --- | --- |"]
+    for name, found in every.items():
+        share = np.bincount([one.question for one in found], minlength=QUESTIONS) / answers
+        for level, (low, high) in LEVELS.items():
+            mine = [one for one in found if low < share[one.question] <= high]
+            of = [[one for one in mine if one.valid is kind] for kind in (True, False)]
+            counts = ", ".join(str(len(kind)) for kind in of)
+            medians = [
+                ", ".join(f"{np.median([getattr(one, measure) for one in kind]):.2f}" if kind else "-" for kind in of)
+                for measure in ("entropy", "perplexity")
+            ]
+            lines.append(f"| {name} | {level} | {counts} | {' | '.join(medians)} |")
+    return "\n".join(lines)
+
+
 def draw(every: dict[str, list[Success]], path: Path) -> None:
     """A histogram for each task: entropy of valid and of lucky successes."""
     figure, axes = plt.subplots(1, len(every), figsize=(9, 3), layout="constrained")
@@ -82,7 +110,7 @@ def draw(every: dict[str, list[Success]], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the facts of each task and draw the picture."""
+    """Print the facts of each task and the table, draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--answers", type=int, default=32, help="to each of 128 questions (default 32)")
     parser.add_argument("--picture", type=Path, default=PICTURE)
@@ -90,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every = {name: successes(name, options.answers) for name in SKILLS}
     for name, found in every.items():
         print(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in facts(found).items()), flush=True)
+    print(table(every, options.answers))
     draw(every, options.picture)
 
 
