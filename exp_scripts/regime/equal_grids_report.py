@@ -24,26 +24,31 @@ from exgrpo.console import in_one_line
 FIRST, *REPLAY = (*METHODS, *CHOSEN)
 # the rates at which a method ran; on each task it has the one that did best there, by the reported runs
 FIRST_RATES = (FIRST, "on-policy, half rate", "on-policy, quarter rate")
+BEST_RATE = ", best rate"
 AT_BEST_RATE = {
-    "past groups for dead, best rate": (
+    f"past groups for dead{BEST_RATE}": (
         "past groups for dead",
         "past groups for dead, half rate",
         "past groups for dead, quarter rate",
     ),
-    "past groups beside, best rate": ("past groups beside, half rate", "past groups beside, quarter rate"),
+    f"past groups beside{BEST_RATE}": ("past groups beside, half rate", "past groups beside, quarter rate"),
 }
 
 
 def against(results: Results, task: str) -> dict[str, Runs]:
-    """Method -> its runs beside on-policy GRPO's, of the seeds that both have; of the task's own search, if they are
-    there, else with what won on the first task."""
+    """Method -> its runs beside on-policy GRPO's, of the seeds that both have, with what won on the first task; and
+    at the best of its rates, or with what the task's own search found, if there was one."""
     found: dict[str, Runs] = {}
+    suffix = "" if task == TASKS[0] else CARRIED
     for name in REPLAY:
-        own, carried = ([first + suffix for first in (FIRST, name)] for suffix in ("", CARRIED))
-        runs = reported(results, task, own) or reported(results, task, carried)
-        if runs:
+        if runs := reported(results, task, [first + suffix for first in (FIRST, name)]):
             found[name] = {each.removesuffix(CARRIED): rows for each, rows in runs.items()}
     for name, rates in AT_BEST_RATE.items():
+        method = name.removesuffix(BEST_RATE)
+        own = {} if task == TASKS[0] else reported(results, task, [FIRST, method])
+        if own:
+            found[name] = {FIRST: own[FIRST], name: own[method]}
+            continue
         first, mine = ran(results, task, FIRST_RATES), ran(results, task, rates)
         runs = reported(results, task, [*first, *mine]) if first and mine else {}
         if runs:
