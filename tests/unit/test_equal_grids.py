@@ -117,6 +117,29 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
     assert "| 2 tasks as units | | | .200" in units and re.search(r"\.100 \(\S+ to \S+\) \| \|$", units.strip())
 
 
+def test_what_a_search_of_its_own_found_takes_the_place_of_the_best_rate(tmp_path):
+    def add(method, right):
+        last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
+        curve = [{"generated": 0, "test": 0.5}, {"generated": 20_000, "test": right}]
+        for seed in range(2):
+            run = Run("backward", method, Point("1e-4", "2", "4", "yes"), seed)
+            results.add(run, {"area": right, "seconds": 10.0, "curve": curve, "last": last})
+
+    def found():
+        runs = equal_grids_report.against(results, "backward")["past groups for dead, best rate"]
+        return [rows[0]["area"] for rows in runs.values()]
+
+    results = Results(tmp_path / "runs.jsonl")
+    for method, right in {"on-policy": 0.5, "on-policy, half rate": 0.6, "past groups for dead": 0.7}.items():
+        add(method + equal_grids.CARRIED, right)
+    assert found() == [0.6, 0.7]
+    for method, right in {"on-policy": 0.4, "past groups for dead": 0.8}.items():
+        add(method, right)
+    assert found() == [0.4, 0.8]
+    carried = equal_grids_report.against(results, "backward")["past groups for dead"]
+    assert [rows[0]["area"] for rows in carried.values()] == [0.5, 0.7]  # with what won on caesar
+
+
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
     monkeypatch.setattr(equal_grids, "COMMON", equal_grids.COMMON | {"loop.tests": "1"})
     monkeypatch.setitem(EVERY_TASK, "caesar", replace(EVERY_TASK["caesar"], budget=500))
