@@ -53,13 +53,14 @@ CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
 BESIDE = CONTROLS["past groups beside"][1]
 # past groups in place of fresh ones without an advantage: all groups of a step are fresh at first
 FOR_DEAD = {**BESIDE, "trainer.exp_place": "dead", "trainer.experience_ratio": ".9"}
-# what the rounds for breadth chose, and a control -> the method at whose winning point it runs, but for what differs,
-# and its settings
+# what the rounds for breadth and the search of backward chose, and a control -> the method at whose winning point it
+# runs, but for what differs, and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "on-policy, half rate": ("on-policy", {"rate": "5e-5"}, METHODS["on-policy"]),
     "on-policy, quarter rate": ("on-policy", {"rate": "2.5e-5"}, METHODS["on-policy"]),
     "past groups beside, half rate": ("group replay", {"rate": "5e-5"}, BESIDE),
     "past groups beside, quarter rate": ("group replay", {"rate": "2.5e-5"}, BESIDE),
+    "past groups beside, two fresh": ("group replay", {"fresh": "2"}, BESIDE),
     "past groups for dead": ("group replay", {}, FOR_DEAD),
     "past groups for dead, half rate": ("group replay", {"rate": "5e-5"}, FOR_DEAD),
     "past groups for dead, quarter rate": ("group replay", {"rate": "2.5e-5"}, FOR_DEAD),

@@ -31,7 +31,11 @@ AT_BEST_RATE = {
         "past groups for dead, half rate",
         "past groups for dead, quarter rate",
     ),
-    f"past groups beside{BEST_RATE}": ("past groups beside, half rate", "past groups beside, quarter rate"),
+    f"past groups beside{BEST_RATE}": (
+        "past groups beside, half rate",
+        "past groups beside, quarter rate",
+        "past groups beside, two fresh",
+    ),
 }
 
 
