@@ -1,6 +1,6 @@
 """A base that a teacher made right on nearly half continues with on-policy GRPO, ExGRPO and past groups.
 
-    python exp_scripts/regime/stronger_policy.py [--jobs 2] [--file FILE]   run what is missing, print the tables
+    python exp_scripts/regime/stronger_policy.py [--jobs 2] [--file FILE]   run what is missing, print the table
 
 By docs/appendix/stronger-policy.md. Each run is a line of the file: a stopped study goes on with the same command.
 """
@@ -15,12 +15,13 @@ import numpy as np
 import study_folders
 import torch
 from ablate import workers
+from comparison import estimate
 from equal_grids import BASE, BASES, BESIDE, DRAWS, FOR_DEAD, METHODS, trained_from
 from equal_grids_report import by_processor_time, price
 from fast_policy import FastPolicy
 from minimal_loop import Task
 from rare_tasks import RARE_TASKS, load
-from seed_tables import Runs, differences, marked, reported, table
+from seed_tables import differences, marked, measures, reported
 from skills import Phase, teach
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
@@ -39,6 +40,9 @@ ENTRIES: dict[str, tuple[Point, dict[str, str]]] = {
     "past groups beside": (GROUPS, BESIDE),
     "past groups for dead": (GROUPS, FOR_DEAD),
 }
+FIRST = "on-policy"
+HALF = "on-policy, half rate"  # a control: two seeds choose a rate roughly
+TITLES = ("over the run", "at the end", "Mean@32", "pass@32", "trained less held-out")
 START = Run("", BASE, Point("0", "0", "0", "no"), 0)
 
 
@@ -55,7 +59,7 @@ def taught(name: str, draw: int, base: int) -> tuple[FastPolicy, Task]:
 def perform(run: Run) -> dict[str, Any]:
     """Teach, then train for half of the task's tokens: the policy begins halfway."""
     torch.set_num_threads(1)
-    own = {} if run.method == BASE else ENTRIES[run.method][1]
+    own = {} if run.method == BASE else ENTRIES[FIRST if run.method == HALF else run.method][1]
     policy, task = taught(run.task, run.seed % DRAWS, run.seed % BASES)
     return trained_from(policy, task, run, own, RARE_TASKS[run.task].budget // 2)
 
@@ -72,31 +76,41 @@ def best_rate(results: Results, task: str, method: str) -> str:
     return max(RATES, key=lambda rate: results.mean(searched(task, method, rate)))
 
 
-def of_task(results: Results, task: str) -> str:
-    """Markdown: the stronger policy's own row, each method's, and what it is ahead of on-policy GRPO."""
-    rates = ", ".join(f"{method} {best_rate(results, task, method)}" for method in ENTRIES)
-    runs = reported(results, task, ENTRIES)
-    prices = "; ".join(
-        f"{name} {price(runs, name):.1f}, by processor time {marked(by_processor_time(runs, name))}"
-        for name in list(runs)[1:]
-    )
-    start = table(reported(results, task, [BASE])).splitlines()[2]
-    return f"## {task}\n\nRates: {rates}. Time: {prices}.\n\n{table(runs)}\n{start}"
+def reports(results: Results, task: str, seed: int) -> list[Run]:
+    """Each method at its best rate, and the control."""
+    runs = [at_rate(task, method, best_rate(results, task, method), seed) for method in ENTRIES]
+    first = runs[0]
+    half = first.point._replace(rate=f"{float(first.point.rate) / 2:.3g}")
+    return [*runs, first._replace(method=HALF, point=half)]
 
 
-def units(every: Sequence[Runs]) -> str:
-    """Markdown: what each method is ahead of on-policy GRPO, tasks as units."""
-    titles = ("over the run", "at the end", "Mean@32", "pass@32", "trained less held-out")
-    lines = [f"| to on-policy, tasks as units | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
-    for name in list(ENTRIES)[1:]:
-        gaps = [differences(runs, name) for runs in every]
-        cells = [marked([float(np.mean(found[title])) for found in gaps]) for title in titles]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+def table(results: Results) -> str:
+    """Markdown: the policy that all continue from, on-policy GRPO, and what the others are ahead of it; last with
+    tasks as units."""
+    lines = [f"| task | method, rate | {' | '.join([*TITLES, 'by time'])} | time |", "| --- |" + " --- |" * 8]
+    others = [name for name in (*ENTRIES, HALF) if name != FIRST]
+    of_tasks: dict[str, list[dict[str, list[float]]]] = {name: [] for name in others}
+    for task in TASKS:
+        runs = reported(results, task, [FIRST, *others])
+        start = reported(results, task, [BASE])[BASE]
+        for name, each in ((BASE, start), (FIRST, runs[FIRST])):
+            rate = f", {best_rate(results, task, name)}" if name == FIRST else ""
+            levels = [str(estimate([measures(run)[title] for run in each])) for title in TITLES]
+            lines.append(f"| {task} | {name}{rate} | {' | '.join(levels)} | | |")
+        for name in others:
+            gaps = differences(runs, name) | {"by time": by_processor_time(runs, name)}
+            of_tasks[name].append(gaps)
+            cells = " | ".join(marked(gaps[title]) for title in (*TITLES, "by time"))
+            rate = "" if name == HALF else f", {best_rate(results, task, name)}"
+            lines.append(f"| | {name}{rate} | {cells} | {price(runs, name):.1f} |")
+    for name, found in of_tasks.items():
+        units = [marked([float(np.mean(gaps[title])) for gaps in found]) for title in (*TITLES, "by time")]
+        lines.append(f"| tasks as units | {name} | {' | '.join(units)} | |")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Search each method's rate, run the reported seeds at it, print the tables."""
+    """Search each method's rate, run the reported seeds at it, print the table."""
     options = parser_of(__doc__, FILE).parse_args(arguments)
     results = Results(options.file)
     with workers(options.jobs) as executor:
@@ -104,12 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results.do(search, executor, perform)
         runs = [START._replace(task=task, seed=seed) for task in TASKS for seed in range(DRAWS * BASES)]
         for seed in range(REPORTED):
-            for task in TASKS:
-                runs += [at_rate(task, method, best_rate(results, task, method), seed) for method in ENTRIES]
+            runs += [run for task in TASKS for run in reports(results, task, seed)]
         results.do(runs, executor, perform)
-    for task in TASKS:
-        print(f"{of_task(results, task)}\n")
-    print(units([reported(results, task, ENTRIES) for task in TASKS]))
+    print(table(results))
 
 
 if __name__ == "__main__":
