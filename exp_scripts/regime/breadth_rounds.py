@@ -46,8 +46,6 @@ ARMS: dict[str, tuple[Point, dict[str, str]]] = {
     "asymre": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "asymre"}),
     "m2po": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "m2po"}),
     "clip": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "clip"}),
-    "ExGRPO": (GROUPS, METHODS["ExGRPO"]),
-    "ExGRPO, rescuing": (GROUPS, {"trainer.exp_rescue": "True"}),
 }
 
 
