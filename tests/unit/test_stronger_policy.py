@@ -39,9 +39,11 @@ def test_each_method_reports_at_the_rate_its_search_likes_best(tmp_path, capsys,
                     results.add(run, {"area": float(rate == best), "seconds": 1.0})
         for seed in range(2):
             for run in reports(results, task, seed):
-                results.add(run, made_up(0.5 + lead.get(run.method, 0)))
+                results.add(run, made_up(0.5 + lead.get(run.method, 0.05)))
     stronger_policy.main(["--file", str(tmp_path / "runs.jsonl"), "--jobs", "1"])
     printed = capsys.readouterr().out
-    assert "| caesar | base | .400 (.400 to .400) |" in printed and "| on-policy, 5e-5 | .500 (" in printed
-    assert "| | ExGRPO, 1e-4 | **.100 (.100 to .100)** |" in printed and "| past groups for dead, 2.5e-5 |" in printed
-    assert "| tasks as units | past groups for dead | **.300 (.300 to .300)** |" in printed
+    assert "caesar: on-policy 5e-5, ExGRPO 1e-4, past groups beside 1e-4, past groups for dead 2.5e-5\n" in printed
+    assert "| caesar | base | .400 (.400 to .400) |" in printed and "| caesar | on-policy | .550 (" in printed
+    assert "| | on-policy, the other rate | **-.050 (-.050 to -.050)** |" in printed  # half is the better one here
+    assert "| | ExGRPO | **.050 (.050 to .050)** |" in printed
+    assert "| tasks as units | past groups for dead | **.250 (.250 to .250)** |" in printed
