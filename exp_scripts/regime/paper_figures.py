@@ -51,7 +51,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 POINT = Point("1e-4", "16", "1", "yes")  # the rate that won for each method of many_questions.py
 STEPS, TEST_EVERY, NOTED_EVERY = 96, 8, 4
-SEEDS = 5
+SEEDS = 4
 # panel -> what it shows, and of which variants: figures 7, 8, and 5 and 6 of the paper
 CONDITIONS = (FIRST, "no question selection", "ratio .75", "ratio .25")
 PANELS: dict[str, tuple[str, tuple[str, ...]]] = {
