@@ -35,7 +35,6 @@ PARTS: dict[str, dict[str, str]] = {
     "shaped as published": {**BESIDE, "policy_loss.off_policy_loss": "shaped"},
     "retiring": KEYS["group replay"],
     "past groups for dead": FOR_DEAD,
-    "ExGRPO, rescuing": {"trainer.exp_rescue": "True"},
     "fresh half alone": {**KEYS["on-policy"], "loop.questions": "4"},
 }
 EVERY = METHODS | PARTS
