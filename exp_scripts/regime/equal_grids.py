@@ -204,8 +204,8 @@ def carried(winners: dict[str, Point]) -> list[Run]:
     runs = []
     for seed, task, (name, point) in itertools.product(range(CONTROLLED), TASKS, (winners | chosen).items()):
         is_reported = task == first and name in winners
-        is_too_slow = "quarter" in name and task not in SLOW
-        if not (is_reported or is_too_slow):
+        is_left_out = ("quarter" in name and task not in SLOW) or ("two fresh" in name and task not in ONCE_TASKS)
+        if not (is_reported or is_left_out):
             runs.append(Run(task, name if task == first else name + CARRIED, point, seed))
     return runs + [run for task in others for run in bases(task)]
 

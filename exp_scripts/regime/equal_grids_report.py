@@ -31,11 +31,7 @@ AT_BEST_RATE = {
         "past groups for dead, half rate",
         "past groups for dead, quarter rate",
     ),
-    f"past groups beside{BEST_RATE}": (
-        "past groups beside, half rate",
-        "past groups beside, quarter rate",
-        "past groups beside, two fresh",
-    ),
+    f"past groups beside{BEST_RATE}": ("past groups beside, half rate", "past groups beside, quarter rate"),
 }
 
 
