@@ -63,8 +63,8 @@ class Loop:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"loop.lr={self.lr}: must be above 0")
+        if not 0 <= self.lr < math.inf:
+            raise ValueError(f"loop.lr={self.lr}: must be at least 0")
         for field in fields(self):
             value, least = getattr(self, field.name), 0 if field.default == 0 else 1
             if isinstance(value, int) and value < least:

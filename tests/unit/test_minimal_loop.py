@@ -100,7 +100,7 @@ def test_settings_are_the_trainers():
         ("loop.steps=many", "loop.steps=many: must be an int"),
         ("loop.steps=0", "loop.steps=0: must be at least 1"),
         ("loop.seed=-1", "loop.seed=-1: must be at least 0"),
-        ("loop.lr=-1", "loop.lr=-1.0: must be above 0"),
+        ("loop.lr=-1", "loop.lr=-1.0: must be at least 0"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(override, message):
