@@ -108,6 +108,7 @@ class DifficultyBucketer:
         return min(int(self.level(prompt) * tiers), tiers - 1)
 
     def clear(self) -> None:
+        """Forget every question."""
         self._windows.clear()
 
     def windows(self) -> dict[str, list[float]]:

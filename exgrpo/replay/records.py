@@ -130,6 +130,7 @@ class ReplayBatch:
         return len(self.prompts)
 
     def keys(self) -> list[str]:
+        """The names of the fields."""
         return [field.name for field in fields(self)]
 
     def __getitem__(self, name: str) -> Any:
