@@ -37,7 +37,14 @@ PARTS: dict[str, dict[str, str]] = {
     "past groups for dead": FOR_DEAD,
     "fresh half alone": {**KEYS["on-policy"], "loop.questions": "4"},
 }
-EVERY = METHODS | PARTS
+# a stored success joins a group that failed: with ExGRPO, and on its own
+ALONE = {"trainer.experience_ratio": "0", "trainer.exp_retirement": "never", "trainer.exp_rescue": "True"}
+RESCUES: dict[str, dict[str, str]] = {
+    "ExGRPO, rescuing": {"trainer.exp_rescue": "True"},
+    "rescue alone": ALONE,
+    "rescue alone, topr": {**ALONE, "policy_loss.off_policy_loss": "topr"},
+}
+EVERY = METHODS | PARTS | RESCUES
 COMMON = {"trainer.experience_start_sratio": "0", "loop.steps": "120", "loop.questions": "8", "loop.test_every": "6"}
 SEEDS = 10
 POINT = Point("1e-3", "8", "1", "no")  # eight groups a step, one update without PPO's clip, as published
