@@ -49,7 +49,7 @@ def compute_score(
     """Whether ``solution_str`` ends in the answer ``ground_truth``.
 
     Args:
-        data_source, extra_info: passed by verl; unused.
+        data_source, extra_info, **_: passed by verl; unused.
         ground_truth: LaTeX of the correct answer, with or without its dollars.
         solution_str: the response; the prompt's own ``<think>\\n`` before it makes no difference.
         require_think: if True, the text after the first </think>, up to a second one if there is,
@@ -60,7 +60,6 @@ def compute_score(
             takes longer is wrong.
         grader: ``strict``, Math-Verify alone; or ``full``, which also judges by rules what
             Math-Verify rejects (docs/grading.md), if math-verify-rules is installed.
-        **_: address and tokenizer of a reward model, passed by verl if there is one; unused.
 
     Returns:
         ``score`` and ``acc``, both 1.0 or 0.0, and ``timed_out``, 1.0 if there was no verdict in
@@ -152,7 +151,8 @@ class Verifier:
                     self.close()
                     self._launch()  # its imports take seconds: it is ready when it is needed again
             except (OSError, ValueError):  # the process could not be started, or has just died
-                _logger.exception(f"no {self._name} process, the answer counts as wrong")
+                lost = ", the answer counts as wrong" if reply is None else ""
+                _logger.exception(f"no {self._name} process{lost}")
                 self.close()
         return None if reply is None else json.loads(reply)
 

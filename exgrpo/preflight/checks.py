@@ -178,7 +178,7 @@ def _attention(config: DictConfig) -> None:
 def _files(config: DictConfig) -> None:
     for key in ("data.train_files", "data.val_files"):
         for path in paths_of(OmegaConf.select(config, key)):
-            if is_local(path) and not Path(path).expanduser().is_file():
+            if is_local(path) and not Path(path).is_file():
                 raise FileNotFoundError(f"{key}={path}: no such file; exgrpo-data train makes one")
     root = Path(config.trainer.default_local_dir)
     if not next(each for each in (root, *root.parents) if each.exists()).is_dir():
@@ -186,7 +186,7 @@ def _files(config: DictConfig) -> None:
             f"trainer.default_local_dir={root}: must be a folder, or a new one"
         )
     model = str(config.actor_rollout_ref.model.path)
-    if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
+    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
 
 
@@ -195,7 +195,7 @@ def _text_alone(config: DictConfig) -> None:
     keys = ("image_key", "video_key", "audio_key")
     refused = {f"data.{key}": config.data.get(key) for key in keys}
     for path in filter(is_local, paths_of(config.data.train_files)):
-        names = data_files.column_names(Path(path).expanduser())
+        names = data_files.column_names(Path(path))
         for key, column in refused.items():
             if column in names:
                 raise ValueError(
@@ -206,7 +206,7 @@ def _text_alone(config: DictConfig) -> None:
                 f"data.train_files: {path} has a column agent_name; all rows must use one agent "
                 "loop, that of actor_rollout_ref.rollout.agent.default_agent_loop"
             )
-    model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
+    model = Path(str(config.actor_rollout_ref.model.path))
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (model / name).is_file():
             raise ValueError(

@@ -104,7 +104,7 @@ def verify_rows(config: DictConfig) -> None:
         if not (paths := paths_of(config.data[key])):
             wrong[key] = f"data.{key}=[]: must be at least one file"
         for path in filter(is_local, paths):
-            error = _wrong_row(Path(path).expanduser(), config.data.prompt_key, judged)
+            error = _wrong_row(Path(path), config.data.prompt_key, judged)
             if error is not None:
                 wrong.setdefault(path, f"data.{key}={path}: {error}")
     if wrong:

@@ -37,7 +37,7 @@ def verify_path(trainer: DictConfig) -> None:
             f"{said}: must be the folder of a checkpoint, .../global_step_<n>, with "
             "trainer.resume_mode=resume_path"
         )
-    elif not Path(str(path)).expanduser().is_dir():
+    elif not Path(str(path)).is_dir():
         raise FileNotFoundError(f"{said}: no such folder")
 
 

@@ -58,10 +58,15 @@ def verify_reward(settings: DictConfig) -> None:
     signature = inspect.signature(reward)
     unknown = kwargs.keys() - signature.parameters.keys()
     # ours takes any name, for what verl adds
-    if unknown and settings.path == "pkg://exgrpo.math_verify_reward":
+    ours = settings.path == "pkg://exgrpo.math_verify_reward"
+    if unknown and ours:
         known = ", ".join(sorted(signature.parameters.keys() - {*REWARD_PARAMETERS, "_"}))
         given = f"reward.custom_reward_function.reward_kwargs.{min(unknown)}"
         raise ValueError(f"{given}={kwargs[min(unknown)]}: no such key; known keys are {known}")
+    limit = kwargs.get("timeout_s", 1) if ours else 1
+    if not (isinstance(limit, int | float) and 0 < limit < math.inf):
+        given = "reward.custom_reward_function.reward_kwargs.timeout_s"
+        raise ValueError(f"{given}={limit}: must be a number of seconds above 0")
     try:
         signature.bind(**dict.fromkeys(REWARD_PARAMETERS) | kwargs)
     except TypeError as error:

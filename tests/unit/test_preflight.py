@@ -149,6 +149,14 @@ def test_a_key_that_our_reward_does_not_have_is_named_with_those_it_has(files):
     verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py", f"+{wrong}=False"))
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "5s", "inf"])
+def test_the_time_limit_of_our_reward_is_a_number_of_seconds(files, limit):
+    key = "reward.custom_reward_function.reward_kwargs.timeout_s"
+    verify(configuration(files, f"+{key}=.5"))
+    with pytest.raises(ValueError, match=f"^{key}={limit}: must be a number of seconds above 0$"):
+        verify(configuration(files, f"+{key}={limit}"))
+
+
 def test_a_missing_full_grader_is_named_with_how_to_install_it(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "math_verify_rules", None)
     verify(configuration(files))
