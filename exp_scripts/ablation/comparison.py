@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # .975 quantiles of Student's t for 1 to 20 degrees of freedom; scipy is not among the pinned packages
 _T: tuple[float, ...] = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -110,9 +113,7 @@ def draw(curves: Mapping[str, Sequence[Curve]], title: str, path: Path) -> None:
         by_step = np.stack([tests(curve)[2] for curve in each])
         by_token = np.stack([np.interp(tokens, *tests(curve)[1:]) for curve in each])
         for axis, x, values in ((axes[0], steps, by_step), (axes[1], tokens, by_token)):
-            mean, error = values.mean(0), values.std(0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values))
-            axis.plot(x, mean, label=name, color=f"C{number}", linewidth=2 if number == 0 else 1.3)
-            axis.fill_between(x, mean - error, mean + error, color=f"C{number}", alpha=0.15, linewidth=0)
+            draw_mean(axis, x, values, name, f"C{number}", 2 if number == 0 else 1.3)
     axes[0].set(xlabel="step", ylabel="test accuracy", title=title)
     axes[1].set(xlabel="generated tokens")
     axes[0].legend(frameon=False, fontsize=8)
@@ -121,6 +122,15 @@ def draw(curves: Mapping[str, Sequence[Curve]], title: str, path: Path) -> None:
         axis.grid(alpha=0.25)
     figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
+
+
+def draw_mean(
+    axis: Axes, x: Sequence[float] | np.ndarray, values: np.ndarray, label: str, color: str, width: float = 1.5
+) -> None:
+    """The mean of the rows, of which each is a seed's values, with a band of one standard error."""
+    mean, error = values.mean(0), values.std(0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values))
+    axis.plot(x, mean, label=label, color=color, linewidth=width)
+    axis.fill_between(x, mean - error, mean + error, color=color, alpha=0.15, linewidth=0)
 
 
 def _seeds(curves: Mapping[str, Sequence[Curve]]) -> int:

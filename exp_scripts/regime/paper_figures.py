@@ -19,7 +19,7 @@ import numpy as np
 import study_folders
 import torch
 from ablate import parse
-from comparison import estimate
+from comparison import draw_mean, estimate
 from many_questions import COMMON, TASK, test
 from matplotlib import pyplot as plt
 from rare_tasks import load
@@ -123,10 +123,7 @@ def draw(runs: Runs, path: Path) -> None:
         for name in shown:
             rows = [[row for row in run["curve"] if measure in row] for run in runs[name]]
             values = np.array([[row[measure] for row in run] for run in rows])
-            steps, mean = [row["step"] for row in rows[0]], values.mean(0)
-            error = values.std(0, ddof=1) / len(values) ** 0.5
-            axis.plot(steps, mean, color=colors[name], label=name)
-            axis.fill_between(steps, mean - error, mean + error, color=colors[name], alpha=0.2, linewidth=0)
+            draw_mean(axis, [row["step"] for row in rows[0]], values, name, colors[name])
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step")
         axis.spines[["top", "right"]].set_visible(False)

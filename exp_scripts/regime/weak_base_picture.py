@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from comparison import draw_mean
 from matplotlib import pyplot as plt
 from seed_tables import Runs
 
@@ -25,9 +26,7 @@ def draw(every: Mapping[str, Runs], path: Path) -> None:
                 points = [[point for point in run["curve"] if measure in point] for run in each]
                 steps = [point["step"] for point in points[0]]
                 values = np.array([[point[measure] for point in run] for run in points])
-                mean, error = values.mean(0), values.std(0, ddof=1) / len(values) ** 0.5
-                axis.plot(steps, mean, color=color, label=name)
-                axis.fill_between(steps, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
+                draw_mean(axis, steps, values, name, color)
             axis.set_title(f"{task}: {title}", fontsize=9)
             axis.spines[["top", "right"]].set_visible(False)
             axis.set_ylim(bottom=0)
