@@ -139,7 +139,7 @@ class Replay:
 
     @torch.no_grad()
     def views(self, model: Any, candidates: Sequence[tuple[str, Trajectory]]) -> list[TokenScores]:
-        """Entropies and log-probs under the current policy, by which trajectories are chosen (section 3.2)."""
+        """Entropies and log-probs under the current policy, by which trajectories are chosen (section 4.1)."""
         prompts = padded(self.tokenizer([prompt for prompt, _ in candidates])["input_ids"], "left")
         responses = padded([past.tokens for _, past in candidates], "right")
         logits, log_probs = logits_and_log_probs(model, prompts, responses)

@@ -19,7 +19,7 @@ class BucketState(NamedTuple):
 
 
 class ExperienceBucketManager:
-    """Puts each question into the bucket of its latest success count k out of K (section 3.1).
+    """Puts each question into the bucket of its latest success count k out of K (section 4.1).
 
     A bucket is a list. A question that leaves is replaced by the bucket's last one, so every change
     is O(1) and the order inside a bucket follows from the calls. Retired ones are in no bucket.
@@ -191,7 +191,7 @@ class DrawCount:
 
         Always the same keys; counting begins anew. Where more hard or easy questions than medium
         ones are drawn, the pool has run out of medium ones, or the question rule prefers others
-        (section 2.2: medium ones teach most).
+        (section 3.2: medium ones teach most).
         """
         counts, rollout_n = self._counts, len(self._counts) - 1
         share = np.arange(rollout_n + 1) / rollout_n

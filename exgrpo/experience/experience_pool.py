@@ -1,4 +1,4 @@
-"""The replay pool (section 3.1): which past rollouts are kept, and which questions are retired."""
+"""The replay pool (section 4.1): which past rollouts are kept, and which questions are retired."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ExperiencePool:
         return [int(bucket) for bucket in buckets]
 
     def observe(self, group: RolloutGroup, bucket: int | None = None) -> Outcome:
-        """Apply the management rule to one question's group of one step (section 3.1, Algorithm 1).
+        """Apply the management rule to one question's group of one step (section 4.1, Algorithm 1).
 
         A question that the retirement rule retires is dropped for good. A group with lbound <
         bucket <= rbound is collected: its successes are stored, and its question is filed under the

@@ -1,4 +1,4 @@
-"""ExGRPO's replay as one object (arXiv 2510.02245, section 3): what to ask, to replay, to keep.
+"""ExGRPO's replay as one object (arXiv 2510.02245, section 4): what to ask, to replay, to keep.
 
 A training loop decides when to call it:
 

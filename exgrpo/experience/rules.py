@@ -33,7 +33,7 @@ Eviction = Callable[[Trajectory], float]
 
 
 def normal(successes: Array, rollout_n: int, mean: float, sigma: float) -> Array:
-    """A normal density over counts, centred on mean * K (section 3.2 and Table 3)."""
+    """A normal density over counts, centred on mean * K (section 4.1 and Table 3)."""
     return -0.5 * ((successes - mean * rollout_n) / sigma) ** 2
 
 

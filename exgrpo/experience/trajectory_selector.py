@@ -1,4 +1,4 @@
-"""Which of a question's trajectories is replayed (section 3.2): prefilter, score, guard, select."""
+"""Which of a question's trajectories is replayed (section 4.1): prefilter, score, guard, select."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from exgrpo.experience.trajectory import Trajectory
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
-    """Mean token entropy in nats, H(o) = -1/|o| sum_t sum_v pi(v|.) log pi(v|.) (section 3.2).
+    """Mean token entropy in nats, H(o) = -1/|o| sum_t sum_v pi(v|.) log pi(v|.), as released.
 
     Args:
         entropies_T: [T], the entropy in nats of the policy's distribution at each token.
@@ -208,7 +208,7 @@ def choose_trajectories(
     max_candidates: int | None = None,
     max_drift: float | None = None,
 ) -> Choice:
-    """One pass of the current policy over the candidates (section 3.2), then the choice.
+    """One pass of the current policy over the candidates (section 4.1), then the choice.
 
     Only the candidates of a question that the prefilter leaves are scored. A question with a single
     candidate needs no score, unless `max_drift` requires its importance ratios.

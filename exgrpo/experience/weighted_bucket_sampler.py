@@ -1,4 +1,4 @@
-"""Which questions are replayed (section 3.2): the buckets' odds, and a draw without replacement."""
+"""Which questions are replayed (section 4.1): the buckets' odds, and a draw without replacement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bucket_weights(
 
     A bucket of log-weight -inf has probability 0; if the rule forbids all of them so, all are 0.
 
-    The paper writes N(k/K; 0.5, 1) (section 3.2); its code and its Table 3 use counts, as here.
+    The paper writes N(k/K; 0.5, 1) (section 4.1); its code and its Table 3 use counts, as here.
 
     Args:
         method: a name in exgrpo.experience.rules.BUCKET_WEIGHTS (normal, linear, sqrt,

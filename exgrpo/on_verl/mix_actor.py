@@ -65,7 +65,7 @@ def compute_policy_loss_exgrpo(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The mixed objective of ExGRPO (section 3.3), aggregated by ``loss_agg_mode``.
+    """The mixed objective of ExGRPO (section 4.2), aggregated by ``loss_agg_mode``.
 
     With ``fresh_loss_mode`` the fresh tokens' part is another policy loss registered with verl;
     replayed tokens are masked for it.

@@ -42,7 +42,7 @@ METRICS: dict[str, Measure] = {
 class DifficultyBucketer:
     """The mean of a measure over each question's last `window_size` trajectories, right or wrong.
 
-    correctness_rate  share of correct trajectories (section 3.1): 0 if never solved, 1 if always
+    correctness_rate  share of correct trajectories (section 4.1): 0 if never solved, 1 if always
     question_length   c / (c + 200), c the question's characters
     token_count       t / (t + 500), t the rollout's tokens, or its words if there are no tokens
     has_code          1 for a question with a fenced block or a line that begins like code, else 0

@@ -31,7 +31,7 @@ def compute_entropy(logits: Tensor, response_mask: Tensor | None = None) -> Tens
 def compute_entropy(
     logits: Tensor | Row, response_mask: Tensor | None = None
 ) -> Tensor | float | None:
-    """Entropy of the distribution at each position, or H(o) of each row (section 3.2).
+    """Entropy of the distribution at each position, or H(o) of each row (`mean_entropy`).
 
     Args:
         logits: float[..., V]; minus infinity marks an impossible token. Or a rollout: a mapping

@@ -187,7 +187,7 @@ class TrajectoryBuffer:
                 medium_difficulty, else None.
             entropy_percentile: one of `entropy_percentiles`, or None for any. "as named": the
                 lowest of them (25) for low_entropy, else None.
-            scores: scores candidates again under the current policy, as in the paper (section 3.2).
+            scores: scores candidates again under the current policy, as in the paper (section 4.1).
                 It is called at most once, with the candidates of all drawn questions that have more
                 than one, and returns their entropies [n]. Without it the recorded entropies decide,
                 and a trajectory without one is no candidate.

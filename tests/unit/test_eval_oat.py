@@ -173,7 +173,7 @@ def test_repeats_by_counting_all_substrings(text, repeats):
         (r"\boxed{5} \boxed{6}", "5", False),
         (r"\boxed{1} </think> \boxed{5}", "5", True),
         (LONG + r" \boxed{5}", "5", True),
-        (r"\boxed{5} " + LONG, "5", False),  # too far before the end
+        (r"\boxed{5} " + LONG, "5", True),  # as released, however far before the end
     ],
 )
 def test_verdicts(response, gold, right):
@@ -182,8 +182,9 @@ def test_verdicts(response, gold, right):
 
 def test_what_is_judged_of_a_thought_and_of_a_truncated_response():
     rows = [row(r"\boxed{1} </think> \boxed{5}"), row(r"\boxed{5} </think> none"), row(r"\boxed{5}")]
-    assert verdicts(rows, oat=True, require_think=True) == [True, False, True]  # the last as a whole
-    assert verdicts(rows, "math_verify_correct", oat=True, require_think=True) == [True, False, False]
+    rows.append(row(r"\boxed{1} </think> \boxed{5} " + LONG))
+    assert verdicts(rows, oat=True, require_think=True) == [True, False, True, True]  # the third as a whole
+    assert verdicts(rows, "math_verify_correct", oat=True, require_think=True) == [True, False, False, False]
     assert by_oat(r"a </think> \boxed{5} </think> \boxed{6}", "5", require_think=True)
     cut_off = [row(r"\boxed{5} and then", finish_reason="length")]
     assert verdicts(cut_off, oat=True) == [True] and verdicts(cut_off) == [False]
