@@ -116,6 +116,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     options = parser.parse_args(arguments)
     if options.limit is not None and options.limit < 1:
         parser.error(f"--limit {options.limit}: must be 1 or more")
+    if options.output_file.suffix != ".parquet" or options.output_file.is_dir():
+        parser.error(f"--output_file {options.output_file}: must be a file that ends in .parquet")
     return options
 
 
@@ -167,14 +169,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         system = read_system_prompt(options.system_prompt_file or str(SYSTEM_PROMPT))
         items = choose(read_questions(options), options)
+        name = options.data_source or options.dataset_name or options.input_file[0].stem
+        rows = [
+            make_row(
+                item.question, item.answer, row, data_source=name, split=options.split, system=item.system or system
+            )
+            for row, item in enumerate(items)
+        ]
+        write_parquet(rows, options.output_file)
     except (ValueError, OSError, csv.Error) as error:
         refused("exgrpo-data train", error)
-    name = options.data_source or options.dataset_name or options.input_file[0].stem
-    rows = [
-        make_row(item.question, item.answer, index, data_source=name, split=options.split, system=item.system or system)
-        for index, item in enumerate(items)
-    ]
-    write_parquet(rows, options.output_file)
     print(f"{options.output_file}: {len(rows)} rows")
 
 

@@ -38,10 +38,15 @@ def open_file(path: Path) -> Source:
     """A parquet, jsonl (or .json with one object per line) or csv file.
 
     Raises:
-        ValueError: another suffix, or no rows.
+        ValueError: another suffix, another content, or no rows.
     """
-    if path.suffix == ".parquet":
-        return _open_parquet(path)
+    try:
+        return _open_parquet(path) if path.suffix == ".parquet" else _open_text(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: must be UTF-8 text ({error})") from error
+
+
+def _open_text(path: Path) -> Source:
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise ValueError(f"{path}: must end in .parquet, .jsonl, .json or .csv")
     csv.field_size_limit(1 << 30)  # answers with worked solutions exceed the default
@@ -53,9 +58,13 @@ def open_file(path: Path) -> Source:
 
 
 def _open_parquet(path: Path) -> Source:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parquet = pq.ParquetFile(path)
+    try:
+        parquet = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path}: is not Parquet ({error})") from error
 
     def read(columns: Sequence[str]) -> Iterator[Row]:
         for batch in parquet.iter_batches(1024, columns=list(columns)):

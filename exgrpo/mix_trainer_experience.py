@@ -1,15 +1,15 @@
 """ExGRPO on verl's V1 trainers, with a pool of past successes. Here is *when* things happen.
 
 `ExperienceMixin` is the same for all of verl's modes; the trainers at the end of the file say which
-mode they extend. The file has the order of a step, each part after the methods of verl in which it
-happens:
+mode they extend. The file has the order of a step, verl's `_step_once`, each part after the methods
+in which it happens:
 
 1. Ask (`_next_train_batch`): replayed questions are drawn from the pool, the rest are fresh. In an
    asynchronous mode that is some steps earlier; until a group comes back, its question is not drawn
    again.
 2. Complete (`_balance_batch`): the candidates of the replayed questions are scored under the
-   weights that generated; the best one of each question joins its group as a row. Past groups join
-   as a whole.
+   weights that are about to be trained; the best one of each question joins its group as a row.
+   Past groups join as a whole.
 3. Correct (`_compute_old_log_prob`): after verl's pass each token is marked fresh or replayed for
    the loss, and replayed rows get their recorded log-probs. verl then computes the advantages over
    the mixed groups.
@@ -276,7 +276,7 @@ class ExperienceMixin(PPOTrainer):
         return math.ceil(len(self.waiting) / updates_left)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
-        """verl's, of the batch with what is replayed; the actor still has the rollouts' weights."""
+        """verl's, of the batch with what is replayed; the actor is not updated yet."""
         self.first_response.show(batch)
         if self.with_replay:
             with self.so_far.timed():

@@ -8,8 +8,8 @@
 #   MODEL_PATH=... DATA_DIR=... SAVE_PATH=... bash exp_scripts/run_exgrpo.sh [key=value ...]
 #   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration; needs no GPU and no model
 #
-# Environment variables: MODEL_PATH (folder or hub name), DATA_DIR (with openr1.parquet and valid.parquet),
-# SAVE_PATH (checkpoints), N_GPUS (per node, default 8), N_NODES (default 1), PYTHON (default python3).
+# Environment variables: MODEL_PATH (folder or hub name), DATA_DIR (with openr1.parquet and valid.parquet, which
+# data.train_files= and data.val_files= replace), SAVE_PATH (checkpoints), N_GPUS (per node, default 8), N_NODES (default 1), PYTHON (default python3).
 # Later arguments win: trainer.experience_ratio=0.25, trainer.experience=False, ...
 set -euo pipefail
 
@@ -31,10 +31,13 @@ if [ -z "$dry" ]; then
     missing=""
     [ -n "${MODEL_PATH:-}" ] || missing+=$'\n  MODEL_PATH: the model to train, a folder or a hub name'
     [ -n "${SAVE_PATH:-}" ] || missing+=$'\n  SAVE_PATH: the folder for checkpoints'
-    if [ -z "${DATA_DIR:-}" ]; then
-        missing+=$'\n  DATA_DIR: the folder with openr1.parquet and valid.parquet, which exgrpo-data train and\n    exgrpo-data eval --validation make'
+    files="" given=" ${overrides[*]-} "
+    [[ $given == *" data.train_files="* ]] || files+=" openr1.parquet"
+    [[ $given == *" data.val_files="* ]] || files+=" valid.parquet"
+    if [ -n "$files" ] && [ -z "${DATA_DIR:-}" ]; then
+        missing+=$'\n  DATA_DIR: the folder with openr1.parquet and valid.parquet, which exgrpo-data train and\n    exgrpo-data eval --validation make; not needed with data.train_files= and data.val_files='
     else
-        for file in openr1.parquet valid.parquet; do
+        for file in $files; do
             [ -f "$DATA_DIR/$file" ] || missing+=$'\n  '"$DATA_DIR/$file: no such file"
         done
     fi

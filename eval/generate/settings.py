@@ -76,6 +76,7 @@ class Settings:
             need(not self.base_url, "base_url", self.base_url, "not with --grade_only, which generates nothing")
             need(not self.skip_scoring, "skip_scoring", True, "leaves nothing to do with --grade_only")
             need(self.limit is None, "limit", self.limit, "not with --grade_only, which grades the whole file")
+            need(not self.n, "n", self.n_text, "not with --grade_only, which generates nothing")
             other = self.output_file.resolve() != self.grade_only.resolve()  # one file has many paths
             need(other, "output_file", self.output_file, "is the file of --grade_only")
             return

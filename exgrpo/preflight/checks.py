@@ -186,7 +186,8 @@ def _files(config: DictConfig) -> None:
             f"trainer.default_local_dir={root}: must be a folder, or a new one"
         )
     model = str(config.actor_rollout_ref.model.path)
-    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+    is_path = model.startswith(("/", ".", "~")) or (model.count("/") > 1 and is_local(model))
+    if is_path and not Path(model).is_dir():
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
 
 

@@ -33,7 +33,7 @@ def verify_prompts(config: DictConfig) -> Any:
     folder = small_files(str(model.path))
     if folder is None:
         _logger.warning(
-            "exgrpo: %s is not available here: its window and its prompts are not checked",
+            "exgrpo: %s is no folder here: neither its window nor its prompts are checked",
             model.path,
         )
         return None
@@ -42,7 +42,7 @@ def verify_prompts(config: DictConfig) -> Any:
     key = "path" if model.tokenizer_path is None else "tokenizer_path"
     folder = small_files(str(model[key]))
     if folder is None:
-        _logger.warning("exgrpo: %s is not available here: the prompts are not checked", model[key])
+        _logger.warning("exgrpo: %s is no folder here: the prompts are not checked", model[key])
         return None
     tokenizer = load_tokenizer(folder, model.trust_remote_code)
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template

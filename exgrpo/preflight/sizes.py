@@ -30,6 +30,7 @@ def verify(config: DictConfig, resumed: Path | None) -> None:
     separate = trainer.v1.trainer_mode == "separate_async"
     wrong = itertools.chain(
         _samples(config.data),
+        _replayed(trainer, config.data.train_batch_size),
         _tokens(config, ulysses),
         _same_as_saved(gpus, given, resumed),
         _mini_batch(actor_rollout, gpus, ulysses, given),
@@ -45,6 +46,13 @@ def _samples(data: DictConfig) -> Iterator[str]:
     if 0 < limit < size:
         allowed = f"must be at least data.train_batch_size={size}, or -1 for all"
         yield f"data.train_max_samples={limit}: {allowed}"
+
+
+def _replayed(trainer: DictConfig, size: int) -> Iterator[str]:
+    ratio = trainer.experience_ratio
+    if trainer.experience and 0 < ratio * size < 1:
+        allowed = f"must be 0, or at least 1 question of data.train_batch_size={size}"
+        yield f"trainer.experience_ratio={ratio}: {allowed}"
 
 
 def _tokens(config: DictConfig, ranks: int) -> Iterator[str]:

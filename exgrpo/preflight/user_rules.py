@@ -154,8 +154,8 @@ def _of_loss(name: str, settings: LossSettings) -> _Call:
 
     def right(given: Any) -> bool:
         is_tensor = isinstance(given, torch.Tensor) and given.shape == log_prob.shape
-        return is_tensor and given.is_floating_point() and bool(given.isfinite().all())
+        return is_tensor and given.requires_grad and bool(given.isfinite().all())
 
-    must = "a tensor of finite numbers in the shape of log_ratio, here [2, 3]"
+    must = "a tensor of finite numbers with a gradient, in the shape of log_ratio, here [2, 3]"
     arguments = (log_ratio, log_prob, *more)
     return _Call(f"policy_loss.{name}", getattr(settings, name), arguments, must, right)

@@ -39,7 +39,7 @@ def phantom(
     log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings
 ) -> Tensor:
     """A replayed row counts in its group's mean reward and teaches nothing itself."""
-    return torch.zeros_like(log_prob)
+    return 0.0 * log_prob
 
 
 def fading(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:

@@ -13,6 +13,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from exgrpo.console import in_one_line
+
 ACCURACY = "val-core/sum5/acc/mean@"
 # a metric of the last step -> the kind of run that has it
 KINDS = {"experience/stored_groups": "group replay", "experience/mixing": "ExGRPO"}
@@ -65,6 +67,8 @@ def summary(folder: Path) -> dict[str, Any]:
     steps = load(folder)
     tests = [(step, value) for step, metrics in steps.items() if (value := test_accuracy(metrics)) is not None]
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
+    if not trained:
+        raise ValueError(f"{folder}: no metrics-*.jsonl with a step")
     replaying = [m for m in trained.values() if replayed_groups(m) > 0]
     last = trained[max(trained)]
     ages = [replay_age(metrics) for metrics in replaying]
@@ -172,4 +176,5 @@ def show(folders: list[Path]) -> None:
 if __name__ == "__main__":
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("folders", metavar="DIR", nargs="+", type=Path, help="folder of a run")
-    show(cli.parse_args().folders)
+    with in_one_line("learning_curves.py"):
+        show(cli.parse_args().folders)

@@ -292,6 +292,7 @@ def test_bad_rows_are_named_and_nothing_is_written(rows, complaint, tmp_path, ca
     [
         (["--skip_scoring"], "--skip_scoring=True: leaves nothing to do"),
         (["--limit", "3"], "--limit=3: not with --grade_only"),
+        (["--n", "4"], "--n=4: not with --grade_only"),
     ],
 )
 def test_flags_that_do_not_go_with_it(flags, complaint, tmp_path, capsys):

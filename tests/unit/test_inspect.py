@@ -66,7 +66,7 @@ def test_the_summary_says_what_the_pool_says(run, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "holds           2 questions, 3 trajectories, 14 tokens, 712 bytes" in lines  # 14 x 8 + 3 x 200
     assert "log-probs       2 trajectories with log-probs, 1 without" in lines
-    assert "retired         1 questions, solved by every rollout" in lines
+    assert "retired         1 questions" in lines
     assert "1 of 4                  1  " + "█" * 40 in lines and "2 of 4                  0" in lines
     assert f"        2  {question_id(TEXTS[0])}  {TEXTS[0]}" in lines
     ages = next(line for line in lines if line.startswith("age, steps"))

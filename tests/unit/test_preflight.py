@@ -125,6 +125,12 @@ def test_a_missing_file_is_named(files, key):
         verify(configuration(files, f"{key}=/nowhere/x"))
 
 
+def test_a_mistyped_folder_of_a_model_is_no_name_of_the_hub(files):
+    key = "actor_rollout_ref.model.path"
+    with pytest.raises(FileNotFoundError, match=f"{key}=models/mine/base: no such folder"):
+        verify(configuration(files, f"{key}=models/mine/base"))
+
+
 def test_the_grader_is_strict_or_full(files):
     key = "reward.custom_reward_function.reward_kwargs.grader"
     verify(configuration(files, f"{key}=full"))
@@ -246,3 +252,8 @@ def test_a_recipe_names_everything_that_is_missing():
     result = subprocess.run(["bash", script], capture_output=True, text=True, env=environment, timeout=60)
     assert result.returncode == 2
     assert all(name in result.stderr for name in ("MODEL_PATH", "DATA_DIR", "SAVE_PATH"))
+    command = ["bash", script, "data.val_files=mine.parquet", "data.train_files=mine.parquet"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert "MODEL_PATH" in result.stderr and "DATA_DIR" not in result.stderr
+    result = subprocess.run(command[:-1], capture_output=True, text=True, env={**environment, "DATA_DIR": "/nowhere"})
+    assert "/nowhere/openr1.parquet: no such file" in result.stderr and "valid.parquet" not in result.stderr

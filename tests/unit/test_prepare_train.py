@@ -154,6 +154,22 @@ def test_an_error_is_one_line_and_writes_nothing(tmp_path, capsys, rows, options
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "folder.parquet"])
+def test_the_output_is_a_parquet_file(tmp_path, capsys, name):
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(SystemExit):
+        prepare_train.main(["--input_file", "none.jsonl", "--output_file", str(tmp_path / name)])
+    assert f"{name}: must be a file that ends in .parquet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "said"), [("x.jsonl", "must be UTF-8 text"), ("x.parquet", "is not Parquet")])
+def test_a_damaged_file_is_named(tmp_path, capsys, name, said):
+    (tmp_path / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(SystemExit):
+        prepare_train.main(["--input_file", str(tmp_path / name), "--output_file", str(tmp_path / "out.parquet")])
+    assert f"error: {tmp_path / name}: {said}" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the training data is not beside the checkout")
 def test_real_files_go_through(tmp_path):
     files = sorted(SHARED.glob("*.parquet"))

@@ -186,7 +186,7 @@ def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(fil
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     by_name = "actor_rollout_ref.model.path=someone/base"
     verify(configuration(files, by_name))
-    assert "someone/base is not available here" in caplog.text
+    assert "someone/base is no folder here" in caplog.text
     repository = files / "hub" / "models--someone--base"
     snapshot = shutil.copytree(files / "model", repository / "snapshots" / "0123")
     (repository / "refs").mkdir()

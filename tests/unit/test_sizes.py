@@ -53,6 +53,15 @@ def test_numbers_that_do_not_fit_are_refused(run, nodes, gpus, overrides, said):
     assert f"trainer.nnodes={nodes} trainer.n_gpus_per_node={gpus}" in str(caught.value)
 
 
+def test_a_share_of_less_than_one_question_is_refused(run):
+    run(1, 8, "trainer.experience_ratio=0")
+    run(1, 8, "trainer.experience_ratio=0.125")
+    run(1, 8, "trainer.experience_ratio=0.1", "trainer.experience=False")
+    said = "trainer.experience_ratio=0.1: must be 0, or at least 1 question of data.train_batch_size=8"
+    with pytest.raises(ValueError, match=said):
+        run(1, 8, "trainer.experience_ratio=0.1")
+
+
 def test_rollout_servers_of_their_own_have_their_own_gpus(files):
     more = ["trainer.v1.trainer_mode=separate_async", f"{ROLLOUT}nnodes=1", f"{ROLLOUT}n_gpus_per_node=3"]
     more += [f"{ROLLOUT}tensor_model_parallel_size=2", f"{ROLLOUT}checkpoint_engine.backend=nccl"]

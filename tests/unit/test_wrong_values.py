@@ -244,6 +244,7 @@ def raises(*arguments): raise KeyError("x")
 def short(*arguments): return [1.0]
 def nothing(*arguments): return None
 def fine(log_ratio, log_prob, weight, pow_exp): return log_ratio.exp()
+def detached(log_ratio, *arguments): return log_ratio.detach().exp()
 """
 KEYS = ["exp_bucket_manager", "exp_metric", "exp_difficulty", "exp_retirement", "exp_eviction"]
 KEYS = [f"trainer.{name}" for name in KEYS]
@@ -257,6 +258,13 @@ def test_a_rule_that_raises_or_returns_something_else_is_refused_by_name(files, 
         (line,) = refusal(configuration(files, *ENOUGH, f"{key}={files}/rules.py:{rule}"))
         name = key.rpartition(".")[2]
         assert f"{name}={files}/rules.py:{rule}: {got}" in line and "must return" in line
+
+
+@pytest.mark.parametrize("name", ["off_policy_reshape", "off_policy_loss"])
+def test_a_rule_of_the_loss_without_a_gradient_is_refused(files, name):
+    (files / "rules.py").write_text(RULES)
+    (line,) = refusal(configuration(files, *ENOUGH, f"{LOSS}.{name}={files}/rules.py:detached"))
+    assert "must return a tensor of finite numbers with a gradient" in line
 
 
 def test_a_right_rule_passes_and_a_reward_must_take_what_it_is_handed(files):

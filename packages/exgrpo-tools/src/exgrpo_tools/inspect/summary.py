@@ -97,9 +97,9 @@ def facts(overview: Overview) -> dict[str, str]:
         "step": f"{overview.step:,}, {overview.rollout_n} rollouts per question",
         "holds": f"{len(overview.held):,} questions, {count:,} trajectories, {tokens:,} tokens, {size:,} bytes",
         "log-probs": f"{count - overview.unrecorded:,} trajectories with log-probs, {overview.unrecorded:,} without",
-        "retired": f"{len(overview.saved.state.retired):,} questions, solved by every rollout",
+        "retired": f"{len(overview.saved.state.retired):,} questions",
         **groups,
-        "since the start": _counters(manifest["counters"]),
+        "since the start": "trajectories: " + _counters(manifest["counters"]),
     } | quarantined
 
 
