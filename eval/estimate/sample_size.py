@@ -174,7 +174,8 @@ def plans(options: argparse.Namespace) -> list[Plan]:
     )
     counts: dict[str, int | None] = {}
     if options.file:
-        for question in question_files.read(question_files.expand(options.file), remove_system=False, limit=None):
+        files = question_files.expand(options.file, "--file")
+        for question in question_files.read(files, remove_system=False, limit=None):
             counts[question.benchmark] = (counts.get(question.benchmark) or 0) + 1
     spreads: dict[str, Spread] = {}
     if options.pilot:

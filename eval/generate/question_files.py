@@ -36,7 +36,7 @@ class Question:
     left_out: bool = False
 
 
-def expand(patterns: Sequence[str]) -> list[Path]:
+def expand(patterns: Sequence[str], flag: str = "--input_file") -> list[Path]:
     """The files that match paths and globs, each once, those of a glob sorted by name.
 
     Raises:
@@ -48,7 +48,7 @@ def expand(patterns: Sequence[str]) -> list[Path]:
         names = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))
         paths = [Path(name) for name in names if Path(name).is_file()]
         if not paths:
-            raise FileNotFoundError(f"--input_file={pattern}: no such file")
+            raise FileNotFoundError(f"{flag}={pattern}: no such file")
         files.update(dict.fromkeys(paths))
     return list(files)
 

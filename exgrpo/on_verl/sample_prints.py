@@ -48,8 +48,7 @@ class FirstResponse:
     def wait(self) -> None:
         """Call when a step begins."""
         if not self._shown:
-            generating = phase("generating the first rollouts")
-            self._waiting.enter_context(generating)
+            self._waiting.enter_context(phase("generating the first rollouts"))
 
     def show(self, batch: Batch) -> None:
         """Call with each batch of rollouts."""

@@ -115,7 +115,7 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
         lambda given: _are_log_weights(given, k),
     )
     scored = (entropies_T, log_probs_T, success)
-    yield call("exp_metric", scored, "a number", lambda given: isinstance(float(given), float))
+    yield call("exp_metric", scored, "a number", lambda given: not math.isnan(float(given)))
     yield call(
         "exp_difficulty",
         (groups, k),

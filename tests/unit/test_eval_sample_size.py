@@ -122,7 +122,7 @@ def test_question_files_and_pilots_name_the_benchmarks(tmp_path, capsys):
         (["--difference", "2", "--accuracy", "40"], "--accuracy=40: must be from 0 to 1"),
         (["--difference", "2", "--questions", "1"], "--questions=1: must be 2 or more"),
         (["--difference", "2", "--n", "0"], "--n=0: must be 1 or more"),
-        (["--difference", "2", "--file", "none.parquet"], "none.parquet: no such file"),
+        (["--difference", "2", "--file", "none.parquet"], "--file=none.parquet: no such file"),
         (["--difference", "2", "--pilot", "a", "b", "c"], "--pilot: 3 files; must be one or two"),
     ],
 )

@@ -243,6 +243,7 @@ import torch
 def raises(*arguments): raise KeyError("x")
 def short(*arguments): return [1.0]
 def nothing(*arguments): return None
+def unknown(*arguments): return float("nan")
 def fine(log_ratio, log_prob, weight, pow_exp): return log_ratio.exp()
 def detached(log_ratio, *arguments): return log_ratio.detach().exp()
 """
@@ -258,6 +259,13 @@ def test_a_rule_that_raises_or_returns_something_else_is_refused_by_name(files, 
         (line,) = refusal(configuration(files, *ENOUGH, f"{key}={files}/rules.py:{rule}"))
         name = key.rpartition(".")[2]
         assert f"{name}={files}/rules.py:{rule}: {got}" in line and "must return" in line
+
+
+@pytest.mark.parametrize("name", ["exp_metric", "exp_eviction"])
+def test_a_score_that_is_no_number_is_refused(files, name):
+    (files / "rules.py").write_text(RULES)
+    (line,) = refusal(configuration(files, *ENOUGH, f"trainer.{name}={files}/rules.py:unknown"))
+    assert line.endswith("returns nan for a toy step: must return a number")
 
 
 @pytest.mark.parametrize("name", ["off_policy_reshape", "off_policy_loss"])
