@@ -23,7 +23,7 @@ Objective = Callable[[Policy, Rows, ExperienceReplay, LossSettings], tuple[Tenso
 
 
 class Masked:
-    """The paper's masked GRPO (section 3.2, figure 1a): groups train by their share of right rows, the others do not.
+    """The paper's masked GRPO (section F.1, figure 1a): groups train by their share of right rows, the others do not.
 
     They count in the divisor.
     """
