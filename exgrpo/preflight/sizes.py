@@ -29,8 +29,7 @@ def verify(config: DictConfig, resumed: Path | None) -> None:
     ulysses = max(actor[_ULYSSES], actor.fsdp_config[_ULYSSES])
     separate = trainer.v1.trainer_mode == "separate_async"
     wrong = itertools.chain(
-        _samples(config.data),
-        _replayed(trainer, config.data.train_batch_size),
+        _questions(trainer, config.data),
         _tokens(config, ulysses),
         _same_as_saved(gpus, given, resumed),
         _mini_batch(actor_rollout, gpus, ulysses, given),
@@ -41,15 +40,11 @@ def verify(config: DictConfig, resumed: Path | None) -> None:
         raise ValueError(first)
 
 
-def _samples(data: DictConfig) -> Iterator[str]:
-    limit, size = data.train_max_samples, data.train_batch_size
+def _questions(trainer: DictConfig, data: DictConfig) -> Iterator[str]:
+    limit, size, ratio = data.train_max_samples, data.train_batch_size, trainer.experience_ratio
     if 0 < limit < size:
         allowed = f"must be at least data.train_batch_size={size}, or -1 for all"
         yield f"data.train_max_samples={limit}: {allowed}"
-
-
-def _replayed(trainer: DictConfig, size: int) -> Iterator[str]:
-    ratio = trainer.experience_ratio
     if trainer.experience and 0 < ratio * size < 1:
         allowed = f"must be 0, or at least 1 question of data.train_batch_size={size}"
         yield f"trainer.experience_ratio={ratio}: {allowed}"
