@@ -1,7 +1,5 @@
 """Replay in a loop of your own: epochs on-policy, some of them followed by an update with replay. Sorts two digits."""
 
-import argparse
-
 import torch
 from torch import Tensor, distributions, nn
 
@@ -58,6 +56,5 @@ def train(epochs: int, replay: SelectiveReplay) -> tuple[list[float], int]:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser("own_loop.py", description=__doc__).parse_args()
     with in_one_line("own_loop.py"):
         print(train(epochs=40, replay=SelectiveReplay(replay_probability=0.5)))

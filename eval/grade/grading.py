@@ -21,7 +21,7 @@ from eval import benchmark_files
 from eval.grade.extraction import DIGITS, LETTERS, boxed, choice
 from eval.grade.oat_forms import last_box
 from exgrpo.gold_answers import latex_forms
-from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
+from exgrpo.math_verify_reward import FULL_GRADER, MAX_CHARACTERS, THINK_END, Verifier, judged_part
 
 CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
 CPU_S = 2.0  # CPU time for one answer; the slowest of 6,345 real ones took 0.5
@@ -98,7 +98,7 @@ def _boxed_job(row: Row, require_think: bool) -> Job | None:
     if require_think and THINK_END in response:
         response = response.split(THINK_END)[1]
     box = last_box(response)
-    return None if box is None else (row["answer"], box)
+    return None if box is None or len(box) > MAX_CHARACTERS else (row["answer"], box)
 
 
 def check(rows: Sequence[Mapping[str, Any]]) -> None:

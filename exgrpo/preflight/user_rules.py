@@ -65,8 +65,8 @@ def verify_reward(settings: DictConfig) -> None:
         raise ValueError(f"{given}={kwargs[min(unknown)]}: no such key; known keys are {known}")
     limit = kwargs.get("timeout_s", 1) if ours else 1
     if not (isinstance(limit, int | float) and 0 < limit < math.inf):
-        given = "reward.custom_reward_function.reward_kwargs.timeout_s"
-        raise ValueError(f"{given}={limit}: must be a number of seconds above 0")
+        given = f"reward.custom_reward_function.reward_kwargs.timeout_s={limit}"
+        raise ValueError(f"{given}: must be a number of seconds above 0")
     try:
         signature.bind(**dict.fromkeys(REWARD_PARAMETERS) | kwargs)
     except TypeError as error:
