@@ -124,7 +124,7 @@ def test_past_groups_take_the_place_of_dead_ones_in_each_update_of_a_step(make_s
         "trainer.experience_ratio=0.25",
         "trainer.experience_start_sratio=0",
     ]
-    run = Run(tmp_path, [*arguments, "trainer.total_training_steps=4", forks], "dead")
+    run = Run(tmp_path, [*arguments, "trainer.total_training_steps=8", forks], "dead")
     steps = run.wait()
     for step, metrics in steps.items():
         sessions = run.sessions(step)
