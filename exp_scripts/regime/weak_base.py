@@ -16,7 +16,7 @@ import numpy as np
 import study_folders
 from ablate import parse
 from comparison import estimate
-from equal_grids import BASES, BESIDE, DRAWS, FOR_DEAD, KEYS
+from equal_grids import BASES, BESIDE, DRAWS, FOR_DEAD, KEYS, RESCUE
 from seed_tables import marked, reported
 from study_runs import Point, Results, Run, done
 from weak_base_picture import draw
@@ -38,11 +38,10 @@ PARTS: dict[str, dict[str, str]] = {
     "fresh half alone": {**KEYS["on-policy"], "loop.questions": "4"},
 }
 # a stored success joins a group that failed: with ExGRPO, and on its own
-ALONE = {"trainer.experience_ratio": "0", "trainer.exp_retirement": "never", "trainer.exp_rescue": "True"}
 RESCUES: dict[str, dict[str, str]] = {
     "ExGRPO, rescuing": {"trainer.exp_rescue": "True"},
-    "rescue alone": ALONE,
-    "rescue alone, topr": {**ALONE, "policy_loss.off_policy_loss": "topr"},
+    "rescue alone": {**RESCUE, "policy_loss.off_policy_loss": "shaped"},
+    "rescue alone, topr": RESCUE,
 }
 EVERY = METHODS | PARTS | RESCUES
 COMMON = {"trainer.experience_start_sratio": "0", "loop.steps": "120", "loop.questions": "8", "loop.test_every": "6"}
