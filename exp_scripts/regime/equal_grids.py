@@ -60,8 +60,8 @@ RESCUE = {
     "trainer.exp_rescue": "True",
     "policy_loss.off_policy_loss": "topr",
 }
-# what the rounds for breadth, the search of backward and the study of a weak model chose, and a control -> the method at
-# whose winning point it runs, but for what differs, and its settings
+# what the rounds for breadth, the search of backward and the study of a weak model chose, and a control -> the method
+# at whose winning point it runs, but for what differs, and its settings
 CHOSEN: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "on-policy, half rate": ("on-policy", {"rate": "5e-5"}, METHODS["on-policy"]),
     "on-policy, quarter rate": ("on-policy", {"rate": "2.5e-5"}, METHODS["on-policy"]),
@@ -219,15 +219,12 @@ def carried(winners: dict[str, Point]) -> list[Run]:
 
 
 def is_left_out(name: str, task: str) -> bool:
-    """Whether a chosen method does not run on a task: a question that is asked once has nothing stored when it fails."""
+    """Whether a chosen method does not run on a task: what fails and is asked once has nothing stored to rescue it."""
     if "two fresh" in name:
         return task not in ONCE_TASKS
-    return (
-        ("quarter" in name or name == "rescue, half rate")
-        and task not in SLOW
-        or name == "rescue"
-        and task in ONCE_TASKS
-    )
+    if "quarter" in name or name == "rescue, half rate":
+        return task not in SLOW
+    return name == "rescue" and task in ONCE_TASKS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
