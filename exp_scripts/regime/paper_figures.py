@@ -48,7 +48,6 @@ VARIANTS: dict[str, dict[str, str]] = {
     "sigma .5": {"trainer.exp_bucket_sigma": ".5"},
     "sigma 1.5": {"trainer.exp_bucket_sigma": "1.5"},
     "mean .25": {"trainer.exp_bucket_mean": ".25"},
-    "no retirement": {"trainer.exp_retirement": "never"},  # Table 7's question
 }
 POINT = Point("1e-4", "16", "1", "yes")  # the rate that won for each method of many_questions.py
 STEPS, TEST_EVERY, NOTED_EVERY = 96, 8, 4
