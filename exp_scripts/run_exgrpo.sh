@@ -9,7 +9,8 @@
 #   bash exp_scripts/run_exgrpo.sh --cfg job     prints the resolved configuration; needs no GPU and no model
 #
 # Environment variables: MODEL_PATH (folder or hub name), DATA_DIR (with openr1.parquet and valid.parquet, which
-# data.train_files= and data.val_files= replace), SAVE_PATH (checkpoints), N_GPUS (per node, default 8), N_NODES (default 1), PYTHON (default python3).
+# data.train_files= and data.val_files= replace), SAVE_PATH (checkpoints), N_GPUS (per node, default 8), N_NODES
+# (default 1), PYTHON (default python3).
 # Later arguments win: trainer.experience_ratio=0.25, trainer.experience=False, ...
 set -euo pipefail
 

@@ -93,7 +93,7 @@ def _job(row: Row, require_think: bool) -> Job:
 
 
 def _boxed_job(row: Row, require_think: bool) -> Job | None:
-    """The gold answer and the content of the last box, however far before the end; None without one."""
+    """The gold answer and the content of the last box, wherever it stands; None without one, or if it is no answer."""
     response = row["response"]
     if require_think and THINK_END in response:
         response = response.split(THINK_END)[1]

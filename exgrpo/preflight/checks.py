@@ -14,11 +14,10 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from exgrpo import full_grader, verl_contract
+from exgrpo import verl_contract
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.loss_settings import LossSettings
-from exgrpo.math_verify_reward import FULL
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import data_files, machine, modes, resume, sizes, user_rules, values
@@ -66,7 +65,6 @@ def verify(config: DictConfig) -> None:
     _all(
         lambda: modes.verify(config),
         lambda: _platform(config),
-        lambda: _packages(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
         lambda: user_rules.verify_reward(config.reward.custom_reward_function),
@@ -143,16 +141,6 @@ def _platform(config: DictConfig) -> None:
             f"trainer.device={config.trainer.device} with VERL_PLATFORM={platform or '(unset)'} in "
             "the environment: stack=cpu and VERL_PLATFORM=cpu go together"
         )
-
-
-def _packages(config: DictConfig) -> None:
-    """Without its grader every reward would be 0, and the run would learn nothing."""
-    our_reward = config.reward.custom_reward_function.path == "pkg://exgrpo.math_verify_reward"
-    if our_reward and importlib.util.find_spec("math_verify") is None:
-        raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
-    key = "reward.custom_reward_function.reward_kwargs.grader"
-    if our_reward and OmegaConf.select(config, key) == FULL:
-        full_grader.package()
 
 
 def _attention(config: DictConfig) -> None:

@@ -5,6 +5,7 @@ run that has loaded its models, or teach it nonsense.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from omegaconf import DictConfig
 
+from exgrpo import full_grader
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.loss_settings import LossSettings
+from exgrpo.math_verify_reward import FULL
 from exgrpo.open_table import is_reference, load_function
 from exgrpo.preflight.values import shown
 
@@ -50,15 +53,19 @@ def verify_reward(settings: DictConfig) -> None:
     """
     if not settings.path:
         return  # verl then judges by data_source
+    kwargs = dict(settings.get("reward_kwargs") or {})
+    ours = settings.path == "pkg://exgrpo.math_verify_reward"
+    if ours and importlib.util.find_spec("math_verify") is None:  # every answer would be wrong
+        raise ValueError("reward.custom_reward_function: the package math-verify is not installed")
+    if ours and kwargs.get("grader") == FULL:
+        full_grader.package()
     key, path = "reward.custom_reward_function.path", str(settings.path).removeprefix("file://")
     if path.startswith("pkg://"):
         path = "pkg://" + path.removeprefix("pkg://").replace("/", ".")
     reward = load_function(key, f"{path}:{settings.name}")
-    kwargs = dict(settings.get("reward_kwargs") or {})
     signature = inspect.signature(reward)
     unknown = kwargs.keys() - signature.parameters.keys()
     # ours takes any name, for what verl adds
-    ours = settings.path == "pkg://exgrpo.math_verify_reward"
     if unknown and ours:
         known = ", ".join(sorted(signature.parameters.keys() - {*REWARD_PARAMETERS, "_"}))
         given = f"reward.custom_reward_function.reward_kwargs.{min(unknown)}"
