@@ -32,7 +32,7 @@ def verify_prompts(config: DictConfig) -> Any:
     model = config.actor_rollout_ref.model
     folder = small_files(str(model.path))
     if folder is None:
-        _logger.warning("exgrpo: %s is no folder here: window and prompts are not checked", model.path)
+        _logger.warning("exgrpo: %s is no folder here: window and prompts not checked", model.path)
         return None
     _context_keys(model)
     _window(config, folder)
