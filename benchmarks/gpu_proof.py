@@ -2,8 +2,8 @@
 
     bash benchmarks/gpu_proof.sh [--minutes 9] [--cpu] [--output DIR] [--stages NAME ...]
 
-A call takes at most --minutes, and the same command goes on with what is left: two calls of nine minutes are enough for
-one H100. Stages, in their order:
+A call takes at most --minutes, and the same command goes on with what is left: three calls of nine minutes are enough
+for one H100. Stages, in their order:
 
 facts        versions, GPU, driver, the actor's attention
 resume       the quickstart: learns, is killed by SIGKILL, resumes; the lost steps are drawn again identically
@@ -47,14 +47,14 @@ from proof_runs import (
 
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
 SAVE_EVERY, KILL_AFTER, STEPS = 4, 6, 16
-START_S = {"one_gpu": 140, "cpu": 60}  # from a command to the first step; on an H100 90 to 140 s were seen
+START_S = {"one_gpu": 220, "cpu": 60}  # from a command to the first step; on an H100 190 to 220 s were seen
 END_S = 20  # what a training may take to end when its time is up
 FLASH_ATTN = "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2"
 GROUPS = ["trainer.exp_unit=group", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
-LARGE = [  # SmolLM2's steps on a GPU
+LARGE = [  # of benchmarks/step.py: SmolLM2's steps on a GPU
     "data.train_batch_size=32",
     "actor_rollout_ref.rollout.n=8",
-    "data.max_response_length=256",
+    *("--response_length", "256"),
     "actor_rollout_ref.actor.ppo_mini_batch_size=16",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384",
 ]
@@ -69,7 +69,7 @@ class Stage(NamedTuple):
     """What a stage does, and its time: starts of the whole stack, and seconds of work on a GPU and on a CPU."""
 
     work: Callable[[argparse.Namespace, Facts, float], None]
-    starts: int
+    starts: float
     gpu_s: int
     cpu_s: int
 
@@ -320,8 +320,8 @@ STAGES = {
     "resume": Stage(resume, 2, 60, 360),
     "step": Stage(step, 1, 60, 120),
     "groups": Stage(groups, 1, 60, 120),
-    "evaluation": Stage(evaluation, 1, 40, 120),
-    "smollm2": Stage(smollm2, 1, 120, 400),
+    "evaluation": Stage(evaluation, 0.4, 40, 150),  # the engine alone
+    "smollm2": Stage(smollm2, 1, 300, 400),
 }
 
 

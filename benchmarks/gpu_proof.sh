@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prove the GPU path on a machine with one GPU, in two calls of nine minutes: see benchmarks/gpu_proof.py.
+# Prove the GPU path on a machine with one GPU, in three calls of nine minutes: see benchmarks/gpu_proof.py.
 #
 #   bash benchmarks/gpu_proof.sh                         in the environment made by exp_scripts/setup_gpu.sh
 #   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     makes that environment from the folder first (exp_scripts/wheelhouse.sh)

@@ -147,8 +147,8 @@ def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
         "probability, vLLM - actor: mean of means": ("training/rollout_probs_diff_mean", "mean"),
         "probability, vLLM - actor: maximum": ("training/rollout_probs_diff_max", "max"),
         "correlation of the two, mean": ("training/rollout_actor_probs_pearson_corr", "mean"),
-        "actor's peak memory, GiB": ("perf/max_memory_allocated_gb", "max"),
-        "actor's peak reserved memory, GiB": ("perf/max_memory_reserved_gb", "max"),
+        "actor's peak memory, GiB": ("actor/perf/max_memory_allocated_gb", "max"),
+        "actor's peak reserved memory, GiB": ("actor/perf/max_memory_reserved_gb", "max"),
         "gradient norm, mean": ("actor/grad_norm", "mean"),
         "seconds a step, mean": ("timing_s/step", "mean"),
     }

@@ -148,7 +148,8 @@ def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit
     At this temperature and with so few questions, groups fail of which the pool has a success.
     """
     arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, forks, "data.train_max_samples=14"]
-    arguments += ["actor_rollout_ref.rollout.temperature=1.3"]
+    arguments += ["actor_rollout_ref.rollout.temperature=1.3", "actor_rollout_ref.model.use_remove_padding=True"]
+    arguments += ["actor_rollout_ref.model.use_fused_kernels=True"]
     arguments += ["trainer.exp_unit=group", "trainer.exp_rescue=True", "trainer.exp_max_drift=9"]
     arguments += ["trainer.experience_start_sratio=0", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
     arguments += ["trainer.total_training_steps=8", "trainer.save_freq=4", "trainer.max_actor_ckpt_to_keep=null"]
@@ -179,6 +180,7 @@ def test_half_of_a_step_is_whole_past_groups_and_a_killed_run_goes_on_to_the_bit
     for metrics in resumed.values():
         assert metrics["experience/stored_groups"] == 4 and metrics["actor/replayed_tokens_share"] > 0.3
         assert metrics["experience/generated_tokens"] < 0.7 * 8 * K * metrics["response_length/mean"]
+        assert metrics["training/rollout_probs_diff_max"] < 1e-4  # of verl's fused kernels
 
 
 def test_past_groups_take_the_place_of_dead_ones_and_a_killed_run_goes_on_to_the_bit(make_settings, forks, tmp_path):
