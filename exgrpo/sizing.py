@@ -1,8 +1,8 @@
 """What a run of the released settings needs: `python -m exgrpo.sizing MODEL --gpus 8x80`.
 
-MODEL is 1.5B or 7B, the paper's Qwen2.5-Math, or the folder of a model. Arithmetic, not measured:
-FSDP's fp32 weights and Adam are shared by all GPUs, bf16 activations are recomputed layer by layer,
-and vLLM stands beside them.
+MODEL is 1.5B or 7B, the paper's Qwen2.5-Math, or the folder of a model. Arithmetic, which one H100
+bears out for 1.5B (benchmarks/gpu/h100.md): FSDP's fp32 weights and Adam are shared by all GPUs,
+bf16 activations are recomputed layer by layer, and vLLM stands beside them.
 """
 
 from __future__ import annotations

@@ -183,6 +183,8 @@ LOOKING = [
     (["{0}", "--html", "{0}"], "--html={0}: is a folder"),
     (["{0}", "--train_files", "{0}/none"], "--train_files={0}/none: no such file"),
     (["{0}", "--tokenizer", "{0}/none"], "--tokenizer={0}/none: no such folder"),
+    (["{0}", "--sample", "5"], "--sample=5: requires --html"),
+    (["{0}", "--seed", "1"], "--seed=1: requires --html"),
     (["{0}", "--model", "{0}"], "--model={0}: requires --html"),
     (["{0}", "--model", "{0}", "--html", "{0}/a"], "--model={0}: requires --train_files"),
     (["{0}", "--htm", "{0}/a"], "unrecognized arguments: --htm"),

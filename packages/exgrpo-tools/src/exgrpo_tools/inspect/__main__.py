@@ -192,6 +192,9 @@ def _check_show(options: argparse.Namespace) -> None:
     _need(newest(options.checkpoint).is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
     _need(options.sample >= 1, "--sample", options.sample, "must be 1 or more")
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")
+    for name in ("sample", "seed"):
+        value = getattr(options, name)
+        _need(options.html is not None or value == _SHOWING[name], f"--{name}", value, "requires --html")
     if options.model is not None:
         _need(options.html is not None, "--model", options.model, "requires --html, which shows its log-probs")
         _need(options.train_files is not None, "--model", options.model, "requires --train_files for the prompts")
