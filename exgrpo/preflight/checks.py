@@ -151,9 +151,9 @@ def _attention(config: DictConfig) -> None:
     on_gpus = config.trainer.device != "cpu"
     if value == "flash_attention_2" and on_gpus and importlib.util.find_spec("flash_attn") is None:
         raise ValueError(
-            f"{key}={value}: the package flash-attn is not installed; sdpa works without it, with"
-            " memory by the square of actor_rollout_ref.actor.ppo_max_token_len_per_gpu: set it"
-            " smaller"
+            f"{key}={value}: the package flash-attn is not installed; sdpa works without it, best"
+            " with actor_rollout_ref.model.use_fused_kernels=True and a smaller"
+            " actor_rollout_ref.actor.ppo_max_token_len_per_gpu: memory grows by its square"
         )
     for name in ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size"):
         size = OmegaConf.select(actor, name)
