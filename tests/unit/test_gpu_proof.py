@@ -10,6 +10,7 @@ import gpu_proof
 import proof_page
 import proof_runs
 import pytest
+import runs
 import step
 from common import OutOfTime
 
@@ -133,6 +134,14 @@ def test_the_page_says_which_parts_vllm_took(tmp_path):
     assert proof_runs.engine(log) == parts | {"vLLM's model runner": "V2", "vLLM's sampler": "FlashInfer's"}
     log.write_text("vllm: Model Runner V2 requires Triton; using the V1 model runner instead.\n")
     assert proof_runs.engine(log)["vLLM's model runner"] == "V1 (Model Runner V2 requires Triton)"
+
+
+def test_of_an_h100s_steps_it_reads_agreement_and_the_actors_memory():
+    logged = runs.steps(ROOT / "benchmarks" / "gpu" / "h100" / "untrained-1.5b.jsonl")
+    figures = proof_runs.agreement(dict(enumerate(logged)))
+    assert len(logged) == 10 and len(figures) == 7
+    assert round(figures["actor's peak memory, GiB"], 1) == 35.2 < figures["actor's peak reserved memory, GiB"]
+    assert 0.99 < figures["correlation of the two, mean"] < 1
 
 
 def test_vllm_still_says_which_parts_it_takes():
