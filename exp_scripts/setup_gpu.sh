@@ -216,7 +216,8 @@ install_folder exgrpo "$root"
 for package in "$root"/packages/*/; do install_folder "$(basename "$package")" "${package%/}"; done
 if [ -n "$why" ]; then
     echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
-        "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token (actor_rollout_ref.model.use_fused_kernels=True: in blocks); train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
+        "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token (in blocks with" \
+        "actor_rollout_ref.model.use_fused_kernels=True); train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
         "(use_remove_padding=True works with it; ulysses_sequence_parallel_size must be 1)"
 fi
 echo "set-up: importing the modules that a run imports"
