@@ -4,8 +4,9 @@
     python benchmarks/step.py --stack one_gpu --model FOLDER --response_length 1024 --pairs 4 --warmup 2 \\
         reward.custom_reward_function.path=$PWD/benchmarks/untrained.py reward.custom_reward_function.name=chance
 
-Sizes are those of ``python -m exgrpo.sizing``; the tokenizer is the quickstart's. A reward by chance fills the pool:
-times and memory are real, learning and the lengths of responses are not.
+So for the page gpu/h100.md, with the further settings in gpu/h100/untrained-1.5b.json. Sizes are those of
+``python -m exgrpo.sizing``; the tokenizer is the quickstart's. A reward by chance fills the pool: times and memory are
+real, learning and the lengths of responses are not.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("size", choices=list(NAMED))
     cli.add_argument("folder", type=Path)
-    cli.add_argument("--layers", type=int, help="fewer of them, to try it")
     options = cli.parse_args()
     model = NAMED[options.size]
     torch.manual_seed(0)
     config = Qwen2Config(
-        num_hidden_layers=options.layers or model.layers,
+        num_hidden_layers=model.layers,
         hidden_size=model.hidden,
         intermediate_size=model.inner,
         num_attention_heads=model.queries // HEAD,
