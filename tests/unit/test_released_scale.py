@@ -9,7 +9,7 @@ import watched
 from composed import job
 from omegaconf import OmegaConf
 
-from exgrpo.on_verl import resolvers
+from exgrpo.config import released_scale
 from exgrpo.preflight import modes
 from exgrpo.preflight.checks import resolve
 
@@ -21,7 +21,7 @@ SCALE = f"{ACTOR}.loss_scale_factor=${{exgrpo.released_scale:}}"
 @pytest.mark.parametrize(("length", "rows", "scale"), [(8192, 512, 128), (8192, 384, 8192 / 48), (48, 64, 6)])
 def test_the_scale_by_hand(length, rows, scale):
     """rows * scale, by which verl divides the sum, is 8 * length."""
-    assert resolvers.released_scale(length, rows) == scale
+    assert released_scale(length, rows) == scale
 
 
 def printed(script, *overrides, **environment):

@@ -28,13 +28,13 @@ ARROWS = {
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "replay": "experience saved loss_settings mix_core_alg",
     "math_verify_reward": "gold_answers full_grader",
-    "on_verl": "console provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
+    "on_verl": "config console provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
     "preflight": (
         "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience saved loss_metrics on_verl preflight",
     "main_mix_ppo": "console on_verl preflight",
-    "verl_plugin": "on_verl preflight",
+    "verl_plugin": "",
     "commands": "console main_mix_ppo",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
