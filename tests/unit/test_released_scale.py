@@ -10,7 +10,7 @@ from composed import job
 from omegaconf import OmegaConf
 
 from exgrpo.config import released_scale
-from exgrpo.preflight import modes
+from exgrpo.preflight import values
 from exgrpo.preflight.checks import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -73,5 +73,7 @@ def test_what_the_workers_get_is_a_number():
 )
 def test_what_cannot_work_is_refused_in_one_line(overrides, message):
     with pytest.raises(ValueError) as caught:
-        modes.verify(job(*overrides, "trainer.experience=False"))
+        config = job(*overrides, "trainer.experience=False")
+        values.verify(config)
+        values.verify_together(config)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
