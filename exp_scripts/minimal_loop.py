@@ -324,7 +324,7 @@ def main() -> None:
     for row in train(*five_numbers(), experience, loss, loop):
         curve.append(row)
         print("  ".join(f"{name} {value:.6g}" for name, value in row.items()), flush=True)
-    from comparison import draw
+    from curves import draw
 
     arguments.output.mkdir(parents=True, exist_ok=True)
     draw({"test questions": [curve]}, " ".join(arguments.overrides), arguments.output / "curve.png")

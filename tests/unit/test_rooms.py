@@ -43,7 +43,7 @@ CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's s
 DATA_SET = "exgrpo/experience/rl_dataset_with_experience.py"  # the release has it in that room
 KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_experience.py", "exgrpo/main_mix_ppo.py", DATA_SET)
 
-OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data")  # packages/ does not know exgrpo at all
+OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data", "lab")  # packages/ does not know exgrpo at all
 # Private names of other libraries that are theirs to give; exgrpo's own are never here.
 FOREIGN = {
     "_replace": "a documented method of namedtuple",
