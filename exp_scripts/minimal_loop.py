@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
 from exgrpo.console import in_one_line
 from exgrpo.experience.experience_trainer_ops import Draw
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.loss_settings import LossSettings
 

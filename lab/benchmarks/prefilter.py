@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from common import Figures, at_least, machine, parser, refuse, report, spread
 
+from exgrpo.data_files import read_question_ids
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved.pool_files import read_saved
 
 Entropies: TypeAlias = npt.NDArray[np.float64]

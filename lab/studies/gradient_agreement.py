@@ -32,7 +32,7 @@ from torch import Tensor
 from exgrpo import ExperienceReplay, Trajectory
 from exgrpo.console import in_one_line
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.loss_settings import LossSettings
 
 FILE = study_folders.RUNS / "gradient-agreement.jsonl"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from exgrpo import ExperienceReplay, compute_grpo_loss
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.loss_settings import LossSettings
 
 Array: TypeAlias = npt.NDArray[np.float64]

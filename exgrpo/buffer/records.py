@@ -77,7 +77,7 @@ class ReplayBatch:
 
     Attributes:
         prompts: texts, as they were added.
-        rollouts: a row each (exgrpo.replay.policies), for the functions of exgrpo.replay.tensors
+        rollouts: a row each (exgrpo.buffer.policies), for the functions of exgrpo.buffer.tensors
             and as the `rollout` of `TrajectoryBuffer.add`: a mapping of prompt, text, tokens,
             log_probs, loss_mask, entropy (None if unknown), reward, step and is_replayed (True).
             The arrays are those of the fields below.

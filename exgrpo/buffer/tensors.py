@@ -1,26 +1,26 @@
-"""Functions on tensors for any loop: entropies, weights, advantages, loss. Requires torch only.
+"""Functions on tensors for any loop: entropies, weights, loss. Requires torch only.
 
 B rows, T padded response tokens, V vocabulary; natural logarithms, entropies in nats. Masks are
-bool or 0/1 [B, T]. Entropies, weights and loss also take rollouts as rows (exgrpo.replay.policies),
+bool or 0/1 [B, T]. Entropies, weights and loss also take rollouts as rows (exgrpo.buffer.policies),
 which they pad and mask.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
 
+from exgrpo.advantages import group_advantages
+from exgrpo.buffer import policies
+from exgrpo.buffer.policies import Policy, Rollouts, Row
 from exgrpo.experience.trajectory_selector import mean_entropy
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
-from exgrpo.replay import policies
-from exgrpo.replay.policies import Policy, Rollouts, Row
 
-GROUP_EPSILON = 1e-6  # added to a group's standard deviation, as verl does
 _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")
 
 
@@ -108,8 +108,8 @@ def compute_importance_weights(
             is called for them without a gradient.
         current_policy: called once for the log-probs of all rollouts, with a gradient: a callable
             or module, (prompts, tokens of each) -> float[B, T]; for a transformers model
-            `exgrpo.replay.policies.CausalPolicy`.
-        rollouts: B rows (exgrpo.replay.policies), such as `batch["rollouts"]`.
+            `exgrpo.buffer.policies.CausalPolicy`.
+        rollouts: B rows (exgrpo.buffer.policies), such as `batch["rollouts"]`.
 
     Returns:
         float[B, T], 0 where masked.
@@ -137,47 +137,6 @@ def compute_importance_weights(
     )[0]
 
 
-def group_advantages(
-    rewards: Tensor, group: Tensor | Sequence[Hashable], use_std: bool = False
-) -> Tensor:
-    """GRPO's A_i = r_i - mean of its group, including the replayed row (Dr. GRPO, as in the paper).
-
-    A group of one row has no baseline: its advantage is its reward, as in verl.
-
-    Args:
-        rewards: [B].
-        group: [B], equal for the rows of one question: a tensor or any hashable values.
-        use_std: divide by the group's standard deviation (unbiased) + 1e-6, as GRPO.
-
-    Returns:
-        float[B].
-
-    Raises:
-        ValueError: lengths differ, or a reward is not finite.
-    """
-    keys = group.tolist() if isinstance(group, Tensor) else list(group)
-    if rewards.dim() != 1 or len(keys) != len(rewards):
-        given = f"group has {len(keys)} entries for rewards of shape {tuple(rewards.shape)}"
-        raise ValueError(f"{given}: must be as many")
-    rewards = rewards if rewards.is_floating_point() else rewards.float()
-    if not bool(rewards.isfinite().all()):
-        allowed = "must be a finite number"
-        raise ValueError(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: {allowed}")
-    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    index = torch.tensor([number[key] for key in keys], dtype=torch.long, device=rewards.device)
-
-    def total(values: Tensor) -> Tensor:
-        return values.new_zeros(len(number)).index_add_(0, index, values)
-
-    counts = total(torch.ones_like(rewards))
-    alone = counts == 1
-    advantages = rewards - (total(rewards) / counts).masked_fill(alone, 0.0)[index]
-    if not use_std:
-        return advantages
-    variance = total(advantages.square()) / (counts - 1).clamp(min=1)
-    return advantages / (variance.sqrt().masked_fill(alone, 1.0)[index] + GROUP_EPSILON)
-
-
 if TYPE_CHECKING:
 
     class Loss(Tensor):  # a plain Tensor with one attribute
@@ -203,7 +162,7 @@ def compute_grpo_loss(
     Args:
         rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy
             that generated each row's tokens; response_mask, [B, T]; group, as in
-            `group_advantages`; optionally is_replayed, bool[B]. Or B rows (exgrpo.replay.policies),
+            `group_advantages`; optionally is_replayed, bool[B]. Or B rows (exgrpo.buffer.policies),
             grouped by prompt: the gradient comes from `current_policy` or from the rows' log_probs,
                 and for replayed rows from `importance_weights`.
         rewards: [B]; with rows anything that can become a tensor.

@@ -1,4 +1,4 @@
-"""What a run of the released settings needs: `python -m exgrpo.sizing MODEL --gpus 8x80`.
+"""What a run of the released settings needs: `exgrpo-sizing MODEL --gpus 8x80`.
 
 MODEL is 1.5B or 7B, the paper's Qwen2.5-Math, or the folder of a model. Arithmetic, which one H100
 bears out for 1.5B (benchmarks/gpu/h100.md): FSDP's fp32 weights and Adam are shared by all GPUs,
@@ -13,6 +13,8 @@ import math
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from exgrpo import __version__
 
 GIB, GB = 2**30, 1e9
 USABLE = 79 / 80  # of an "80 GB" card 79 GiB
@@ -109,7 +111,8 @@ def read(name: str) -> Model:
 
 
 def main() -> None:
-    cli = argparse.ArgumentParser(description=__doc__)
+    cli = argparse.ArgumentParser("exgrpo-sizing", description=__doc__)
+    cli.add_argument("--version", action="version", version=f"exgrpo {__version__}")
     cli.add_argument("model")
     cli.add_argument("--gpus", default="8x80", help="number x GB of each (default 8x80)")
     cli.add_argument("--tokens", default="32768", help="ppo_max_token_len_per_gpu (default 32768)")
@@ -124,7 +127,3 @@ def main() -> None:
         cli.error(str(error))
     print(f"{given.model}: {run.model.parameters / GB:.2f} billion parameters, {given.gpus} GB")
     print(run.table())
-
-
-if __name__ == "__main__":
-    main()

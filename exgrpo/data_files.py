@@ -1,24 +1,17 @@
-"""The training and evaluation files, read without verl: the ids of their questions, and whether
-their rows are in verl's format (docs/your-own-data.md), which verl finds out in its first step.
-"""
+"""The data files, read without verl: their columns, the ids of their questions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exgrpo.experience.question_id import row_question_id
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 _DEPTH = 100  # levels of a row
 _NEITHER = bytes(set(range(256)) - set(b'"[]{}'))  # quote nor bracket
 _STRINGS = re.compile(rb'"[^"]*"')
-_MESSAGES = "a list of messages, {role: text, content: text} each"
-_GROUND_TRUTH = "a dictionary with ground_truth, which the reward is handed"
 
 
 def is_local(path: str) -> bool:
@@ -96,50 +89,6 @@ def _read_json(path: Path) -> Any:
     return pyarrow.json.read_json(path)
 
 
-def verify_rows(config: DictConfig) -> None:
-    """ValueError with a line for each file: its first wrong row, the column, what is allowed."""
-    judged = config.reward.reward_manager.source == "register"  # each of verl's own reads these two
-    wrong: dict[str, str] = {}  # one file may be given for both
-    for key in ("train_files", "val_files"):
-        if not (paths := paths_of(config.data[key])):
-            wrong[key] = f"data.{key}=[]: must be at least one file"
-        for path in filter(is_local, paths):
-            error = _wrong_row(Path(path), config.data.prompt_key, judged)
-            if error is not None:
-                wrong.setdefault(path, f"data.{key}={path}: {error}")
-    if wrong:
-        raise ValueError("\n".join(wrong.values()))
-
-
-def _wrong_row(path: Path, prompt_key: str, judged: bool) -> str | None:
-    import pyarrow
-
-    from exgrpo.preflight.values import shown  # exgrpo-inspect reads ids without omegaconf
-
-    if path.suffix not in (".parquet", ".jsonl", ".json"):
-        return "must end in .parquet, .jsonl or .json"
-    columns: dict[str, tuple[Callable[[Any], bool], str]] = {
-        prompt_key: (is_prompt, _MESSAGES),
-        "extra_info": (lambda value: value is None or isinstance(value, dict), "a dictionary"),
-    }
-    if judged:
-        columns["data_source"] = lambda value: isinstance(value, str), "text"
-        columns["reward_model"] = _has_ground_truth, _GROUND_TRUTH
-    try:
-        table = read_columns(path, columns)
-    except (pyarrow.ArrowException, OSError) as error:
-        return f"cannot be read as {path.suffix} ({' '.join(str(error).split())[:200]})"
-    if missing := columns.keys() - set(table.column_names) - {"extra_info"}:
-        key = " (data.prompt_key)" if prompt_key in missing else ""
-        return f"has no column {', '.join(sorted(missing))}{key}; docs/your-own-data.md shows a row"
-    for name in table.column_names:
-        right, must = columns[name]
-        for row, value in enumerate(table[name].to_pylist()):
-            if not right(value):
-                return f"row {row}, column {name}: {shown(repr(value), 80)}: must be {must}"
-    return None
-
-
 def is_prompt(value: Any) -> bool:
     """Whether it is a list of messages, as verl's rows have it."""
     return isinstance(value, list) and bool(value) and all(map(_is_message, value))
@@ -150,7 +99,3 @@ def _is_message(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         return False
     return isinstance(value.get("content"), str | list)
-
-
-def _has_ground_truth(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("ground_truth") is not None

@@ -10,16 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-from exgrpo.experience.trajectory_selector import Candidate
-from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
-from exgrpo.replay import buffer_files
-from exgrpo.replay.buffer_files import SavedBuffer
-from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
-from exgrpo.replay.records import Record, ReplayBatch, flat
-from exgrpo.replay.strategies import (
+from exgrpo.buffer import buffer_files
+from exgrpo.buffer.buffer_files import SavedBuffer
+from exgrpo.buffer.difficulty_bucketer import DifficultyBucketer, Measure
+from exgrpo.buffer.records import Record, ReplayBatch, flat
+from exgrpo.buffer.strategies import (
     AsNamed,
     NothingLeft,
     Scores,
@@ -28,6 +23,11 @@ from exgrpo.replay.strategies import (
     scorer_of,
     threshold,
 )
+from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.experience_trainer_ops import ExperienceReplay
+from exgrpo.experience.trajectory_selector import Candidate
+from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -124,7 +124,7 @@ class TrajectoryBuffer:
             trajectory: prompt (a text), rollout, reward (0 to 1 if it is correct), is_correct,
                 entropy (mean token entropy in nats when it was generated; None if unknown). rollout
                 is its text, or a mapping with text, tokens or both, such as a row of
-                exgrpo.replay.policies. Optional, in that mapping or beside it: tokens, int [T];
+                exgrpo.buffer.policies. Optional, in that mapping or beside it: tokens, int [T];
                 with tokens also log_probs, float [T] in nats under the policy that generated them,
                 and loss_mask, bool [T], false at tokens of a tool or an environment; step, the
                 policy's number; is_replayed. All are copied. Where both have a key, prompt
@@ -181,7 +181,7 @@ class TrajectoryBuffer:
         a question's remaining trajectories. Takes one pass over the questions.
 
         Args:
-            strategy: one of `exgrpo.replay.strategies.STRATEGIES`.
+            strategy: one of `exgrpo.buffer.strategies.STRATEGIES`.
             size: at least 1.
             difficulty_range: (low, high), or None for any. "as named": (0.3, 0.7) for
                 medium_difficulty, else None.

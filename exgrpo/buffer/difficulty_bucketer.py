@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from exgrpo.replay.records import flat
+from exgrpo.buffer.records import flat
 
 Measure = Callable[[Mapping[str, Any]], float]
 
@@ -54,7 +54,7 @@ class DifficultyBucketer:
 
     Args:
         metric: a name above, or a function from the trajectory to 0..1: the mapping of
-            TrajectoryBuffer.add as `exgrpo.replay.records.flat` returns it, with the text as
+            TrajectoryBuffer.add as `exgrpo.buffer.records.flat` returns it, with the text as
             `rollout` and tokens beside it.
         window_size: number of a question's latest trajectories that count.
 

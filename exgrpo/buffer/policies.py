@@ -125,7 +125,7 @@ def both_log_probs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probs float[B, T] under the current policy and the rows' own, and the rows' mask.
 
-    The arguments are those of `exgrpo.replay.tensors.compute_importance_weights`.
+    The arguments are those of `exgrpo.buffer.tensors.compute_importance_weights`.
     """
     if old_policy is None or current_policy is None or rollouts is None:
         needed = ("old_policy", old_policy), ("current_policy", current_policy)
@@ -149,7 +149,7 @@ def both_log_probs(
 def loss_tensors(
     rollouts: Rollouts, current_policy: Policy | None, importance_weights: Tensor | None
 ) -> tuple[dict[str, Any], bool]:
-    """Rows as the tensors that `exgrpo.replay.tensors.compute_grpo_loss` takes.
+    """Rows as the tensors that `exgrpo.buffer.tensors.compute_grpo_loss` takes.
 
     Returns:
         The tensors, and whether some replayed rows have importance weights alone.

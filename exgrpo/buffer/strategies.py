@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.buffer.difficulty_bucketer import DifficultyBucketer
+from exgrpo.buffer.records import ReplayBatch
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.rules import RANDOM
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import Candidate, Scorer, TokenScores
-from exgrpo.replay.difficulty_bucketer import DifficultyBucketer
-from exgrpo.replay.records import ReplayBatch
 
 # n candidates -> their mean token entropies [n] in nats
 Scores = Callable[[ReplayBatch], npt.ArrayLike]

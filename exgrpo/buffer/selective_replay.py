@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exgrpo.replay.records import ReplayBatch
-from exgrpo.replay.strategies import NothingLeft, Range, Scores, checked_range
-from exgrpo.replay.trajectory_buffer import TrajectoryBuffer
+from exgrpo.buffer.records import ReplayBatch
+from exgrpo.buffer.strategies import NothingLeft, Range, Scores, checked_range
+from exgrpo.buffer.trajectory_buffer import TrajectoryBuffer
 
 _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
     "entropy_guided": "medium_difficulty_low_entropy",

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from exgrpo.buffer.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.replay.difficulty_bucketer import DifficultyBucketer, Measure
 from exgrpo.saved import durable, pool_files
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo.saved.pool_folder import PoolFolder
