@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.zh-CN.md")]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-ALL_PAGES = sorted((ROOT / "docs").rglob("*.md"))  # with the appendix and the texts for other packages
+ALL_PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md")])
 UPSTREAM = ROOT / "packages" / "verl-cpu" / "upstream.md"
 WITH_PATHS = [
     page for page in [*FRONT, *ALL_PAGES, UPSTREAM] if page.name != "CHANGELOG.md"
@@ -20,7 +20,7 @@ WITH_PATHS = [
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FOLDERS = "exgrpo|packages|exp_scripts|benchmarks|data|eval|tests|docs"
+FOLDERS = "exgrpo|packages|exp_scripts|benchmarks|data|eval|tests|docs|lab"
 # files that are in the repository, unlike data/valid.parquet; or folders, which end in a slash
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/(?:[\w./*-]*\.(?:py|sh|md|yaml|json|txt|png)\b|[\w./-]*/(?=[`\s,;]))")
 MODULE = re.compile(r"python -m ([\w.]+)")
