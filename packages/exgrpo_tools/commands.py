@@ -8,7 +8,7 @@ import sys
 from exgrpo.commands import answered
 from exgrpo.console import in_one_line
 
-PACKAGES = "pip install 'exgrpo[tools]'"
+PACKAGES = "pip install '.[tools]' in exgrpo's folder"
 
 
 def run(command: str, scripts: dict[str, tuple[str, str]]) -> None:
