@@ -39,7 +39,7 @@ def test_a_small_run_measures_each_composition_to_both_references(monkeypatch, t
     monkeypatch.setattr(study, "LOOP", ("loop.questions=4", "loop.steps=7", "loop.test_every=7"))
     monkeypatch.setattr(study, "GROUPS", 8)
     monkeypatch.setattr(study, "REFERENCE", 1024 + 1024)
-    rows = study.perform("backward", 1)
+    rows = study.perform("backward", 0)
     first = rows[0]
     assert [row["reference"] for row in rows] == ["training", "held-out"] * 2
     assert {"on-policy", "ExGRPO", "phantom", "prompt", "groups of 1 to 5 steps ago"} <= set(first["cosine"])

@@ -11,9 +11,9 @@ LAST = {"held_out_pass_1": 0.5, "held_out_pass_32": 0.9, "trained_pass_1": 0.6, 
 
 
 def test_right_answers_to_other_questions_make_it_stronger_and_the_same_each_time():
-    policy, task = load(RARE_TASKS["caesar"], 1, 1)
-    stronger, asked = taught("caesar", 1, 1)
-    again, _ = taught("caesar", 1, 1)
+    policy, task = load(RARE_TASKS["caesar"], 1, 0)
+    stronger, asked = taught("caesar", 1, 0)
+    again, _ = taught("caesar", 1, 0)
     assert (asked.train, asked.test) == (task.train, task.test)
     assert all(map(torch.equal, stronger.model.parameters(), again.model.parameters()))
     torch.manual_seed(0)
