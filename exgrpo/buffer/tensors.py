@@ -132,9 +132,8 @@ def compute_importance_weights(
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
     # with A = -1 the loss of a replayed token, -f(w*) A, is the weight
     minus_one = torch.full_like(log_prob, -1.0).detach()
-    return mixed_token_losses(
-        log_prob, past_log_prob, minus_one, rows, mask, settings or LossSettings()
-    )[0]
+    given = {"is_replayed": rows, "response_mask": mask, "settings": settings or LossSettings()}
+    return mixed_token_losses(log_prob, past_log_prob, minus_one, **given)[0]
 
 
 if TYPE_CHECKING:
@@ -192,8 +191,9 @@ def compute_grpo_loss(
     log_prob, mask, is_replayed = batch["log_prob"], batch["response_mask"], batch["is_replayed"]
     advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)
     advantages = advantages[:, None].expand_as(log_prob)
+    given = {"is_replayed": is_replayed, "response_mask": mask}
     losses, metrics = mixed_token_losses(
-        log_prob, batch["old_log_prob"], advantages, is_replayed, mask, settings or LossSettings()
+        log_prob, batch["old_log_prob"], advantages, **given, settings=settings or LossSettings()
     )
     if importance_weights is not None:
         _check_weights(importance_weights, log_prob)

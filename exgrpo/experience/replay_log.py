@@ -117,16 +117,16 @@ class Block:
             compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
             candidates = tuple(LoggedCandidate(int(step), *known) for step, *known in compared)
             yield LoggedReplay(
-                int(at["step"]),
-                question,
-                grader,
-                odds,
-                candidates,
-                int(at["chosen"]),
-                int(at["tokens"]),
-                at["reward"],
-                int(at["digest"]),
-                Effect(*(at[name] for name in EFFECTS)),
+                step=int(at["step"]),
+                question=question,
+                grader=grader,
+                odds=odds,
+                candidates=candidates,
+                chosen=int(at["chosen"]),
+                tokens=int(at["tokens"]),
+                reward=at["reward"],
+                digest=int(at["digest"]),
+                effect=Effect(*(at[name] for name in EFFECTS)),
             )
 
 

@@ -84,7 +84,9 @@ class Trajectory:
         """A trajectory without recorded log-probs, such as a teacher's text; raises as it."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
-        trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note, grader)
+        trajectory = cls(
+            tokens_T, zeros_T, step, entropy, loss_mask, reward=reward, note=note, grader=grader
+        )
         blank_T = np.full(tokens_T.size, np.nan, np.float32)
         blank_T.setflags(write=False)
         object.__setattr__(trajectory, "log_probs", blank_T)

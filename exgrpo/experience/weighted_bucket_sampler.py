@@ -105,10 +105,11 @@ class WeightedBucketSampler:
         if self._method is False and missing:
             drawn = rng.multivariate_hypergeometric([room[bucket] for bucket in taken], missing)
             return dict(zip(taken, drawn.tolist(), strict=True))
+        # Each round throws what is missing on the buckets with room, and puts back what exceeds it.
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
             weights = bucket_weights(self._method, unfilled, *self._rule)
-            if not weights.any():
+            if not weights.any():  # the rule forbids all that are left
                 break
             more = rng.multinomial(missing, weights).tolist()
             for bucket, extra in zip(unfilled, more, strict=True):

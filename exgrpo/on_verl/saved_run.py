@@ -83,7 +83,7 @@ class SavedRun:
         if in_flight is not None:
             state["prompts"] = in_flight.state()
         place, groups = folder / checkpoints.POOL, list(replay.groups)
-        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups)
+        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups=groups)
         return self.rotation.make_room(step)
 
     def expect_weights_of(self, step: int) -> None:

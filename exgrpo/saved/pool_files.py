@@ -206,7 +206,7 @@ def _read_saved(folder: Path) -> SavedPool:
             raise ValueError(f"{found} trajectories, questions, retired ones; counts has {counts}")
         if serials.max(initial=-1) >= manifest["next_serial"]:
             raise ValueError(f"next_serial is {manifest['next_serial']}, not beyond all serials")
-    return SavedPool(folder, manifest, state, rows, replays, serials)
+    return SavedPool(folder, manifest, state, rows, replays=replays, serials=serials)
 
 
 def check(folder: Path) -> dict[str, Any]:
