@@ -23,6 +23,7 @@ from minimal_loop import Task
 from once_tasks import EVERY_TASK, ONCE_TASKS
 from rare_tasks import load
 from run_measures import area, last_test, test
+from study_folders import RULES
 from study_loop import train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
@@ -44,7 +45,7 @@ AS_VERLS_USERS = {
 # control -> the method at whose winning point it runs, and its settings
 CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "prompt": ("ExGRPO", {"trainer.exp_unit": "prompt"}),
-    "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"}),
+    "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": f"{RULES}:phantom"}),
     "on-policy, as verl's users": ("on-policy", AS_VERLS_USERS),
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
     "past groups beside": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),

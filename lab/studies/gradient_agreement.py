@@ -26,6 +26,7 @@ import torch
 from ablate import parse, workers
 from minimal_loop import Policy, Rows, Task, objective
 from rare_tasks import RARE_TASKS, load
+from study_folders import RULES
 from study_loop import train
 from torch import Tensor
 
@@ -87,8 +88,7 @@ class Gradients:
         self._policy, self._task, self._history, self._rng = policy, task, history, rng
         self._replay = history.replay
         self._published, self._phantom, self._topr = (
-            LossSettings.from_mapping({"off_policy_loss": name})
-            for name in ("shaped", "pkg://study_rules:phantom", "topr")
+            LossSettings.from_mapping({"off_policy_loss": name}) for name in ("shaped", f"{RULES}:phantom", "topr")
         )
 
     def of(self, rows: Rows, loss: LossSettings) -> Tensor:

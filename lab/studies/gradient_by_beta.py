@@ -24,6 +24,7 @@ from gradient_agreement import AGES, GROUPS, LOOP, SETTINGS, Gradients, History,
 from minimal_loop import Rows
 from rare_tasks import RARE_TASKS, load
 from seed_tables import marked
+from study_folders import RULES
 from study_loop import train
 from torch import Tensor
 
@@ -48,7 +49,7 @@ def stored_rows(gradients: Gradients, groups: Sequence[Any], rng: np.random.Gene
         solved = [rollout for rollout in past if rollout.reward]
         chosen = solved[rng.integers(len(solved))]
         mixed.append(Rows([(question, rollout) for rollout in fresh[: K - 1]], [(question, chosen)]))
-    silent = LossSettings.from_mapping({"off_policy_loss": "pkg://study_rules:phantom"})
+    silent = LossSettings.from_mapping({"off_policy_loss": f"{RULES}:phantom"})
     fresh_halves = torch.stack([gradients.of(rows, silent) for rows in mixed])
     for name, settings in LOSSES.items():
         loss = LossSettings.from_mapping(settings)

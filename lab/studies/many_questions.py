@@ -24,6 +24,7 @@ from minimal_loop import Policy, Task
 from rare_tasks import BASES, RareTask, load
 from run_measures import area, last_test
 from skills import SKILLS, Phase, box
+from study_folders import RULES
 from study_loop import train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
@@ -65,7 +66,7 @@ METHODS: dict[str, dict[str, str]] = {
     "on-policy": {"trainer.experience": "False"},
     "ExGRPO": {},
     "prompt": {"trainer.exp_unit": "prompt"},
-    "phantom": {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"},
+    "phantom": {"policy_loss.off_policy_loss": f"{RULES}:phantom"},
 }
 # what the paper's figure 1a masks, by the share of right rows of a group: .25 or less, between, .75 or more
 MASKED = {

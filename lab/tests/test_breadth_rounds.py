@@ -10,7 +10,7 @@ import variants
 from ablate import parse
 from equal_grids import overrides
 from minimal_loop import Look, Rows
-from study_rules import fading
+from rules import fading
 from study_runs import Results, Run
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory

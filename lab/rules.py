@@ -1,4 +1,8 @@
-"""Rules of the studies, for the trainer's keys: pkg://study_rules:name."""
+"""Rules of the studies for two of the trainer's keys, by reference: lab/rules.py:NAME.
+
+Of (groups, rollout_n) for `trainer.exp_difficulty`; the others for `policy_loss.off_policy_loss`, whose arguments are
+those of exgrpo/replay_losses.py. `fresh`, `asymre` and `m2po` were rules by name until 0.3.0.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from exgrpo.experience.question_id import question_id
 from exgrpo.loss_settings import LossSettings
 
 LONGEST, LONGEST_ANSWER = 16, 48  # characters of a question of these tasks, tokens of an answer
+BASELINE_SHIFT = -0.1  # of asymre: what is added to the group's mean reward
+M2_BOUND = 0.04  # of m2po: greatest mean squared log-ratio of the tokens that are left
 
 
 def question_length(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
@@ -35,6 +41,15 @@ def by_chance(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     return [random.Random(question_id(group.question)).choice(range(1, rollout_n)) for group in groups]
 
 
+def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
+    """Difficulty by the share of successes among the fresh rollouts, as a count out of K, rounded half to even.
+
+    What the name did beside it no reference does: it also moved questions to buckets that are not collected, where
+    they are not drawn.
+    """
+    return [round(group.solved * rollout_n / group.size) for group in groups]
+
+
 def phantom(
     log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings
 ) -> Tensor:
@@ -50,3 +65,27 @@ def fading(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Te
         )
         rho = torch.where(advantages > 0, -torch.expm1(row_log_prob), row_log_ratio.clamp(max=0.0).exp())
     return -rho * advantages * log_prob
+
+
+def asymre(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
+    """Asymmetric REINFORCE (arXiv 2506.20520): -(A - delta) log pi, without ratios.
+
+    The baseline is the group's mean reward plus delta, BASELINE_SHIFT: below 0, a success weighs more.
+    """
+    return -(advantages - BASELINE_SHIFT) * log_prob
+
+
+def m2po(log_ratio: Tensor, log_prob: Tensor, advantages: Tensor, replayed: Tensor, settings: LossSettings) -> Tensor:
+    """Second-moment trust region (arXiv 2510.01161): -w A of the tokens left, 0 of the others.
+
+    The tokens with the largest (log w)^2 are left out, as few as bring the mean of (log w)^2 over the rest down to
+    M2_BOUND. Over the tokens of one call: in a trainer those of a micro-batch.
+    """
+    squares, order = log_ratio.detach()[replayed].square().double().sort(stable=True)
+    means = squares.cumsum(0) / torch.arange(1, len(squares) + 1, device=squares.device)
+    within = int((means <= M2_BOUND).sum())  # the means rise
+    left = torch.zeros_like(order, dtype=torch.bool)
+    left[order[:within]] = True
+    kept = replayed.clone()
+    kept[replayed] = left
+    return torch.where(kept, -torch.exp(log_ratio) * advantages, 0.0)
