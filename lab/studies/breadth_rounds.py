@@ -2,7 +2,7 @@
 
     python lab/studies/breadth_rounds.py [--jobs 2] [--file FILE]
 
-By the third amendment of lab/pages/equal-grids-protocol.md. Each run is a line of the file: a stopped study goes on
+By the third amendment of lab/pages/equal-grids-protocol.md. Each run is a row of the file: a stopped study goes on
 with the same command.
 """
 
@@ -21,7 +21,7 @@ from study_runs import Point, Results, Run, done
 
 from exgrpo.console import in_one_line
 
-FILE = study_folders.RUNS / "breadth-rounds.jsonl"
+FILE = study_folders.RUNS / "breadth-rounds.parquet"
 TASKS = ("caesar", "backward", "rare-mod")
 SEEDS = range(500, 506)  # each draw of questions with each base once
 ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar

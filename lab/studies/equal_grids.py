@@ -2,7 +2,7 @@
 
     python lab/studies/equal_grids.py [TASK ...] [--report] [--carry] [--jobs 2] [--file FILE]
 
-By lab/pages/equal-grids-protocol.md. Each run is a line of the file, written when the run ends: a stopped study
+By lab/pages/equal-grids-protocol.md. Each run is a row of the file, written when the run ends: a stopped study
 goes on with the same command, on any machine. Without --report it searches only.
 """
 
@@ -29,7 +29,7 @@ from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
 
-FILE = study_folders.RUNS / "equal-grids.jsonl"
+FILE = study_folders.RUNS / "equal-grids.parquet"
 # method -> its settings
 METHODS: dict[str, dict[str, str]] = {
     "on-policy": {"trainer.experience": "False"},

@@ -5,7 +5,7 @@
 After 100 steps of the on-policy runs of gradient_agreement.py, 64 stored successes of each age join K - 1 fresh
 rollouts to their question. Of the gradient of the stored row alone: length (root mean square, a fresh group's is 1),
 agreement with that of 8,192 fresh rollouts (what is along it, for each unit of length), spread (standard deviation of
-the lengths over their mean). Each run is some lines of the file: a stopped study goes on with the same command.
+the lengths over their mean). Each run is some rows of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor
 from exgrpo.console import in_one_line
 from exgrpo.loss_settings import LossSettings
 
-FILE = study_folders.RUNS / "gradient-by-beta.jsonl"
+FILE = study_folders.RUNS / "gradient-by-beta.parquet"
 FRESH = "", "fresh group"  # age and name of the row that the others are beside
 LOSSES = {
     **{f"beta {beta}": {"off_policy_reshape": f"p_div_p_{beta}"} for beta in ("0.01", "0.1", "0.5", "1")},

@@ -5,7 +5,7 @@
 
 By lab/pages/many-questions-protocol.md. Sums of three to eight digits; how often the base works carefully, and does
 not blurt out a guess, falls with the length from nearly always to almost never: most groups of the shortest and of the
-longest sums have no advantage. Each run is a line of the file: a stopped study goes on with the same command.
+longest sums have no advantage. Each run is a row of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from exgrpo.console import in_one_line
 
 SUM = SKILLS["sum"]
 TRAIN, TEST, ANSWERS = 1024, 256, 2  # questions; answers to each held-out one at a test
-FILE = study_folders.RUNS / "many-questions.jsonl"
+FILE = study_folders.RUNS / "many-questions.parquet"
 CAREFUL = {3: 0.97, 4: 0.9, 5: 0.6, 6: 0.2, 7: 0.05, 8: 0.01}  # share of careful answers by the number of digits
 
 
