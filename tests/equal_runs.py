@@ -88,7 +88,7 @@ def git(*arguments: str) -> str:
 
 def record(part: str, root: Path, tables: Path, output: Path) -> None:
     """Have a process record the part as the code in `root` does it."""
-    sources = [root, *sorted(root.glob("packages/*/src"))]
+    sources = [root, root / "packages", *sorted(root.glob("packages/*/src"))]
     environment = os.environ | {"PYTHONPATH": ":".join(map(str, sources))}
     command = [sys.executable, RECORDER, part, root, tables, output]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)

@@ -20,6 +20,7 @@ from exgrpo.buffer.policies import Policy, Rollouts, Row
 from exgrpo.experience.trajectory_selector import mean_entropy
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
+from exgrpo.refusal import refuse_as
 
 _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")
 
@@ -58,8 +59,7 @@ def compute_entropy(
     mask = response_mask.bool()
     counts = mask.sum(dim=1)
     if not bool(counts.all()):
-        allowed = "must leave one"
-        raise ValueError(f"response_mask leaves no token of row {int(counts.argmin())}: {allowed}")
+        refuse_as(f"response_mask leaves no token of row {int(counts.argmin())}", "leave one")
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
@@ -75,8 +75,7 @@ def _rollout_entropy(rollout: Row) -> float | None:
     elif "entropy" in rollout:
         return None
     else:
-        allowed = "must have logits, entropies or entropy, or log_probs"
-        raise ValueError(f"rollout without 'entropy': {allowed}")
+        refuse_as("rollout without 'entropy'", "have logits, entropies or entropy, or log_probs")
     mask = rollout.get("loss_mask")
     if mask is not None:
         mask = policies.vector(mask).cpu().numpy()
@@ -119,8 +118,7 @@ def compute_importance_weights(
     """
     if not (old_policy is current_policy is rollouts is None):
         if not (log_prob is past_log_prob is response_mask is None):
-            allowed = "must be tensors, or policies and rollouts, not both"
-            raise ValueError(f"log_prob and old_policy: {allowed}")
+            refuse_as("log_prob and old_policy", "be tensors, or policies and rollouts, not both")
         log_prob, past_log_prob, response_mask = policies.both_log_probs(
             old_policy, current_policy, rollouts
         )
@@ -186,7 +184,7 @@ def compute_grpo_loss(
         rollouts, weights_only = policies.loss_tensors(rollouts, current_policy, importance_weights)
         rewards = torch.as_tensor(rewards, device=rollouts["log_prob"].device)
     elif current_policy is not None:
-        raise ValueError("current_policy is given with tensors: must come with rollouts as rows")
+        refuse_as("current_policy is given with tensors", "come with rollouts as rows")
     batch = _checked(rollouts, rewards)
     log_prob, mask, is_replayed = batch["log_prob"], batch["response_mask"], batch["is_replayed"]
     advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)
@@ -213,10 +211,10 @@ def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
     """The rollouts with `is_replayed`; ValueError if keys or lengths are wrong."""
     for key in _ROLLOUT_KEYS[:-1]:
         if key not in rollouts:
-            raise ValueError(f"rollouts without {key!r}: must have {', '.join(_ROLLOUT_KEYS[:-1])}")
+            refuse_as(f"rollouts without {key!r}", f"have {', '.join(_ROLLOUT_KEYS[:-1])}")
     unknown = [key for key in rollouts if key not in _ROLLOUT_KEYS]
     if unknown:
-        raise ValueError(f"rollouts[{unknown[0]!r}]: must be one of {', '.join(_ROLLOUT_KEYS)}")
+        refuse_as(f"rollouts[{unknown[0]!r}]", f"be one of {', '.join(_ROLLOUT_KEYS)}")
     if len(rewards) != len(rollouts["log_prob"]):
         given = f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows"
         raise ValueError(f"{given}: must be as many")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience import checked
+from exgrpo.refusal import refuse, refuse_as
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,7 @@ class Trajectory:
             raise ValueError(f"{given}: must be as many")
         entropy = float(self.entropy)
         if math.isinf(entropy) or entropy < -checked.ROUNDING:
-            allowed = "must be a mean entropy in nats, 0 or more, or NaN if unknown"
-            raise ValueError(f"entropy={entropy}: {allowed}")
+            refuse("entropy", entropy, "a mean entropy in nats, 0 or more, or NaN if unknown")
         fields = {
             "tokens": tokens_T,
             "log_probs": log_probs_T,
@@ -174,7 +174,7 @@ class RolloutGroup:
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question:
-            raise ValueError(f"question={self.question!r}: must be a non-empty string")
+            refuse("question", repr(self.question), "a non-empty string")
         object.__setattr__(self, "size", checked.integer("size", self.size, 1))
         object.__setattr__(self, "replayed", checked.integer("replayed", self.replayed, 0))
         object.__setattr__(self, "refused", checked.integer("refused", self.refused, 0))
@@ -182,7 +182,7 @@ class RolloutGroup:
         object.__setattr__(self, "failures", tuple(self.failures))
         object.__setattr__(self, "rewards", tuple(map(float, self.rewards)))
         if self.replayed > 1:
-            raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
+            refuse("replayed", self.replayed, "0 or 1")
         if self.solved > self.size:
             refused = f" and refused is {self.refused}" if self.refused else ""
             allowed = f"must be at most size={self.size}"
@@ -191,10 +191,8 @@ class RolloutGroup:
             given = f"failures has {len(self.failures)} entries beside {self.solved} successes"
             raise ValueError(f"{given}: must be at most size={self.size} together")
         if self.rewards and len(self.rewards) != self.size:
-            allowed = f"must be size={self.size}, or none"
-            raise ValueError(f"rewards has {len(self.rewards)} entries: {allowed}")
+            refuse_as(f"rewards has {len(self.rewards)} entries", f"be size={self.size}, or none")
         for name in ("successes", "failures"):
             for index, rollout in enumerate(getattr(self, name)):
                 if not isinstance(rollout, Trajectory):
-                    allowed = "must be a Trajectory"
-                    raise ValueError(f"{name}[{index}] is a {type(rollout).__name__}: {allowed}")
+                    refuse_as(f"{name}[{index}] is a {type(rollout).__name__}", "be a Trajectory")

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.rules import BUCKET_WEIGHTS
+from exgrpo.refusal import refuse
 
 
 def bucket_weights(
@@ -39,8 +40,7 @@ def bucket_weights(
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
-        allowed = f"must be one or more counts between 1 and {rollout_n}"
-        raise ValueError(f"buckets={list(buckets)}: {allowed}")
+        refuse("buckets", list(buckets), f"one or more counts between 1 and {rollout_n}")
     rule = BUCKET_WEIGHTS.load("method", str(method))
     log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
     highest = log_weights.max() if log_weights.shape == k.shape else np.nan
