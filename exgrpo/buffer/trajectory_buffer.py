@@ -113,7 +113,7 @@ class TrajectoryBuffer:
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
-        """Count a trajectory for difficulty and keep it if it is correct; whether it was kept.
+        """Count a trajectory for difficulty and keep it if correct; returns whether it was kept.
 
         A success replaces one of the same question with the same tokens, or, without tokens, with
         the same text. A replayed one (`is_replayed`) does not count again if its question is known:

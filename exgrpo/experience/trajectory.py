@@ -81,7 +81,7 @@ class Trajectory:
         note: str | None = None,
         grader: str | None = None,
     ) -> Trajectory:
-        """A trajectory without recorded log-probs, such as a teacher's text; raises as it."""
+        """A trajectory without recorded log-probs, such as a teacher's; errors as the class."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
         trajectory = cls(
@@ -120,7 +120,7 @@ class Trajectory:
 
     @property
     def key(self) -> bytes:
-        """Of the tokens, or of the note where there are none: equal for duplicates alone."""
+        """The tokens as bytes, or the note if there are none: equal only for duplicates."""
         return self.tokens.tobytes() or (self.note or "").encode()
 
 
@@ -168,7 +168,7 @@ class RolloutGroup:
 
     @property
     def all_rewards(self) -> tuple[float, ...]:
-        """Of the group, the replayed row's last; where unknown, 1 for a success and else 0."""
+        """The group's rewards, the replayed row's last; if unknown, 1 for a success, else 0."""
         known = self.rewards or (1.0,) * self.solved + (0.0,) * (self.size - self.solved)
         return known + (self.replayed_reward,) * self.replayed
 

@@ -21,7 +21,7 @@ from exgrpo.on_verl.observe import FreshRow
 
 @dataclass(frozen=True)
 class LossShares:
-    """The settings on which an effect depends.
+    """Computes the `Effect` of replayed rows; holds the settings that it depends on.
 
     Attributes:
         settings: of the loss.
@@ -109,7 +109,7 @@ class LossShares:
         return float(losses.abs().sum())
 
     def _fresh_unit(self) -> float:
-        """The factor of a fresh token's advantage at its ratio of 1."""
+        """The absolute loss of a fresh token of advantage 1, at its ratio of 1."""
         one, settings = torch.zeros(1), self.settings
         weights = settings.on_policy_reshape_weight, settings.on_policy_reshape_pow_exp
         return float(on_policy_ratio(one, one, settings.on_policy_reshape, *weights).abs())

@@ -61,7 +61,7 @@ class DamagedPool(ValueError):
 
 @contextlib.contextmanager
 def parsing(folder: Path) -> Iterator[None]:
-    """Within it, what holds something else than a pool is a DamagedPool too."""
+    """Within it, content that no pool can have raises DamagedPool."""
     wrong = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
     try:
         yield
@@ -194,7 +194,8 @@ def _read_saved(folder: Path) -> SavedPool:
     checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
     with parsing(folder):
         contents = {
-            name: table(checked_bytes(there / name, checksum)) for name, checksum in checksums.items()
+            name: table(checked_bytes(there / name, checksum))
+            for name, checksum in checksums.items()
         }
         serials = pool_tables.read_live(contents[LIVE])
         state = pool_tables.read_questions(contents[QUESTIONS])
@@ -289,7 +290,7 @@ def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, ob
 
 
 def checked_bytes(path: Path, checksum: str, what: str = "saved pool") -> bytes:
-    """A file's bytes; DamagedPool, which names `what` it is of, if it is not as it was written."""
+    """A file's bytes; DamagedPool, which names `what`, if their checksum is another."""
     if not path.is_file():
         raise DamagedPool(f"{what} {path.parent}: {path.name} is missing")
     content = path.read_bytes()

@@ -245,7 +245,7 @@ def check_rows(batch: pa.RecordBatch) -> None:
 
 
 def _lengths(lists: pa.ListArray) -> npt.NDArray[np.int64]:
-    """Of each list; 0 for a null."""
+    """The length of each list; 0 for a null."""
     lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
     return np.nan_to_num(lengths.astype(np.float64)).astype(np.int64)
 

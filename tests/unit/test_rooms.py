@@ -148,7 +148,9 @@ def test_one_file_knows_the_transfer_queue():
     assert importers("transfer_queue") == {"exgrpo/on_verl/queue.py"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room(path) in ("experience", "open_table", "refusal")], ids=shown)
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room(path) in ("experience", "open_table", "refusal")], ids=shown
+)
 def test_memory_and_mathematics_import_numpy_alone(path):
     foreign = {top(name.name) for name in imports(path)} - sys.stdlib_module_names - {"numpy", "exgrpo"}
     assert foreign == ({"verl"} if shown(path) == DATA_SET else set())
