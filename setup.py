@@ -7,6 +7,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+VERL = re.search(r'TESTED = \("([^"]+)"', (ROOT / "exgrpo" / "verl_contract.py").read_text()).group(1)
 VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "exgrpo" / "__init__.py").read_text()).group(1)
 # Where this copy of the project lives; the maintainer's release sets it, and the site's build
 URL = os.environ.get("EXGRPO_URL", "")
@@ -51,7 +52,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
-    # verl 0.9.1 excludes 3.13; pool, buffer, sampler and loss run there
+    # verl excludes 3.13; pool, buffer, sampler and loss run there
     python_requires=">=3.11",
     packages=[
         name
@@ -74,7 +75,7 @@ setup(
     install_requires=["numpy"],
     extras_require={
         # without verl's extra fsdp, whose flash-attn no resolver can install: exp_scripts/setup_gpu.sh
-        "verl": ["verl[vllm]>=0.9.1,<0.11", "math-verify==0.9.0"],
+        "verl": [f"verl[vllm]>={VERL},<0.11", "math-verify==0.9.0"],
         "torch": ["torch"],
         "save": ["pyarrow"],
         # of exgrpo-data, exgrpo-eval and exgrpo-inspect; vLLM and torch are the training stack's

@@ -379,8 +379,7 @@ class ExperienceMixin(PPOTrainer):
         step, so_far, keys = self.global_steps, self.so_far, self.experience
         compare = bool(past) and self.rollout.calculate_log_probs
         rules = self.provenance.grader != "strict"
-        whole_groups = keys.exp_unit == "group"
-        rows = observe.scored_rows(batch, compare, rules, whole_groups)
+        rows = observe.scored_rows(batch, compare, rules, keys.whole_groups)
         fresh = observe.fresh_rows(batch, rows)
         current = correct.current_log_probs(batch, past)
         self.loss_shares.fill(self.replayed, current, fresh)
@@ -406,7 +405,7 @@ class ExperienceMixin(PPOTrainer):
         if isinstance(self.replay_buffer, GroupFilter):
             so_far.groups += self.replay_buffer.take()
         noted = so_far.metrics(step)
-        if self.experience.exp_unit == "group":
+        if self.experience.whole_groups:
             replayed, current = so_far.replayed, so_far.current
             noted |= stored_groups.metrics(replayed, current, step)
         measured = self.replay.observe(step, so_far.groups, noted)

@@ -25,10 +25,7 @@ import tempfile
 import pytest
 import survivors
 
-from exgrpo.on_verl import resolvers
 from verl_cpu.prepared.uncollected import uncollected
-
-resolvers.register()  # as the training command does, for the tests that compose its configuration
 
 # A script's background ignores SIGINT, and every process that the tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

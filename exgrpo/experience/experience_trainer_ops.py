@@ -133,7 +133,7 @@ class ExperienceReplay:
             if self.mixing:
                 count = self._share(size)
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
-                if self.config.exp_unit == "group":
+                if self.config.whole_groups:
                     count = 0 if ahead or self.config.exp_place == "dead" else count
                     stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
@@ -247,7 +247,7 @@ class ExperienceReplay:
         if self.mixing:
             for group, bucket in zip(groups, self.pool.buckets_of(groups), strict=True):
                 self.pool.observe(group, bucket)
-                if self.config.exp_unit == "group":
+                if self.config.whole_groups:
                     self.groups.add(group, step)
             self.groups.expire(step)
         elif self.config.experience and score > self.config.experience_start_sratio:

@@ -132,7 +132,7 @@ def rollout_groups(
         config: what a success is; for replay of whole groups failures are kept too.
         judged_by: the author of the rewards, without a rule.
     """
-    threshold, whole = config.exp_success_threshold, config.exp_unit == "group"
+    threshold, whole = config.exp_success_threshold, config.whole_groups
 
     def make(row: FreshRow) -> Trajectory:
         return row.trajectory(step, vocab_size, judged_by, config.bounded_rewards)

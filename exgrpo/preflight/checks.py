@@ -63,7 +63,7 @@ def verify(config: DictConfig) -> None:
     experience = ExperienceConfig.from_mapping(trainer, config.actor_rollout_ref.rollout.n)
     with_replay = experience.experience
     _all(
-        lambda: modes.verify(config),
+        lambda: values.verify_together(config),
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),

@@ -32,7 +32,8 @@ ARROWS = {
     "replay": "buffer",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": (
-        "console provenance prompts experience data_files saved advantages loss_metrics loss_settings mix_core_alg"
+        "config console provenance prompts experience data_files saved advantages loss_metrics loss_settings "
+        "mix_core_alg"
     ),
     "preflight": (
         "refusal open_table verl_contract full_grader prompts experience data_files saved loss_settings math_verify_reward "
@@ -40,7 +41,7 @@ ARROWS = {
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
-    "verl_plugin": "on_verl preflight",
+    "verl_plugin": "",
     "commands": "console main_mix_ppo",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
