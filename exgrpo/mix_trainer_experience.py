@@ -331,7 +331,7 @@ class ExperienceMixin(PPOTrainer):
     # -- correct ---------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's log-prob pass; then measure the drift from the policies that wrote replayed rows."""
+        """verl's log-prob pass; then measure the drift from the authors of the replayed rows."""
         batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
         if self.with_replay:
@@ -343,7 +343,7 @@ class ExperienceMixin(PPOTrainer):
         return batch
 
     def _correct_and_observe(self, batch: Batch) -> dict[str, float]:
-        """Give the loss its marks and recorded log-probs; read for the pool what verl overwrites."""
+        """Give the loss marks and recorded log-probs; read for the pool what verl overwrites."""
         past: dict[str, Trajectory] = {}
         for group in self.replayed:
             past |= group.rows
@@ -355,7 +355,7 @@ class ExperienceMixin(PPOTrainer):
         return self._observe(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's advantages; the weights that rollout correction wrote are combined with the phase."""
+        """verl's advantages; weights of rollout correction are combined with the phase."""
         batch = super()._compute_advantage(batch, metrics)
         if self.with_replay and correct.corrects(self.config):
             batch = correct.add_correction(batch, self.mixed)
@@ -419,7 +419,7 @@ class ExperienceMixin(PPOTrainer):
     # -- save ------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """Save the pool, then verl's part with the marker, so that a marked step has both; seal it."""
+        """Save the pool, then verl's part and marker, so that a marked step has both; seal it."""
         keys, step = self.config.trainer, self.global_steps
         root = Path(keys.default_local_dir)
         folder = checkpoints.step_folder(root, step)
