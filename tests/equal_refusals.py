@@ -8,9 +8,7 @@ import io
 import pickle
 import re
 import shutil
-import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 import pandas as pd

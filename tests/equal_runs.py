@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,7 +89,9 @@ def git(*arguments: str) -> str:
 
 def record(part: str, root: Path, tables: Path, output: Path) -> None:
     """Have a process record the part as the code in `root` does it."""
-    sources = [root, root / "packages", *sorted(root.glob("packages/*/src"))]
+    pytest = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    sources = [root, root / "packages", *sorted(root.glob("packages/*/src")), root / "tests/unit"]
+    sources += [root / folder for folder in pytest["pythonpath"]]
     environment = os.environ | {"PYTHONPATH": ":".join(map(str, sources))}
     command = [sys.executable, RECORDER, part, root, tables, output]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
@@ -104,7 +107,8 @@ def compare(part: str, before: Path, now: Path) -> list[str]:
     for name in [*old, *(name for name in new if name not in old)]:
         was, is_now = (json.dumps(side[name]) if name in side else "-" for side in (old, new))
         if was != is_now:
-            start = max(0, len(os.path.commonprefix([was, is_now])) - 40)
+            same = os.path.commonprefix([was, is_now])  # noqa: RUF071
+            start = max(0, len(same) - 40)
             shown = slice(start, start + 160)
             lines.append(f"{part}: {name}: {was[shown]} -> {is_now[shown]}")
     return lines
