@@ -5,7 +5,7 @@
         reward.custom_reward_function.path=$PWD/benchmarks/untrained.py reward.custom_reward_function.name=chance
 
 So for the page gpu/h100.md, with the further settings in gpu/h100/untrained-1.5b.json. Sizes are those of
-``python -m exgrpo.sizing``; the tokenizer is the quickstart's. A reward by chance fills the pool: times and memory are
+``exgrpo-sizing``; the tokenizer is the quickstart's. A reward by chance fills the pool: times and memory are
 real, learning and the lengths of responses are not.
 """
 
@@ -26,7 +26,7 @@ def main() -> None:
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from exgrpo.sizing import NAMED
+    from exgrpo_tools.sizing import NAMED
 
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("size", choices=list(NAMED))

@@ -13,4 +13,4 @@ else
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
 "$EXGRPO_VENV"/bin/mypy exgrpo packages/*/src eval data benchmarks \
-    exp_scripts/*.py exp_scripts/{ablation,guarded,quickstart,regime,smollm2}
+    exp_scripts/*.py exp_scripts/{guarded,quickstart,smollm2} lab/studies lab/benchmarks

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from exgrpo.experience import rules
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
-from exgrpo.experience.replay_log import Odds, ReplayLog
+from exgrpo.experience.replay_log import ReplayLog
+from exgrpo.experience.replayed_group import Odds
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
@@ -356,8 +357,8 @@ class ExperiencePool:
         pool._forget(pool._store.shrink())
         if fallen := tuple(pool._buckets.members(0)):
             _logger.warning(
-                "exgrpo: %d questions of the saved pool are filed under 0 successes, by a rule that is "
-                "gone (exp_difficulty=fresh) or by an import: they are filed under 1 and drawn",
+                "exgrpo: %d questions of the saved pool are filed under 0 successes, by a rule that "
+                "is gone (exp_difficulty=fresh) or by an import: they are filed under 1 and drawn",
                 len(fallen),
             )
         for question in fallen:

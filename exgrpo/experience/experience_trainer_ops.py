@@ -27,7 +27,8 @@ from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
-from exgrpo.experience.replay_log import NO_ODDS, Odds, ReplayedGroup
+from exgrpo.experience.replay_log import LoggedReplay
+from exgrpo.experience.replayed_group import NO_ODDS, Odds, ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import (
     Choice,
@@ -256,7 +257,7 @@ class ExperienceReplay:
             "refused": float(sum(group.refused for group in groups)),
             **self._fell.metrics(),
         }
-        self.pool.replays.add([group.logged(step) for group in self._replayed])
+        self.pool.replays.add([LoggedReplay.of(group, step) for group in self._replayed])
         self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
 

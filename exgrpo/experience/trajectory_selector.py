@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.experience_helpers import mean_square, vector_of
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.rules import METRICS, RANDOM
 from exgrpo.experience.trajectory import Trajectory
 
@@ -201,9 +201,7 @@ def choose_trajectories(
     groups, guarded = [], 0
     for question, known in candidates.items():
         seen = list(zip(known, scores.get(question, [None] * len(known)), strict=True))
-        close = [
-            at for at, each in enumerate(seen) if max_drift is None or _is_close(*each, max_drift)
-        ]
+        close = [at for at, each in enumerate(seen) if _is_close(*each, max_drift)]
         guarded += len(known) - len(close)
         if not close:
             continue
@@ -249,8 +247,8 @@ def _metric_of(
     ]
 
 
-def _is_close(trajectory: Trajectory, seen: TokenScores | None, max_drift: float) -> bool:
+def _is_close(trajectory: Trajectory, seen: TokenScores | None, max_drift: float | None) -> bool:
     """Whether the policy is still close to the author; always without recorded log-probs."""
-    if seen is None or not trajectory.has_log_probs:
+    if max_drift is None or seen is None or not trajectory.has_log_probs:
         return True
     return mean_square(trajectory.log_ratios(seen.log_probs)) <= max_drift

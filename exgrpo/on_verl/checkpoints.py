@@ -6,7 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -166,6 +166,15 @@ def keep_usable(
         logger.warning("%d trajectories are %s", left, why)
     if left := replay.groups.keep_only(questions, max_prompt, max_response):
         logger.warning("%d past groups are %s", left, why)
+
+
+def only_writer(root: Path) -> ExitStack:
+    """Keeps other runs from writing into the folder, as long as it is referred to."""
+    root.mkdir(parents=True, exist_ok=True)
+    alone = ExitStack()
+    # a killed run may be ending
+    alone.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
+    return alone
 
 
 def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], None]) -> None:

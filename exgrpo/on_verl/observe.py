@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tensordict import TensorDict
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch, split_key

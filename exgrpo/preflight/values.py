@@ -168,9 +168,11 @@ def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
     return bool(least <= value <= most and value > rule.get("above", -math.inf))
 
 
-_NOT_TEXT = ("boolean", "integer", "number", "choice")
+_NOT_TEXT = ("boolean", "integer", "number")
 _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
-    "boolean": lambda value, rule: isinstance(value, bool),
+    "boolean": lambda value, rule: (
+        value in rule.get("choices", [True, False]) and isinstance(value, bool)
+    ),
     "integer": lambda value, rule: isinstance(value, int) and _is_number(value, rule),
     "number": _is_number,
     "text": lambda value, rule: isinstance(value, str) and bool(value.strip()),

@@ -81,6 +81,7 @@ COMMANDS = {
     "exgrpo-eval": "exgrpo_tools.commands:evaluation",
     "exgrpo-data": "exgrpo_tools.commands:data",
     "exgrpo-inspect": "exgrpo_tools.inspect.__main__:main",
+    "exgrpo-sizing": "exgrpo_tools.sizing:main",
 }
 
 

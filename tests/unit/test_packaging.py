@@ -177,7 +177,7 @@ def test_the_tools_have_a_wheel_that_holds_the_scripts_and_runs_them_without_a_c
     (wheel,) = (folder / "dist").glob("exgrpo_tools-*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
     shutil.rmtree(tmp_path / "checkout")
-    assert commands(tmp_path / "wheel").keys() == {"exgrpo-data", "exgrpo-eval", "exgrpo-inspect"}
+    assert commands(tmp_path / "wheel").keys() == {"exgrpo-data", "exgrpo-eval", "exgrpo-inspect", "exgrpo-sizing"}
     for name, arguments, shown in (
         ("exgrpo-eval", ("compare", "--help"), "--shared_only"),
         ("exgrpo-eval", ("generate", "--help"), "--grade_only"),

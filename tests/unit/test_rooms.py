@@ -13,7 +13,6 @@ ARROWS = {
     "config": "",
     "console": "",
     "open_table": "",
-    "sizing": "",
     "verl_contract": "",
     "gold_answers": "",
     "prompts": "",
@@ -21,18 +20,25 @@ ARROWS = {
     "full_grader": "math_verify_worker",
     "provenance": "full_grader",
     "experience": "open_table",
+    "data_files": "experience",
     "saved": "experience",
+    "advantages": "",
     "loss_metrics": "",
     "loss_settings": "open_table",
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
-    "replay": "experience saved loss_settings mix_core_alg",
+    "buffer": "experience saved advantages loss_settings mix_core_alg",
+    "replay": "buffer",
     "math_verify_reward": "gold_answers full_grader",
-    "on_verl": "config console provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
-    "preflight": (
-        "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
+    "on_verl": (
+        "config console provenance prompts experience data_files saved advantages loss_metrics loss_settings "
+        "mix_core_alg"
     ),
-    "mix_trainer_experience": "provenance console experience saved loss_metrics on_verl preflight",
+    "preflight": (
+        "open_table verl_contract full_grader prompts experience data_files saved loss_settings math_verify_reward "
+        "on_verl"
+    ),
+    "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
     "verl_plugin": "",
     "commands": "console main_mix_ppo",
@@ -43,7 +49,7 @@ CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's s
 DATA_SET = "exgrpo/experience/rl_dataset_with_experience.py"  # the release has it in that room
 KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_experience.py", "exgrpo/main_mix_ppo.py", DATA_SET)
 
-OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data")  # packages/ does not know exgrpo at all
+OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data", "lab")  # packages/ does not know exgrpo at all
 # Private names of other libraries that are theirs to give; exgrpo's own are never here.
 FOREIGN = {
     "_replace": "a documented method of namedtuple",

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
 from exgrpo.main_mix_ppo import _compose, verify_for_verl
-from exgrpo.on_verl.correct import LossShares
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.preflight import checks, machine, values
 from exgrpo.preflight.checks import verify
 from exgrpo.preflight.unknown_keys import explain

@@ -29,7 +29,7 @@ from exgrpo import __version__
 from exgrpo.math_verify_reward import GRADERS, STRICT
 from exgrpo.open_table import REFERENCES, is_reference
 from exgrpo.saved.durable import newest
-from exgrpo.saved.exchange import SUFFIXES
+from exgrpo_tools.inspect.exchange import SUFFIXES
 from exgrpo_tools.inspect.text import printable
 
 LOG_PROBS = ("recorded", "none", "model")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay
+from exgrpo.experience.replay_log import LoggedReplay
+from exgrpo.experience.replayed_group import WHOLE_GROUP
 from exgrpo.provenance import UNKNOWN
 from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.questions import Question

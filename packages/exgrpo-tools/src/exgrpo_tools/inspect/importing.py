@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from exgrpo.data_files import read_question_ids
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
-from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved.durable import replace_file
-from exgrpo.saved.exchange import read_rows
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools.inspect.exchange import read_rows
 from exgrpo_tools.inspect.import_rows import Imported, RowImporter, one_line
 from exgrpo_tools.inspect.judging import Judge
 from exgrpo_tools.inspect.progress import progress

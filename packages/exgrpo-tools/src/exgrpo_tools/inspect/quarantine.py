@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exgrpo.experience.packing import unpack
-from exgrpo.experience.replay_log import WHOLE_GROUP, LoggedReplay, digest_of
+from exgrpo.experience.replay_log import LoggedReplay, digest_of
+from exgrpo.experience.replayed_group import WHOLE_GROUP
 from exgrpo.provenance import Provenance
-from exgrpo.saved import durable, pool_quarantine
+from exgrpo.saved import durable
 from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
+from exgrpo_tools.inspect import pool_quarantine
 from exgrpo_tools.inspect.text import print_lines
 
 SHOWN = 10  # questions or steps named on the terminal

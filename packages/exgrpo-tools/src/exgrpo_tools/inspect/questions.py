@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exgrpo.data_files import is_prompt
 from exgrpo.experience.question_id import question_id, question_text, row_question_id
-from exgrpo.preflight.data_files import is_prompt
-from exgrpo.saved.exchange import read_rows
+from exgrpo_tools.inspect.exchange import read_rows
 
 
 @dataclass(frozen=True)

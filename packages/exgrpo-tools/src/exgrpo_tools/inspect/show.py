@@ -14,9 +14,9 @@ from exgrpo.experience.question_id import tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.saved.durable import newest, replaced
-from exgrpo.saved.exchange import Row, to_row, write_rows
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
 from exgrpo_tools.inspect import quarantine
+from exgrpo_tools.inspect.exchange import Row, to_row, write_rows
 from exgrpo_tools.inspect.explain import explanation
 from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question, read_questions
