@@ -357,8 +357,8 @@ class ExperiencePool:
         pool._forget(pool._store.shrink())
         if fallen := tuple(pool._buckets.members(0)):
             _logger.warning(
-                "exgrpo: %d questions of the saved pool are filed under 0 successes, by a rule that is"
-                " gone (exp_difficulty=fresh) or by an import: they are filed under 1 and drawn",
+                "exgrpo: %d questions of the saved pool are filed under 0 successes, by a rule"
+                " that is gone (exp_difficulty=fresh) or by an import: they go to 1 and are drawn",
                 len(fallen),
             )
         for question in fallen:
