@@ -19,7 +19,6 @@ DOCS = ROOT / "docs"
 # page of the site -> file outside docs/
 FROM_ROOT = {
     "index.md": "README.md",
-    "zh.md": "README.zh-CN.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "lab.md": "lab/README.md",

@@ -146,13 +146,13 @@ if ! cmp -s setup.py "$EXGRPO_VENV/setup.py.installed"; then
     install --no-deps --no-build-isolation --editable . || fail "exgrpo could not be installed"
     cp setup.py "$EXGRPO_VENV/setup.py.installed"
 fi
-for package in packages/*/; do
-    [ -f "${package}pyproject.toml" ] || continue
+for project in packages/*/pyproject.toml; do
+    package=$(dirname "$project")
     name=$(basename "$package")
-    if ! cmp -s "${package}pyproject.toml" "$EXGRPO_VENV/$name.installed"; then
+    if ! cmp -s "$project" "$EXGRPO_VENV/$name.installed"; then
         echo "set-up: installing $name"
-        install --no-deps --no-build-isolation --editable "./${package%/}" || fail "$name could not be installed"
-        cp "${package}pyproject.toml" "$EXGRPO_VENV/$name.installed"
+        install --no-deps --no-build-isolation --editable "./$package" || fail "$name could not be installed"
+        cp "$project" "$EXGRPO_VENV/$name.installed"
     fi
 done
 changes_end

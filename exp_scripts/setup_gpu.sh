@@ -214,7 +214,10 @@ else
     if [ -n "$flash_attn" ]; then install_flash_attn; else why="--no-flash-attn"; fi
 fi
 install_folder exgrpo "$root"
-for package in "$root"/packages/*/; do install_folder "$(basename "$package")" "${package%/}"; done
+for project in "$root"/packages/*/pyproject.toml; do
+    package=$(dirname "$project")
+    install_folder "$(basename "$package")" "$package"
+done
 if [ -n "$why" ]; then
     echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
         "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token (in blocks with" \

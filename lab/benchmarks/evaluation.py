@@ -81,7 +81,7 @@ def bare(options: Any, output: Path) -> float:
 
 
 def _generate(stack: str, model: str, settings: dict[str, Any], jobs: list[tuple[str, int]]) -> float:
-    from eval.generate import vllm_engine
+    from exgrpo_eval.generate import vllm_engine
 
     vllm_engine.prepare(0 if stack == "cpu" else 1, 1, False)
     from transformers import AutoTokenizer

@@ -30,7 +30,7 @@ LAYERS, WIDTH = 2, 64
 
 def draw_words() -> None:
     """Write words.json: distinct words of reasoning-gym's spell_backward, in the order drawn."""
-    from data.make_tasks import draw
+    from exgrpo_data.make_tasks import draw
 
     drawn = draw("spell_backward", 2510, WORDS, {"min_word_len": 5, "max_word_len": 8})
     words = dict.fromkeys(question.rpartition(" ")[2].lower() for question, _ in drawn)

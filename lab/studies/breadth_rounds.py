@@ -2,7 +2,7 @@
 
     python lab/studies/breadth_rounds.py [--jobs 2] [--file FILE]
 
-By the third amendment of lab/pages/equal-grids-protocol.md. Each run is a line of the file: a stopped study goes on
+By the third amendment of lab/pages/equal-grids-protocol.md. Each run is a row of the file: a stopped study goes on
 with the same command.
 """
 
@@ -16,11 +16,12 @@ import study_folders
 from comparison import estimate
 from equal_grids import BESIDE, FOR_DEAD, METHODS, trained
 from seed_tables import differences, marked, measures, reported, table
+from study_folders import RULES
 from study_runs import Point, Results, Run, done
 
 from exgrpo.console import in_one_line
 
-FILE = study_folders.RUNS / "breadth-rounds.jsonl"
+FILE = study_folders.RUNS / "breadth-rounds.parquet"
 TASKS = ("caesar", "backward", "rare-mod")
 SEEDS = range(500, 506)  # each draw of questions with each base once
 ON_POLICY, GROUPS = Point("1e-4", "2", "4", "yes"), Point("1e-4", "4", "8", "yes")  # what won on caesar
@@ -34,7 +35,7 @@ ARMS: dict[str, tuple[Point, dict[str, str]]] = {
     "half the rate": (GROUPS._replace(rate="5e-5"), BESIDE),
     "by need": (GROUPS, {**DRAWS, "study.objective": "stored_by_need"}),
     "for dead": (GROUPS, FOR_DEAD),
-    "fading": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "pkg://study_rules:fading"}),
+    "fading": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": f"{RULES}:fading"}),
     "once": (GROUPS, {**BESIDE, "study.objective": "stored_once"}),
     "cooldown": (GROUPS, {**DRAWS, "study.objective": "stored_by_cooldown"}),
     "UCB": (GROUPS, {**DRAWS, "study.objective": "stored_by_ucb"}),
@@ -43,8 +44,8 @@ ARMS: dict[str, tuple[Point, dict[str, str]]] = {
     "youth": (GROUPS, {**DRAWS, "study.objective": "stored_by_youth"}),
     "20 steps old": (GROUPS, {**BESIDE, "trainer.experience_max_age": "20"}),
     ".1 drifted": (GROUPS, {**BESIDE, "trainer.exp_max_drift": ".1"}),
-    "asymre": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "asymre"}),
-    "m2po": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "m2po"}),
+    "asymre": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": f"{RULES}:asymre"}),
+    "m2po": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": f"{RULES}:m2po"}),
     "clip": (GROUPS, {**BESIDE, "policy_loss.off_policy_loss": "clip"}),
 }
 

@@ -2,7 +2,7 @@
 
     python lab/studies/equal_grids.py [TASK ...] [--report] [--carry] [--jobs 2] [--file FILE]
 
-By lab/pages/equal-grids-protocol.md. Each run is a line of the file, written when the run ends: a stopped study
+By lab/pages/equal-grids-protocol.md. Each run is a row of the file, written when the run ends: a stopped study
 goes on with the same command, on any machine. Without --report it searches only.
 """
 
@@ -23,12 +23,13 @@ from minimal_loop import Task
 from once_tasks import EVERY_TASK, ONCE_TASKS
 from rare_tasks import load
 from run_measures import area, last_test, test
+from study_folders import RULES
 from study_loop import train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
 
-FILE = study_folders.RUNS / "equal-grids.jsonl"
+FILE = study_folders.RUNS / "equal-grids.parquet"
 # method -> its settings
 METHODS: dict[str, dict[str, str]] = {
     "on-policy": {"trainer.experience": "False"},
@@ -44,7 +45,7 @@ AS_VERLS_USERS = {
 # control -> the method at whose winning point it runs, and its settings
 CONTROLS: dict[str, tuple[str, dict[str, str]]] = {
     "prompt": ("ExGRPO", {"trainer.exp_unit": "prompt"}),
-    "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"}),
+    "phantom": ("ExGRPO", {"policy_loss.off_policy_loss": f"{RULES}:phantom"}),
     "on-policy, as verl's users": ("on-policy", AS_VERLS_USERS),
     "on-policy, retiring": ("on-policy", {"trainer.experience_ratio": "0"}),
     "past groups beside": ("group replay", {**METHODS["group replay"], "trainer.exp_retirement": "never"}),

@@ -12,7 +12,6 @@ plain, not scaled by Adam.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import run_files
 import study_folders
 import torch
 from ablate import parse, workers
 from minimal_loop import Policy, Rows, Task, objective
 from rare_tasks import RARE_TASKS, load
+from study_folders import RULES
 from study_loop import train
 from torch import Tensor
 
@@ -35,7 +36,7 @@ from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.loss_settings import LossSettings
 
-FILE = study_folders.RUNS / "gradient-agreement.jsonl"
+FILE = study_folders.RUNS / "gradient-agreement.parquet"
 TASKS = ("caesar", "backward", "rare-mod")
 STEPS = (20, 100)  # of the on-policy run, after which gradients are taken
 AGES = ((1, 5), (6, 20), (21, 50))
@@ -87,8 +88,7 @@ class Gradients:
         self._policy, self._task, self._history, self._rng = policy, task, history, rng
         self._replay = history.replay
         self._published, self._phantom, self._topr = (
-            LossSettings.from_mapping({"off_policy_loss": name})
-            for name in ("shaped", "pkg://study_rules:phantom", "topr")
+            LossSettings.from_mapping({"off_policy_loss": name}) for name in ("shaped", f"{RULES}:phantom", "topr")
         )
 
     def of(self, rows: Rows, loss: LossSettings) -> Tensor:
@@ -189,20 +189,15 @@ def go_on(
     parser.add_argument("task", nargs="*", default=list(TASKS), help=f"of {', '.join(RARE_TASKS)}")
     parser.add_argument("--seeds", type=int, default=6, help="0..N-1 (default 6)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=file, help="one line a measurement")
+    parser.add_argument("--file", type=Path, default=file, help="one row a measurement, Parquet")
     options = parser.parse_args()
-    there = {(row["task"], row["seed"]) for row in measured(options.file)}
+    there = {(row["task"], row["seed"]) for row in run_files.read(options.file)}
     missing = [(task, seed) for seed in range(options.seeds) for task in options.task if (task, seed) not in there]
     with workers(options.jobs) as executor:
         for found in executor.map(perform, *zip(*missing, strict=True)) if missing else ():
-            with options.file.open("a") as lines:
-                lines.writelines(json.dumps(row) + "\n" for row in found)
-    return measured(options.file)
-
-
-def measured(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file; none if there is none yet."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+            run_files.add(options.file, *found)
+    run_files.pack(options.file)
+    return run_files.read(options.file)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import run_files
 import study_folders
 from comparison import estimate
-from gradient_agreement import COMPOSITIONS, FILE, measured
+from gradient_agreement import COMPOSITIONS, FILE
 from matplotlib import pyplot as plt
 from seed_tables import marked
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--file", type=Path, default=FILE)
     parser.add_argument("--picture", type=Path, default=study_folders.PICTURES / "gradient-agreement.png")
     options = parser.parse_args(arguments)
-    rows = measured(options.file)
+    rows = run_files.read(options.file)
     for asked in ("training", "held-out"):
         mine = [row for row in rows if row["reference"] == asked]
         print(f"\nTo the gradient of {asked} questions; its halves agree {estimate([r['halves'] for r in mine])}\n")

@@ -5,7 +5,7 @@
 After 100 steps of the on-policy runs of gradient_agreement.py, 64 stored successes of each age join K - 1 fresh
 rollouts to their question. Of the gradient of the stored row alone: length (root mean square, a fresh group's is 1),
 agreement with that of 8,192 fresh rollouts (what is along it, for each unit of length), spread (standard deviation of
-the lengths over their mean). Each run is some lines of the file: a stopped study goes on with the same command.
+the lengths over their mean). Each run is some rows of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from gradient_agreement import AGES, GROUPS, LOOP, SETTINGS, Gradients, History,
 from minimal_loop import Rows
 from rare_tasks import RARE_TASKS, load
 from seed_tables import marked
+from study_folders import RULES
 from study_loop import train
 from torch import Tensor
 
 from exgrpo.console import in_one_line
 from exgrpo.loss_settings import LossSettings
 
-FILE = study_folders.RUNS / "gradient-by-beta.jsonl"
+FILE = study_folders.RUNS / "gradient-by-beta.parquet"
 FRESH = "", "fresh group"  # age and name of the row that the others are beside
 LOSSES = {
     **{f"beta {beta}": {"off_policy_reshape": f"p_div_p_{beta}"} for beta in ("0.01", "0.1", "0.5", "1")},
@@ -48,7 +49,7 @@ def stored_rows(gradients: Gradients, groups: Sequence[Any], rng: np.random.Gene
         solved = [rollout for rollout in past if rollout.reward]
         chosen = solved[rng.integers(len(solved))]
         mixed.append(Rows([(question, rollout) for rollout in fresh[: K - 1]], [(question, chosen)]))
-    silent = LossSettings.from_mapping({"off_policy_loss": "pkg://study_rules:phantom"})
+    silent = LossSettings.from_mapping({"off_policy_loss": f"{RULES}:phantom"})
     fresh_halves = torch.stack([gradients.of(rows, silent) for rows in mixed])
     for name, settings in LOSSES.items():
         loss = LossSettings.from_mapping(settings)

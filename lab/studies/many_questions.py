@@ -5,7 +5,7 @@
 
 By lab/pages/many-questions-protocol.md. Sums of three to eight digits; how often the base works carefully, and does
 not blurt out a guess, falls with the length from nearly always to almost never: most groups of the shortest and of the
-longest sums have no advantage. Each run is a line of the file: a stopped study goes on with the same command.
+longest sums have no advantage. Each run is a row of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from minimal_loop import Policy, Task
 from rare_tasks import BASES, RareTask, load
 from run_measures import area, last_test
 from skills import SKILLS, Phase, box
+from study_folders import RULES
 from study_loop import train
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
@@ -31,7 +32,7 @@ from exgrpo.console import in_one_line
 
 SUM = SKILLS["sum"]
 TRAIN, TEST, ANSWERS = 1024, 256, 2  # questions; answers to each held-out one at a test
-FILE = study_folders.RUNS / "many-questions.jsonl"
+FILE = study_folders.RUNS / "many-questions.parquet"
 CAREFUL = {3: 0.97, 4: 0.9, 5: 0.6, 6: 0.2, 7: 0.05, 8: 0.01}  # share of careful answers by the number of digits
 
 
@@ -65,7 +66,7 @@ METHODS: dict[str, dict[str, str]] = {
     "on-policy": {"trainer.experience": "False"},
     "ExGRPO": {},
     "prompt": {"trainer.exp_unit": "prompt"},
-    "phantom": {"policy_loss.off_policy_loss": "pkg://study_rules:phantom"},
+    "phantom": {"policy_loss.off_policy_loss": f"{RULES}:phantom"},
 }
 # what the paper's figure 1a masks, by the share of right rows of a group: .25 or less, between, .75 or more
 MASKED = {

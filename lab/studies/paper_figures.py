@@ -2,7 +2,7 @@
 
     python lab/studies/paper_figures.py [--jobs 2] [--file FILE]   run what is missing, print the table, draw
 
-By lab/pages/paper-figures.md, in the world of many_questions.py, at equal steps as in the paper. Each run is a line
+By lab/pages/paper-figures.md, in the world of many_questions.py, at equal steps as in the paper. Each run is a row
 of the file: a stopped study goes on with the same command.
 """
 
@@ -32,7 +32,7 @@ from study_runs import Point, Results, Run, done
 from exgrpo.console import in_one_line
 
 matplotlib.use("Agg")
-FILE = study_folders.RUNS / "paper-figures.jsonl"
+FILE = study_folders.RUNS / "paper-figures.parquet"
 FIRST = "ExGRPO"
 # the paper's variants, each one change of ExGRPO
 VARIANTS: dict[str, dict[str, str]] = {

@@ -16,6 +16,7 @@ import functools
 import json
 import random
 import string
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,20 +226,27 @@ RARE_TASKS = {
 
 
 def load(task: RareTask, draw: int = 0, base: int = 0) -> tuple[FastPolicy, Task]:
-    """A task's base model, which ships with the repository, and its questions.
+    """A task's base model and its questions; SystemExit with the command that makes the base, if it is not there.
 
     Args:
         draw: 0, the questions of `split`; other numbers: other questions, of those that the bases never saw.
         base: 0 or 1, the same lessons with another seed.
     """
     folder = BASES / base_name(task, base)
+    if not (folder / "model.safetensors").exists():
+        sys.exit(f"{folder}: no base model; first run python lab/studies/bases.py {task.name} --base {base}")
     model = AutoModelForCausalLM.from_pretrained(folder)
     policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), task.max_tokens)
+    return policy, Task(*questions(task, draw), task.reward)
+
+
+def questions(task: RareTask, draw: int) -> tuple[list[str], list[str]]:
+    """Training and test questions of a draw."""
     train, test = task.split()
     if draw:
         drawn = random.Random(draw).sample(task.kept_back(), len(train) + len(test))
         train, test = drawn[: len(train)], drawn[len(train) :]
-    return policy, Task(train, test, task.reward)
+    return train, test
 
 
 def base_name(task: RareTask, base: int) -> str:

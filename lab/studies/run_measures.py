@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from eval.estimate.estimates import pass_at_k
+from exgrpo_eval.estimate.estimates import pass_at_k
 
 ANSWERS, LAST_ANSWERS = 2, 32  # to a question: during a run, and at its end
 TRAINED = 64  # training questions of a test, at most

@@ -1,4 +1,4 @@
-"""Tables of studies whose runs are lines of a file: means over seeds, differences paired by seed."""
+"""Tables of studies whose runs are rows of a file: means over seeds, differences paired by seed."""
 
 from __future__ import annotations
 

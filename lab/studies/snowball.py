@@ -3,7 +3,7 @@
     python lab/studies/snowball.py [--jobs 2] [--file FILE]    run what is missing, print the table
 
 The reward sees the final answer alone; here each step of an answer can be checked (lucky_successes.py): a success is
-lucky if it is not worked out. Each run is a line of the file: a stopped study goes on with the same command.
+lucky if it is not worked out. Each run is a row of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from exgrpo import ExperienceReplay
 from exgrpo.console import in_one_line
 from exgrpo.loss_settings import LossSettings
 
-FILE = study_folders.RUNS / "snowball.jsonl"
+FILE = study_folders.RUNS / "snowball.parquet"
 TASKS = ("sum", "mod")
 LATE = "trainer.experience_start_sratio=0.35"
 METHODS = {

@@ -2,7 +2,7 @@
 
     python lab/studies/stronger_policy.py [--jobs 2] [--file FILE]   run what is missing, print the table
 
-By lab/pages/stronger-policy.md. Each run is a line of the file: a stopped study goes on with the same command.
+By lab/pages/stronger-policy.md. Each run is a row of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
 from exgrpo.console import in_one_line
 
-FILE = study_folders.RUNS / "stronger-policy.jsonl"
+FILE = study_folders.RUNS / "stronger-policy.parquet"
 TASKS = ("caesar", "backward", "rare-sum")
 TAUGHT = Phase(updates=25, careful=1.0, lr=3e-4)  # right answers to questions that no run asks
 RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4")

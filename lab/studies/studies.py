@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from study_folders import RULES
+
 # Below 35 % correct the paper turns the delayed start off (Llama-3.1-8B base); all bases here are below. Study 6 asks.
 COMMON = ("trainer.experience_start_sratio=0", "loop.questions=8", "loop.test_every=5")
 
@@ -42,9 +44,9 @@ STUDIES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "7-difficulty": {
         "successes": (),
-        "question length": ("trainer.exp_difficulty=pkg://study_rules:question_length",),
-        "token count": ("trainer.exp_difficulty=pkg://study_rules:token_count",),
-        "random": ("trainer.exp_difficulty=pkg://study_rules:by_chance",),
+        "question length": (f"trainer.exp_difficulty={RULES}:question_length",),
+        "token count": (f"trainer.exp_difficulty={RULES}:token_count",),
+        "random": (f"trainer.exp_difficulty={RULES}:by_chance",),
     },
     "8-retirement": {"retired": (), "kept": ("trainer.exp_retirement=never",)},
 }

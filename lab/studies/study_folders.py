@@ -5,8 +5,8 @@ from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parent
 LAB, ROOT = STUDIES.parents[:2]
-RUNS, BASES = LAB / "runs", LAB / "bases"
+RUNS, BASES, RULES = LAB / "runs", LAB / "bases", LAB / "rules.py"
 PICTURES = ROOT / "docs" / "experiments"  # the two that a page of the documentation shows
 SCRIPTS = ROOT / "exp_scripts"
-FOLDERS = [str(STUDIES), str(SCRIPTS), str(SCRIPTS / "quickstart"), str(ROOT)]
+FOLDERS = [str(STUDIES), str(LAB), str(SCRIPTS), str(SCRIPTS / "quickstart"), str(ROOT)]
 sys.path[:0] = FOLDERS

@@ -1,9 +1,8 @@
-"""The runs of a study: one training each, and a file with a line for each that is done."""
+"""The runs of a study: one training each, and a file with a row for each that is done."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import run_files
 import study_folders  # noqa: F401
 from ablate import workers
 
@@ -22,7 +22,7 @@ def parser_of(description: str | None, file: Path) -> argparse.ArgumentParser:
     """The command line of a study: how many runs at a time, and the file."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
-    parser.add_argument("--file", type=Path, default=file, help="one line a run")
+    parser.add_argument("--file", type=Path, default=file, help="one row a run, Parquet")
     return parser
 
 
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One training; a line of the file is this and what it brought."""
+    """One training; a row of the file is this, its point spread out, and what it brought."""
 
     task: str
     method: str
@@ -49,20 +49,18 @@ class Run(NamedTuple):
 
 
 class Results:
-    """The runs that are done, in a file of JSON lines; one process writes it."""
+    """The runs that are done, in a file; one process writes it."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.found = file, dict[Run, dict[str, Any]]()
-        for line in file.read_text().splitlines() if file.exists() else []:
-            row = json.loads(line)
-            task, method, point, seed = row.pop("run")
-            self.found[Run(task, method, Point(*point), seed)] = row
+        for row in run_files.read(file):
+            point = Point(*(row.pop(axis) for axis in Point._fields))
+            self.found[Run(row.pop("task"), row.pop("method"), point, row.pop("seed"))] = row
 
     def add(self, run: Run, found: dict[str, Any]) -> None:
         self.found[run] = found
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("a") as file:
-            file.write(json.dumps({"run": run, **found}, separators=(",", ":")) + "\n")
+        named = {"task": run.task, "method": run.method, **run.point._asdict(), "seed": run.seed}
+        run_files.add(self.file, named | found)
 
     def mean(self, runs: Iterable[Run]) -> float:
         """Of the first measure."""
@@ -84,6 +82,7 @@ class Results:
             if done % 20 == 0 or done == len(missing):
                 left = (time.monotonic() - started) / done * (len(missing) - done) / 60
                 print(f"{tasks[task].task}: {done} of {len(missing)} runs, {left:.0f} min left", flush=True)
+        run_files.pack(self.file)
 
 
 def done(

@@ -31,8 +31,8 @@ from rare_tasks import BASES, RARE_TASKS, RareTask
 from run_measures import ANSWERS, area
 from study_runs import Point, Results, Run
 
-from data.verl_rows import make_row, write_parquet
 from exgrpo.saved import durable
+from exgrpo_data.verl_rows import make_row, write_parquet
 
 HERE = Path(__file__).resolve().parent
 GUARDED = study_folders.SCRIPTS / "guarded"

@@ -3,7 +3,7 @@
     python lab/studies/weak_base.py [--jobs 2] [--file FILE]   run what is missing, print the table, draw
 
 The paper's figure 4: its weakest model collapses on-policy and learns with ExGRPO. Tasks and bases are those where
-success is rare. Each run is a line of the file: a stopped study goes on with the same command.
+success is rare. Each run is a row of the file: a stopped study goes on with the same command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weak_base_picture import draw
 
 from exgrpo.console import in_one_line
 
-FILE = study_folders.RUNS / "weak-base.jsonl"
+FILE = study_folders.RUNS / "weak-base.parquet"
 TASKS = ("rare-sum", "rare-mod", "caesar")
 METHODS: dict[str, dict[str, str]] = {
     "on-policy": KEYS["on-policy"],

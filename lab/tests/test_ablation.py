@@ -12,9 +12,10 @@ import pytest
 import torch
 import variants
 from minimal_loop import Rows
+from rules import token_count
 from skills import SKILLS
 from studies import COMMON, STUDIES
-from study_rules import token_count
+from study_folders import RULES
 from variants import objective_of
 
 from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
@@ -81,7 +82,7 @@ def test_differences_are_paired_by_seed(tmp_path):
 
 
 def test_a_pool_by_question_files_the_longest_as_the_most_difficult():
-    pool = ExperiencePool(ExperienceConfig(8, exp_difficulty="pkg://study_rules:question_length"))
+    pool = ExperiencePool(ExperienceConfig(8, exp_difficulty=f"{RULES}:question_length"))
     for question in ("111", "1+1+1+1+1+1+1+1"):
         pool.observe(RolloutGroup(question, 8, (Trajectory([1], [-1.0], 1),)))
     assert pool.metrics()["bucket_1"] == 1 and pool.metrics()["bucket_6"] == 1

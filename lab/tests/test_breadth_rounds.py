@@ -10,7 +10,7 @@ import variants
 from ablate import parse
 from equal_grids import overrides
 from minimal_loop import Look, Rows
-from study_rules import fading
+from rules import fading
 from study_runs import Results, Run
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
@@ -47,7 +47,7 @@ def stored(rows):
 
 
 def test_each_arm_is_set_beside_never_retiring(tmp_path):
-    results = Results(tmp_path / "runs.jsonl")
+    results = Results(tmp_path / "runs.parquet")
     for (name, (point, _)), task, seed in product(breadth_rounds.ARMS.items(), breadth_rounds.TASKS, (500, 501)):
         right = 0.25 if name == "UCB" else 0.125
         last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}

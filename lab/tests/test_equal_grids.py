@@ -1,7 +1,6 @@
 """The study with equal grids: as many runs for each method, a search that goes on, a grid that grows for all."""
 
 import itertools
-import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ import equal_grids_report
 import pytest
 from equal_grids import GRID, KEYS, METHODS, neighbours, overrides, search, third
 from once_tasks import EVERY_TASK
-from rare_tasks import load
+from rare_tasks import questions
 from study_runs import Point, Results, Run
 
 
@@ -36,7 +35,7 @@ def score(point):
 
 
 def test_each_method_has_as_many_runs_and_the_best_point_wins(tmp_path):
-    executor, results = AtOnce(), Results(tmp_path / "runs.jsonl")
+    executor, results = AtOnce(), Results(tmp_path / "runs.parquet")
     winners = search("caesar", results, executor)
     count = {name: sum(run.method == name for run in executor.runs) for name in METHODS}
     near = neighbours(sorted(third(), key=score)[-3:])
@@ -46,7 +45,7 @@ def test_each_method_has_as_many_runs_and_the_best_point_wins(tmp_path):
 
 def test_another_task_searches_what_the_rounds_chose_and_reports_it_without_controls(tmp_path):
     executor = AtOnce()
-    winners = search("backward", Results(tmp_path / "runs.jsonl"), executor)
+    winners = search("backward", Results(tmp_path / "runs.parquet"), executor)
     assert set(winners) == {run.method for run in executor.runs} == set(equal_grids.OWN)
     runs = equal_grids.reported("backward", winners)
     assert {run.method for run in runs} == {*equal_grids.OWN, equal_grids.BASE} and len(runs) == 3 * 10 + 6
@@ -60,11 +59,11 @@ def test_past_groups_for_dead_ones_ask_fresh_groups_alone():
 
 
 def test_a_stopped_search_goes_on_from_its_file(tmp_path):
-    file = tmp_path / "runs.jsonl"
+    file = tmp_path / "runs.parquet"
     search("caesar", Results(file), AtOnce())
     again = AtOnce()
     search("caesar", Results(file), again)
-    assert again.runs == [] and len(json.loads(file.read_text().splitlines()[0])["run"]) == 4
+    assert again.runs == [] and file.exists() and not file.with_suffix(".jsonl").exists()
 
 
 def test_a_third_of_the_grid_has_each_rate_with_each_number_of_epochs():
@@ -97,7 +96,7 @@ def test_controls_run_at_the_point_that_won_for_their_method():
 
 
 def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, capsys):
-    results = Results(tmp_path / "runs.jsonl")
+    results = Results(tmp_path / "runs.parquet")
     winners = dict.fromkeys(METHODS, Point("1e-4", "2", "4", "yes"))
     runs = equal_grids.reported("caesar", winners) + equal_grids.carried(winners)
     for run in runs:
@@ -107,7 +106,7 @@ def test_the_report_has_each_task_and_all_of_them_with_tasks_as_units(tmp_path, 
             last = {"held_out_pass_1": right, "held_out_pass_32": 1.0, "trained_pass_1": right, "entropy": 0.1}
             curve = [{"generated": 0, "test": 0.5}, {"generated": 20_000, "test": right}]
             results.add(run, {"area": right, "seconds": 10.0, "curve": curve, "last": last})
-    equal_grids_report.main(["--file", str(tmp_path / "runs.jsonl"), "--picture", str(tmp_path / "runs.png")])
+    equal_grids_report.main(["--file", str(tmp_path / "runs.parquet"), "--picture", str(tmp_path / "runs.png")])
     assert (tmp_path / "runs.png").exists()
     printed = capsys.readouterr().out
     assert "group replay: 20 seeds; by" in printed and "past groups beside, half rate: 10 seeds; by" in printed
@@ -129,7 +128,7 @@ def test_what_a_search_of_its_own_found_takes_the_place_of_the_best_rate(tmp_pat
         runs = equal_grids_report.against(results, "backward")["past groups for dead, best rate"]
         return [rows[0]["area"] for rows in runs.values()]
 
-    results = Results(tmp_path / "runs.jsonl")
+    results = Results(tmp_path / "runs.parquet")
     for method, right in {"on-policy": 0.5, "on-policy, half rate": 0.6, "past groups for dead": 0.7}.items():
         add(method + equal_grids.CARRIED, right)
     assert found() == [0.6, 0.7]
@@ -143,23 +142,23 @@ def test_what_a_search_of_its_own_found_takes_the_place_of_the_best_rate(tmp_pat
 def test_a_run_is_one_of_a_draw_and_a_base_and_the_same_each_time(monkeypatch):
     monkeypatch.setattr(equal_grids, "COMMON", equal_grids.COMMON | {"loop.tests": "1"})
     monkeypatch.setitem(EVERY_TASK, "caesar", replace(EVERY_TASK["caesar"], budget=500))
-    run = Run("caesar", "group replay", Point("2e-4", "2", "2", "yes"), 1001)
+    run = Run("caesar", "group replay", Point("2e-4", "2", "2", "yes"), 1000)
     first, second = equal_grids.perform(run), equal_grids.perform(run)
     assert first["area"] == second["area"] and "loop.questions=4" in overrides(run, KEYS[run.method])
 
 
 def test_draws_are_distinct_questions_that_no_base_saw():
     for name in equal_grids.TASKS:
-        drawn = [load(EVERY_TASK[name], draw=draw, base=1)[1] for draw in range(3)]
+        drawn = [questions(EVERY_TASK[name], draw) for draw in range(3)]
         kept_back = set(EVERY_TASK[name].kept_back())
-        for task in drawn:
-            every = [*task.train, *task.test]
+        for train, test in drawn:
+            every = [*train, *test]
             assert len(every) == len(set(every)) and set(every) <= kept_back
-        assert len({tuple(task.train) for task in drawn}) == 3
+        assert len({tuple(train) for train, _ in drawn}) == 3
 
 
 def test_an_error_of_a_run_ends_the_study_at_once(tmp_path):
-    results, ran = Results(tmp_path / "runs.jsonl"), []
+    results, ran = Results(tmp_path / "runs.parquet"), []
     runs = [Run("caesar", "on-policy", Point("1e-4", "2", "4", "yes"), seed) for seed in range(100)]
 
     def fails_at_two(run):

@@ -1,12 +1,11 @@
 """How well gradients agree: cosines of made ones, ages of groups, one measurement of a small run."""
 
-import json
-
 import gradient_agreement as study
 import gradient_agreement_report
 import gradient_by_beta
 import numpy as np
 import pytest
+import run_files
 import torch
 from minimal_loop import Rows
 
@@ -40,13 +39,13 @@ def test_a_small_run_measures_each_composition_to_both_references(monkeypatch, t
     monkeypatch.setattr(study, "LOOP", ("loop.questions=4", "loop.steps=7", "loop.test_every=7"))
     monkeypatch.setattr(study, "GROUPS", 8)
     monkeypatch.setattr(study, "REFERENCE", 1024 + 1024)
-    rows = study.perform("backward", 1)
+    rows = study.perform("backward", 0)
     first = rows[0]
     assert [row["reference"] for row in rows] == ["training", "held-out"] * 2
     assert {"on-policy", "ExGRPO", "phantom", "prompt", "groups of 1 to 5 steps ago"} <= set(first["cosine"])
     assert all(-1 <= value <= 1 for value in first["cosine"].values())
-    file, picture = tmp_path / "rows.jsonl", tmp_path / "rows.png"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file, picture = tmp_path / "rows.parquet", tmp_path / "rows.png"
+    run_files.add(file, *rows)
     gradient_agreement_report.main(["--file", str(file), "--picture", str(picture)])
     assert "| ExGRPO | " in capsys.readouterr().out and picture.exists()
 

@@ -1,6 +1,5 @@
 """lab/studies/many_questions.py: the world, its methods, and the table of a report."""
 
-import json
 from dataclasses import replace
 
 import many_questions
@@ -36,15 +35,15 @@ def test_a_run_has_a_curve_and_the_same_seed_the_same_one(method, monkeypatch):
 
 
 def test_the_report_pairs_seeds_and_leaves_out_what_not_every_method_has(tmp_path, capsys):
-    file = tmp_path / "runs.jsonl"
+    file = tmp_path / "runs.parquet"
     last = {"held_out_pass_1": 0.5, "trained_pass_1": 0.6, "held_out_pass_32": 0.9, "entropy": 0.1}
-    with file.open("w") as lines:
-        for seed in range(3):
-            for name, area in AREAS.items():
-                if (name, seed) != ("phantom", 2):
-                    curve = [{"generated": tokens, "test": area} for tokens in (0, 450_000)]
-                    row = {"seconds": 1, "area": area + seed / 100, "curve": curve, "last": last}
-                    lines.write(json.dumps({"run": at_rate(name, "1e-4", seed), **row}) + "\n")
+    results = Results(file)
+    for seed in range(3):
+        for name, area in AREAS.items():
+            if (name, seed) != ("phantom", 2):
+                curve = [{"generated": tokens, "test": area} for tokens in (0, 450_000)]
+                row = {"seconds": 1, "area": area + seed / 100, "curve": curve, "last": last}
+                results.add(at_rate(name, "1e-4", seed), row)
     many_questions_report.main(["--file", str(file)])
     printed = capsys.readouterr().out
     assert "11 runs, " in printed and "\n2 seeds\n" in printed and "\n3 seeds" not in printed

@@ -18,12 +18,12 @@ def made_up(right, stored):
 
 def test_each_variant_is_compared_with_exgrpo_and_drawn(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(paper_figures, "SEEDS", 2)
-    results = Results(tmp_path / "runs.jsonl")
+    results = Results(tmp_path / "runs.parquet")
     for name in VARIANTS:
         for seed in range(2):
             found = made_up(0.6 if name == "on-policy" else 0.5, 0 if name == "on-policy" else 7)
             results.add(Run(TASK.name, name, POINT, seed), found)
-    paper_figures.main(["--file", str(tmp_path / "runs.jsonl"), "--jobs", "1"])
+    paper_figures.main(["--file", str(tmp_path / "runs.parquet"), "--jobs", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith("| ExGRPO | .500 (.500 to .500) |  | ") and lines[2].endswith("| 7 | 3 | 24 |")
     assert lines[3].startswith("| on-policy | .600 (.600 to .600) | **.100 (.100 to .100)** |")

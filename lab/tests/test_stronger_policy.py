@@ -11,9 +11,9 @@ LAST = {"held_out_pass_1": 0.5, "held_out_pass_32": 0.9, "trained_pass_1": 0.6, 
 
 
 def test_right_answers_to_other_questions_make_it_stronger_and_the_same_each_time():
-    policy, task = load(RARE_TASKS["caesar"], 1, 1)
-    stronger, asked = taught("caesar", 1, 1)
-    again, _ = taught("caesar", 1, 1)
+    policy, task = load(RARE_TASKS["caesar"], 1, 0)
+    stronger, asked = taught("caesar", 1, 0)
+    again, _ = taught("caesar", 1, 0)
     assert (asked.train, asked.test) == (task.train, task.test)
     assert all(map(torch.equal, stronger.model.parameters(), again.model.parameters()))
     torch.manual_seed(0)
@@ -22,7 +22,7 @@ def test_right_answers_to_other_questions_make_it_stronger_and_the_same_each_tim
 
 def test_each_method_reports_at_the_rate_its_search_likes_best(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stronger_policy, "REPORTED", 2)
-    results = Results(tmp_path / "runs.jsonl")
+    results = Results(tmp_path / "runs.parquet")
     lead = {name: place / 10 for place, name in enumerate(ENTRIES)}
 
     def made_up(right):
@@ -40,7 +40,7 @@ def test_each_method_reports_at_the_rate_its_search_likes_best(tmp_path, capsys,
         for seed in range(2):
             for run in reports(results, task, seed):
                 results.add(run, made_up(0.5 + lead.get(run.method, 0.05)))
-    stronger_policy.main(["--file", str(tmp_path / "runs.jsonl"), "--jobs", "1"])
+    stronger_policy.main(["--file", str(tmp_path / "runs.parquet"), "--jobs", "1"])
     printed = capsys.readouterr().out
     assert "caesar: on-policy 5e-5, ExGRPO 1e-4, past groups beside 1e-4, past groups for dead 2.5e-5\n" in printed
     assert "| caesar | base | .400 (.400 to .400) |" in printed and "| caesar | on-policy | .550 (" in printed

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.zh-CN.md")]
+FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ALL_PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md")])
 UPSTREAM = ROOT / "packages" / "verl-cpu" / "upstream.md"
@@ -82,7 +82,7 @@ BOTH = {  # these say that the two are the same
 }
 PRINT_COMMANDS = [
     path
-    for folder in ("exgrpo/preflight", "packages/exgrpo-tools/src", "eval", "data", "exp_scripts/recipes")
+    for folder in ("exgrpo/preflight", "packages/exgrpo_tools", "eval", "data", "exp_scripts/recipes")
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".sh")
 ]
@@ -114,8 +114,8 @@ def flags(command: str, script: str) -> set[str]:
     """The flags of a console command's script, as its help names them."""
     code = f"import sys; sys.argv = [{command!r}, *{script.split()!r}, '--help']; from {{}} import {{}} as main; main()"
     module, function = {
-        "exgrpo-eval": ("exgrpo_tools.commands", "evaluation"),
-        "exgrpo-data": ("exgrpo_tools.commands", "data"),
+        "exgrpo-eval": ("exgrpo_eval.__main__", "main"),
+        "exgrpo-data": ("exgrpo_data.__main__", "main"),
         "exgrpo-inspect": ("exgrpo_tools.inspect.__main__", "main"),
     }[command]
     done = subprocess.run([sys.executable, "-c", code.format(module, function)], capture_output=True, text=True)

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         accepted = _run(options)
     except ModuleNotFoundError as error:
-        parser.error(f"{error.name} is not installed: pip install ./packages/exgrpo-tools, and torch for --model")
+        parser.error(f"{error.name} is not installed: pip install '.[tools]' in exgrpo's folder, and torch for --model")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
