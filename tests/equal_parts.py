@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import equal_world
+import yaml
 
 # verl's metrics that measure a time, and one that follows from them
 TIMES = ("timing", "perf/", "seconds", "throughput", "training/rollout_actor_probs")
@@ -144,10 +145,16 @@ def configurations(root, inputs):
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         printed = zip(called, pool.map(_print, called.values(), chunksize=1), strict=True)
         return {
-            f"{name}: {number}: {line.split(':')[0]}": line.replace(str(root), "CHECKOUT")
+            f"{name}: {key}": str(value).replace(str(root), "CHECKOUT")
             for name, text in printed
-            for number, line in enumerate(text.splitlines())
+            for key, value in _entries(yaml.safe_load(text))
         }
+
+
+def _entries(node, before=""):
+    """Dotted key -> value."""
+    for name, value in node.items():
+        yield from _entries(value, f"{before}{name}.") if isinstance(value, dict) else [(f"{before}{name}", value)]
 
 
 def _print(arguments):
