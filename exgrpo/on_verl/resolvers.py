@@ -6,6 +6,8 @@ from importlib.util import find_spec
 
 from omegaconf import DictConfig, OmegaConf
 
+from exgrpo.on_verl import kernels
+
 RELEASED_GPUS = 8
 
 
@@ -13,6 +15,8 @@ def register() -> None:
     """Register the resolvers of the configuration ``exgrpo_trainer``."""
     OmegaConf.register_new_resolver("exgrpo.released_scale", _released_scale, replace=True)
     OmegaConf.register_new_resolver("exgrpo.config_of_verl", _config_of_verl, replace=True)
+    for name in ("attention", "fused", "fused_backend"):
+        OmegaConf.register_new_resolver(f"exgrpo.{name}", getattr(kernels, name), replace=True)
 
 
 def released_scale(response_length: int, rows: int) -> float:
