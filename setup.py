@@ -7,9 +7,17 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+VERL = re.search(r'TESTED = \("([^"]+)"', (ROOT / "exgrpo" / "verl_contract.py").read_text()).group(1)
 VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "exgrpo" / "__init__.py").read_text()).group(1)
 # Where this copy of the project lives; the maintainer's release sets it, and the site's build
 URL = os.environ.get("EXGRPO_URL", "")
+# package -> its folder: the model card's names for eval/ and data/, which no package on the path may have
+FOLDERS = {
+    "exgrpo": "exgrpo",
+    "exgrpo_tools": "packages/exgrpo_tools",
+    "exgrpo_eval": "eval",
+    "exgrpo_data": "data",
+}
 
 setup(
     name="exgrpo",
@@ -44,30 +52,55 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
-    # verl 0.9.1 excludes 3.13; pool, buffer, sampler and loss run there
+    # verl excludes 3.13; pool, buffer, sampler and loss run there
     python_requires=">=3.11",
-    packages=find_packages(include=["exgrpo", "exgrpo.*"]),
+    packages=[
+        name
+        for top, folder in FOLDERS.items()
+        for name in (top, *(f"{top}.{below}" for below in find_packages(folder)))
+    ],
+    package_dir=FOLDERS,
     package_data={
+        "exgrpo_data": ["system_prompt.txt"],
+        "exgrpo_eval": ["benchmarks/*.yaml", "reports/*.jinja"],
+        "exgrpo_tools": ["inspect/page.*", "inspect/*.js", "charts/*.js", "charts/chartjs-4.6.1/*"],
         "exgrpo": [
             "config/*.yaml",
             "config/stack/*.yaml",
             "preflight/*.yaml",
             "py.typed",
             "verl_names.toml",
-        ]
+        ],
     },
     install_requires=["numpy"],
     extras_require={
         # without verl's extra fsdp, whose flash-attn no resolver can install: exp_scripts/setup_gpu.sh
-        "verl": ["verl[vllm]>=0.9.1,<0.11", "math-verify==0.9.0"],
+        "verl": [f"verl[vllm]>={VERL},<0.11", "math-verify==0.9.0"],
         "torch": ["torch"],
         "save": ["pyarrow"],
+        # of exgrpo-data, exgrpo-eval and exgrpo-inspect; vLLM and torch are the training stack's
+        "tools": [
+            "datasets",
+            "jinja2",
+            "math-verify==0.9.0",
+            "matplotlib",
+            "psutil",
+            "pyarrow",
+            "pyyaml",
+            "rich",
+            "tqdm",
+            "transformers",
+        ],
         "trl": ["trl==1.10.0", "torch"],
         "inspect-log": ["inspect-ai"],
         "docs": ["mkdocs==1.6.1", "mkdocs-material==9.8.1"],
     },
     entry_points={
         "console_scripts": [
+            "exgrpo-data = exgrpo_data.__main__:main",
+            "exgrpo-eval = exgrpo_eval.__main__:main",
+            "exgrpo-inspect = exgrpo_tools.inspect.__main__:main",
+            "exgrpo-sizing = exgrpo_tools.sizing:main",
             "exgrpo-train = exgrpo.commands:train",
         ],
         "verl.plugins": [

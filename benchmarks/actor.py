@@ -21,7 +21,7 @@ import torch
 from common import Figures, at_least, engine_package, machine, parser, refuse, spread, write_json
 from hydra import compose, initialize_config_module
 
-from exgrpo.on_verl import kernels, resolvers
+from exgrpo.config import kernels
 
 MODEL, ACTOR = kernels.MODEL, "actor_rollout_ref.actor"
 LOOP = [f"{kernels.ATTENTION}=sdpa", f"{MODEL}.use_fused_kernels=False"]
@@ -66,7 +66,6 @@ def main() -> None:
         "MASTER_PORT": "29511",
     }
     os.environ |= {"VERL_ENGINE_VENDOR": "exgrpo", **({"VERL_PLATFORM": "cpu"} if options.stack == "cpu" else {})}
-    resolvers.register()
     figures: Figures = {}
     facts = machine("verl", "torch", engine_package(options.stack))
     if torch.cuda.is_available():

@@ -51,7 +51,7 @@ from proof_runs import (
     finished,
 )
 
-from exgrpo.on_verl import kernels
+from exgrpo.config import kernels
 
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
 SAVE_EVERY, STEPS = 4, 16
@@ -384,8 +384,7 @@ def stock(options: argparse.Namespace, found: Facts, ends: float) -> None:
 
 def stock_settings(options: argparse.Namespace, folder: Path, steps: int, large: bool) -> list[str]:
     """verl's own configuration with what a run of exgrpo has for the same work."""
-    sums = options.output / "sums-large"
-    runs.write_sums(sums)
+    runs.quickstart(folder, options.stack)  # its questions
     ours = {
         kernels.ATTENTION: "sdpa" if options.cpu else kernels.VARLEN,
         f"{MODEL}.external_lib": "null" if options.cpu else kernels.VARLEN_MODULE,
@@ -401,8 +400,8 @@ def stock_settings(options: argparse.Namespace, folder: Path, steps: int, large:
         f"{ROLLOUT}.name": "vllm",
         "trainer.total_training_steps": str(steps),
         "trainer.default_local_dir": str(folder / "checkpoints"),
-        "data.train_files": f"{sums}/train.parquet",
-        "data.val_files": f"{sums}/test.parquet",
+        "data.train_files": f"{folder}/data/train.parquet",
+        "data.val_files": f"{folder}/data/test.parquet",
         "data.max_prompt_length": "96",
         "data.max_response_length": "1024" if large else "48",
         "data.filter_overlong_prompts": "True",

@@ -62,8 +62,8 @@ def main() -> None:
 
 def oat_disagreements(name: str, path: Path, given: list[int]) -> list[str]:
     """A line with the number of equal verdicts, then one for each other: row, the given verdict, gold and box."""
-    from eval.grade.grading import OAT_GRADER
-    from eval.grade.oat_forms import last_box
+    from exgrpo_eval.grade.grading import OAT_GRADER
+    from exgrpo_eval.grade.oat_forms import last_box
 
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     judge, lines = Verifier("Oat", (str(OAT_GRADER),)), []

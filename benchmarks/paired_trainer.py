@@ -151,7 +151,7 @@ class PairedRunner(MixTaskRunner):
     trainers = "paired_trainer"  # the worker imports it through PYTHONPATH
 
 
-@hydra.main(config_path="../exgrpo/config", config_name="exgrpo_trainer", version_base=None)
+@hydra.main(config_path="pkg://exgrpo.config", config_name="exgrpo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """As exgrpo.main_mix_ppo, with the other trainer."""
     start(config, NAME, PairedRunner)

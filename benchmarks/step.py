@@ -7,7 +7,7 @@
 
 After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay and once with
 verl's own GRPO (benchmarks/paired_trainer.py), in alternating order. The learning rate is 0, so that policy and lengths
-do not change. The loss is exgrpo's in both: benchmarks/loss.py compares it with verl's.
+do not change. The loss is exgrpo's in both: lab/benchmarks/loss.py compares it with verl's.
 """
 
 from __future__ import annotations

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner
 from exgrpo.preflight.checks import resolve, verify
-
-resolvers.register()  # before Hydra composes the configuration of who imports this
 
 
 def start(config: DictConfig, trainer: str, runner: type[MixTaskRunner]) -> None:

@@ -4,7 +4,7 @@
     python benchmarks/step.py --stack one_gpu --model FOLDER --response_length 1024 --pairs 4 --warmup 2 \\
         reward.custom_reward_function.path=$PWD/benchmarks/untrained.py reward.custom_reward_function.name=chance
 
-Sizes are those of ``python -m exgrpo.sizing``. The tokenizer is the quickstart's, with as many further words as the
+Sizes are those of ``exgrpo-sizing``. The tokenizer is the quickstart's, with as many further words as the
 vocabulary has, since verl masks vLLM's logits beyond the tokenizer's words, and engine and actor would disagree. A
 response ends after each token with nearly the same probability: lengths follow a geometric distribution with the given
 mean, cut off at the longest response. A reward by chance fills the pool: times and memory are real, learning is not.
@@ -32,7 +32,7 @@ def main() -> None:
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from exgrpo.sizing import NAMED
+    from exgrpo_tools.sizing import NAMED
 
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("size", choices=list(NAMED))

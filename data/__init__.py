@@ -1,5 +1,4 @@
 """Training and benchmark files in verl's parquet schema.
 
-The command `exgrpo-data` starts them. Started by their paths, as in ``python PATH/data/prepare_train.py``, they add the
-checkout's root to the import path themselves.
+The command `exgrpo-data` starts them, or their paths in a checkout. This folder is imported as `exgrpo_data`.
 """

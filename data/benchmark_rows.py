@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from data.sources import Row
-from data.texts import answer_text, question_text
-from eval.benchmark_files import PLACEHOLDER, Benchmark
 from exgrpo.experience.question_id import question_id
 from exgrpo.gold_answers import clean
+from exgrpo_eval.benchmark_files import PLACEHOLDER, Benchmark
+from exgrpo_tools.sources import Row
+from exgrpo_tools.texts import answer_text, question_text
 
 LETTERS = "ABCDEFGHIJ"
 Pair = tuple[str, str]  # question, answer

@@ -20,12 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: only this folder is on the import path
-    import on_path  # noqa: F401
-
-from data.verl_rows import make_row, read_system_prompt, write_parquet
 from exgrpo.console import in_one_line, refused
 from exgrpo.experience.question_id import question_id
+from exgrpo_data.verl_rows import make_row, read_system_prompt, write_parquet
 
 SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share items
 DRAWS_PER_QUESTION = 50  # maximum number of draws per requested question, before giving up on new ones

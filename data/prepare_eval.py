@@ -28,15 +28,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: only this folder is on the import path
-    import on_path  # noqa: F401
-
-from data import benchmark_rows
-from data.sources import Row, Source, open_dataset, open_file
-from data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
-from eval import benchmark_files
-from eval.benchmark_files import Benchmark
 from exgrpo.console import in_one_line, refused
+from exgrpo_data import benchmark_rows
+from exgrpo_data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
+from exgrpo_eval import benchmark_files
+from exgrpo_eval.benchmark_files import Benchmark
+from exgrpo_tools.sources import Row, Source, open_dataset, open_file
 
 VERL_COLUMNS = ("data_source", "prompt", "reward_model")
 NINE = ("aime", "aime25", "amc", "math", "minerva", "olympiad_bench", "arc_c", "gpqa", "mmlu_pro")

@@ -23,14 +23,11 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-if not __package__:  # started by its path: only this folder is on the import path
-    import on_path  # noqa: F401
-
-from data.sources import Source, lookup, open_dataset, open_file
-from data.texts import answer_text, question_text, system_text
-from data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
 from exgrpo.console import in_one_line, refused
 from exgrpo.experience.question_id import question_id
+from exgrpo_data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
+from exgrpo_tools.sources import Source, lookup, open_dataset, open_file
+from exgrpo_tools.texts import answer_text, question_text, system_text
 
 QUESTION_KEYS = ("question", "problem", "prompt", "query", "instruction")
 ANSWER_KEYS = ("answer", "reward_model.ground_truth", "ground_truth", "final_answer", "solution")

@@ -29,12 +29,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # started by its path: only this folder is on the import path
-    import on_path  # noqa: F401
-
-from data.chat_template import KINDS, edit_json, read_json, write_json, write_template
 from exgrpo.console import in_one_line
 from exgrpo.saved.durable import replace_folder
+from exgrpo_tools.chat_template import KINDS, edit_json, read_json, write_json, write_template
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 LARGE = 100 << 20  # bytes; any larger file is linked too

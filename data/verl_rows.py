@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from data.sources import open_file
 from exgrpo.experience.question_id import question_id
 from exgrpo.saved import durable
+from exgrpo_tools.sources import open_file
 
 SYSTEM_PROMPT = Path(__file__).with_name("system_prompt.txt")
 

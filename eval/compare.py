@@ -17,16 +17,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-if not __package__:  # started by its path: only this folder is on the import path
-    import on_path  # noqa: F401
-
-from eval.estimate import training_runs
-from eval.estimate.estimates import Estimate, estimate
-from eval.estimate.paired_runs import align, load
-from eval.reports import picture
-from eval.reports.compare_text import markdown, methods_markdown
-from eval.reports.terminal import show
 from exgrpo.console import in_one_line, refused
+from exgrpo_eval.estimate import training_runs
+from exgrpo_eval.estimate.estimates import Estimate, estimate
+from exgrpo_eval.estimate.paired_runs import align, load
+from exgrpo_eval.reports import picture
+from exgrpo_eval.reports.compare_text import markdown, methods_markdown
+from exgrpo_eval.reports.terminal import show
 
 Series = dict[str, dict[str, Estimate]]  # name -> benchmark -> Mean@n
 

@@ -1,10 +1,7 @@
 """A run's report made again: eval/reports/command.py says how."""
 
-if not __package__:  # started by its path: only this folder is on the import path
-    import on_path  # noqa: F401
-
-from eval.reports.command import main
 from exgrpo.console import in_one_line
+from exgrpo_eval.reports.command import main
 
 if __name__ == "__main__":
     with in_one_line("exgrpo-eval report"):

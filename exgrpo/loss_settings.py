@@ -99,7 +99,7 @@ class LossSettings:
             )
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
-            if not bound >= 0:
+            if not 0 <= bound < math.inf:
                 raise ValueError(f"{key}={bound}: must be a number of 0 or more")
 
     @classmethod

@@ -12,23 +12,20 @@ import contextlib
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from exgrpo.console import in_one_line, phase
-from exgrpo.on_verl import resolvers
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
 
-resolvers.register()  # before Hydra composes
 # of Ray's error after 30 s, which no setting changes
 NODE_TOO_SLOW = "node timed out during startup"
-CONFIG = str(Path(__file__).parent / "config")  # a console command would not find a relative path
+CONFIG = "pkg://exgrpo.config"
 
 
 def main() -> None:
@@ -48,7 +45,7 @@ def main() -> None:
 
 
 def _compose(overrides: list[str]) -> DictConfig:
-    with hydra.initialize_config_dir(CONFIG, version_base=None):
+    with hydra.initialize_config_module(CONFIG.removeprefix("pkg://"), version_base=None):
         return hydra.compose("exgrpo_trainer", overrides)
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ from exgrpo.console import phase
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import (
     checkpoints,
@@ -56,14 +55,14 @@ from exgrpo.on_verl import (
     stored_groups,
 )
 from exgrpo.on_verl.complete import CandidateScorer
-from exgrpo.on_verl.correct import LossShares, Past
+from exgrpo.on_verl.correct import Past
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight, Prompt
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
 from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
-from exgrpo.preflight.data_files import read_question_ids
-from exgrpo.saved import durable
+from exgrpo.on_verl.saved_run import SavedRun
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
@@ -83,8 +82,7 @@ class ExperienceMixin(PPOTrainer):
         replayed: what the batch replays, one record a group.
         mixed: whether mixing had begun when the batch was drawn.
         so_far: what the updates of the step have brought.
-        identity, rotation, pool_folder, resumed_step, resumed_state: of the saved run; no step
-            reads them.
+        saved_run: the checkpoint that it was resumed from, and the next; no step reads it.
     """
 
     verl_mode: str
@@ -142,17 +140,9 @@ class ExperienceMixin(PPOTrainer):
         keys, n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, n)
         self.waiting: list[StoredGroup] = []
-        self._lock_folder()
+        self.writer = checkpoints.only_writer(Path(keys.default_local_dir))
         if self.with_replay:
             self._begin_replay()
-
-    def _lock_folder(self) -> None:
-        """Against other runs that write there, as long as this process lives."""
-        root = Path(self.config.trainer.default_local_dir)
-        root.mkdir(parents=True, exist_ok=True)
-        self.writer = ExitStack()
-        # a killed run may be ending
-        self.writer.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
 
     def _begin_replay(self) -> None:
         """Everything that replay needs, from a checkpoint if there is one."""
@@ -173,27 +163,13 @@ class ExperienceMixin(PPOTrainer):
             self.replay_buffer.follow(self.in_flight, self.experience.exp_success_threshold)
         self.provenance = provenance.of_settings(self.config.reward.custom_reward_function)
         self.loss_shares = LossShares.of_config(self.config)
-        self._open_experience()
-
-    def _open_experience(self) -> None:
-        """Replay of the checkpoint to resume from; a wrong one fails before workers start."""
-        keys, data = self.config.trainer, self.config.data
-        known = self.row_of_question.keys()
-        # verl's local copies, as exgrpo.preflight reads them
-        files = self.train_dataset.data_files
-        ids = read_question_ids(files, data.prompt_key)
-        self.identity = checkpoints.identity_of(ids, self.tokenizer, known)
-        kept = keys.get("max_actor_ckpt_to_keep")
-        self.rotation = old_checkpoints.Rotation(Path(keys.default_local_dir), kept)
-        loaded = self.config.actor_rollout_ref.actor.checkpoint.load_contents
-        check = old_checkpoints.check_if_loaded(loaded)
-        opened = checkpoints.open_experience(keys, self.experience, self.identity, known, check)
-        self.resumed_step = opened.step
-        self.resumed_state = opened.state
-        self.pool_folder = opened.folder
-        self.replay = opened.replay
-        limits = data.max_prompt_length, data.max_response_length
-        checkpoints.keep_usable(self.replay, known, *limits)
+        self.saved_run, self.replay = SavedRun.open(
+            self.config,
+            self.experience,
+            self.train_dataset.data_files,
+            self.tokenizer,
+            self.row_of_question.keys(),
+        )
 
     def _validate(self) -> dict[str, float]:
         with phase("validating"):
@@ -288,7 +264,8 @@ class ExperienceMixin(PPOTrainer):
         complete.refuse_several_outputs(batch.keys)
         batch = queue.in_order(batch)
         arrived = self._arrived(batch)
-        questions = self._questions_to_complete(batch, arrived)
+        questions = complete.to_complete(arrived, self.replay.pool)
+        questions |= rescue.questions(batch, arrived, self.replay)
         siblings = complete.first_siblings(batch, questions)
         prompts = {name: each.row["prompts"] for name, each in siblings.items()}
         scorer = self._scorer(prompts)
@@ -320,16 +297,6 @@ class ExperienceMixin(PPOTrainer):
         if not self.asynchronous:
             self.in_flight.keep_only(())
         return arrived
-
-    def _questions_to_complete(self, batch: Batch, arrived: Mapping[str, Prompt]) -> dict[str, str]:
-        """uid -> question of the groups of the batch that a past success is to join."""
-        # one may have left the pool since it was drawn: its group stays one row short
-        questions = {
-            uid: prompt.question
-            for uid, prompt in arrived.items()
-            if prompt.is_replayed and prompt.question in self.replay.pool
-        }
-        return questions | rescue.questions(batch, arrived, self.replay)
 
     def _replace_dead_groups(self, batch: Batch) -> tuple[Batch, list[ReplayedGroup]]:
         """The batch without fresh groups of equal rewards, and the past groups in their place.
@@ -412,8 +379,7 @@ class ExperienceMixin(PPOTrainer):
         step, so_far, keys = self.global_steps, self.so_far, self.experience
         compare = bool(past) and self.rollout.calculate_log_probs
         rules = self.provenance.grader != "strict"
-        whole_groups = keys.exp_unit == "group"
-        rows = observe.scored_rows(batch, compare, rules, whole_groups)
+        rows = observe.scored_rows(batch, compare, rules, keys.whole_groups)
         fresh = observe.fresh_rows(batch, rows)
         current = correct.current_log_probs(batch, past)
         self.loss_shares.fill(self.replayed, current, fresh)
@@ -439,7 +405,7 @@ class ExperienceMixin(PPOTrainer):
         if isinstance(self.replay_buffer, GroupFilter):
             so_far.groups += self.replay_buffer.take()
         noted = so_far.metrics(step)
-        if self.experience.exp_unit == "group":
+        if self.experience.whole_groups:
             replayed, current = so_far.replayed, so_far.current
             noted |= stored_groups.metrics(replayed, current, step)
         measured = self.replay.observe(step, so_far.groups, noted)
@@ -461,7 +427,7 @@ class ExperienceMixin(PPOTrainer):
         gone, run = [], None
         if self.with_replay:
             gone = self._save_pool(folder)
-            run = self.resumed_state["run"]
+            run = self.saved_run.run
         super()._save_checkpoint()
         seals.write(folder, step, run)
         if gone:
@@ -470,39 +436,26 @@ class ExperienceMixin(PPOTrainer):
             old_checkpoints.delete_states(root, keep)
 
     def _save_pool(self, folder: Path) -> list[int]:
-        """Save pool, generator, phase and prompts in flight; the steps that verl then deletes."""
-        replay, step = self.replay, self.global_steps
-        state = replay.state() | {"run": self.resumed_state["run"]}
+        """Pool and prompts in flight, into a checkpoint; the steps that verl then deletes."""
+        prompts = None
         if self.asynchronous:
             self._forget_evicted()
-            state["prompts"] = self.in_flight.state()
-        place, groups = folder / checkpoints.POOL, list(replay.groups)
-        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups)
-        return self.rotation.make_room(step)
+            prompts = self.in_flight
+        return self.saved_run.save(self.replay, folder, self.global_steps, prompts)
 
     def _load_checkpoint(self) -> None:
         """verl's checkpoint; it must be of the step whose pool was loaded."""
         super()._load_checkpoint()
         if not self.with_replay:
             return
-        step, of_pool = self.global_steps, self.resumed_step
-        if step != of_pool:
-            raise RuntimeError(f"weights of step {step} with the pool of step {of_pool}")
+        self.saved_run.expect_weights_of(self.global_steps)
         self._restore_prompts()
         self._end_if_exhausted()
 
     def _restore_prompts(self) -> None:
         """The prompts in flight when it was saved; verl has restored their groups in the queue."""
-        step = self.resumed_step
-        saved = self.resumed_state.get("prompts", {})
-        if self.asynchronous:
-            there = queue.prompts(PARTITION)
-            self.in_flight.restore(saved, there, step)
-        elif saved:
-            logger.warning(
-                "%d prompts were in flight and are dropped: trainer.v1.trainer_mode is not theirs",
-                len(saved),
-            )
+        there = queue.prompts(PARTITION) if self.asynchronous else None
+        self.saved_run.restore(self.in_flight, there)
 
     def on_step_end(self) -> None:
         """verl's weight update; if all questions are retired, the run ends and saves this step."""

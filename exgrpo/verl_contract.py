@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 _logger = logging.getLogger(__name__)
 TABLE = Path(__file__).with_name("verl_names.toml")
-TESTED = ("0.9.1",)
+TESTED = ("0.9.1",)  # also the least that setup.py takes; a test compares the lock files
 STRICT = "EXGRPO_STRICT_VERL"  # environment variable; 1: a version that is not tested is refused
 Names: TypeAlias = dict[str, dict[str, Any]]  # module:name -> its entry
 Found: TypeAlias = tuple[str, ast.stmt]  # a module, and a definition in it

@@ -12,5 +12,10 @@ else
     "$EXGRPO_VENV"/bin/ruff format .
     "$EXGRPO_VENV"/bin/ruff check --fix .
 fi
-"$EXGRPO_VENV"/bin/mypy exgrpo packages/*/src eval data benchmarks \
-    exp_scripts/*.py exp_scripts/{ablation,guarded,quickstart,regime,smollm2}
+# mypy does not see that setup.py gives eval/ and data/ other names
+named=$EXGRPO_VENV/named
+mkdir -p "$named"
+ln -sfn "$PWD/eval" "$named/exgrpo_eval"
+ln -sfn "$PWD/data" "$named/exgrpo_data"
+MYPYPATH=$named:packages "$EXGRPO_VENV"/bin/mypy exgrpo packages/{exgrpo_tools,*/src} "$named"/* benchmarks \
+    exp_scripts/*.py exp_scripts/{guarded,quickstart,smollm2} lab/studies lab/benchmarks

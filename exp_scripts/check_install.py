@@ -19,7 +19,6 @@ import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-VERL = "0.9.1"
 DRIVER, CUDA = 580, 13  # the first driver for the CUDA that torch is built for
 LOCK = Path(__file__).parents[1] / "requirements.txt"
 
@@ -161,8 +160,8 @@ def problems(driver: bool) -> list[str]:
     """Every module that does not import, another verl, and the first kernel that fails."""
     wanted = MODULES + [module for name, (module, _) in OPTIONAL.items() if installed(name) != "not installed"]
     found = [text for module in wanted + (KERNELS if driver else []) if (text := failure(module)) is not None]
-    if installed("verl") != VERL:
-        found.append(f"verl {installed('verl')}: exgrpo is for {VERL}")
+    if installed("verl") != (required := _pins()["verl"]):
+        found.append(f"verl {installed('verl')}: exgrpo is for {required}")
     if not found and driver and drivers() and (text := kernel_failure()):
         found.append(text)
     return found

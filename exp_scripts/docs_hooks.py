@@ -16,12 +16,12 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-# page of the site -> file in the repository's root
+# page of the site -> file outside docs/
 FROM_ROOT = {
     "index.md": "README.md",
-    "zh.md": "README.zh-CN.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "lab.md": "lab/README.md",
 }
 CODE = re.compile(r"<code>([^<\n]+)</code>")  # not a block's
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")  # without links that have a scheme
@@ -39,7 +39,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the page's links for the site."""
     name = page.file.src_uri
-    folder = ROOT if name in FROM_ROOT else (DOCS / name).parent
+    folder = (ROOT / FROM_ROOT[name] if name in FROM_ROOT else DOCS / name).parent
 
     def rewritten(link: re.Match[str]) -> str:
         image, text, path, anchor = link.groups(default="")

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
 from exgrpo.console import in_one_line
 from exgrpo.experience.experience_trainer_ops import Draw
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.loss_settings import LossSettings
 
@@ -324,7 +324,7 @@ def main() -> None:
     for row in train(*five_numbers(), experience, loss, loop):
         curve.append(row)
         print("  ".join(f"{name} {value:.6g}" for name, value in row.items()), flush=True)
-    from comparison import draw
+    from curves import draw
 
     arguments.output.mkdir(parents=True, exist_ok=True)
     draw({"test questions": [curve]}, " ".join(arguments.overrides), arguments.output / "curve.png")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build what a release publishes and check it: bash exp_scripts/release.sh [FOLDER], default dist/. Wheels of the four
+# Build what a release publishes and check it: bash exp_scripts/release.sh [FOLDER], default dist/. Wheels of the three
 # distributions, and exgrpo's source archive; twine checks their metadata, and an empty environment installs exgrpo's wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ rm -rf build packages/*/build # of an earlier call: setuptools would take its fi
 "$python" -m uv pip install --quiet --python "$tools/venv/bin/python" build twine
 build() { "$tools/venv/bin/python" -m build --outdir "$folder" "$@" >"$tools/log" 2>&1 || { cat "$tools/log" >&2; exit 1; }; }
 build .
-for package in packages/*/; do build --wheel "$package"; done
+for project in packages/*/pyproject.toml; do build --wheel "$(dirname "$project")"; done
 "$tools/venv/bin/twine" check --strict "$folder"/*
 
 "$python" -m uv venv --quiet "$tools/empty"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the environment EXGRPO_VENV (default .venv) with the pinned CPU stack and this checkout in it; does nothing when
-# that has been done, and makes it anew where a call was interrupted. Python 3.11 or 3.12, the older first: verl 0.9.1 does
-# not allow 3.13.
+# that has been done, and makes it anew where a call was interrupted. Python 3.11 or 3.12, the older first: verl does not
+# allow 3.13.
 #   bash exp_scripts/setup_cpu.sh [--python 3.12] [--replace FILE] [requirements file ...]
 # --python: that version only. --replace: FILE's pins replace those of requirements/cpu.txt, now and in later calls for this
 # environment. Requirements files come beside requirements/cpu.txt, such as requirements/cpu-tests.txt.
@@ -146,13 +146,13 @@ if ! cmp -s setup.py "$EXGRPO_VENV/setup.py.installed"; then
     install --no-deps --no-build-isolation --editable . || fail "exgrpo could not be installed"
     cp setup.py "$EXGRPO_VENV/setup.py.installed"
 fi
-for package in packages/*/; do
-    [ -f "${package}pyproject.toml" ] || continue
+for project in packages/*/pyproject.toml; do
+    package=$(dirname "$project")
     name=$(basename "$package")
-    if ! cmp -s "${package}pyproject.toml" "$EXGRPO_VENV/$name.installed"; then
+    if ! cmp -s "$project" "$EXGRPO_VENV/$name.installed"; then
         echo "set-up: installing $name"
-        install --no-deps --no-build-isolation --editable "./${package%/}" || fail "$name could not be installed"
-        cp "${package}pyproject.toml" "$EXGRPO_VENV/$name.installed"
+        install --no-deps --no-build-isolation --editable "./$package" || fail "$name could not be installed"
+        cp "$project" "$EXGRPO_VENV/$name.installed"
     fi
 done
 changes_end

@@ -3,7 +3,7 @@
 #
 #   bash exp_scripts/setup_gpu.sh [--venv DIR]    into its own environment, default .venv-gpu; made if missing
 #   bash exp_scripts/setup_gpu.sh --active        into the active environment (venv or conda)
-#   bash exp_scripts/setup_gpu.sh --container     with verl 0.9.1, vLLM and torch already installed, as in verl's container:
+#   bash exp_scripts/setup_gpu.sh --container     with this verl, vLLM and torch already installed, as in verl's container:
 #                                                 only this checkout
 #   --wheelhouse FOLDER   without network: only from this folder, made by exp_scripts/wheelhouse.sh
 #   --no-flash-attn       without flash-attn, which is otherwise compiled if there is a CUDA compiler
@@ -125,9 +125,10 @@ install_stack() {
 
 # verl's container has everything but the grader.
 install_in_container() {
-    local verl
+    local verl required
+    required=$(sed -n 's/^verl==//p' "$root/requirements.txt")
     verl=$("$python" -c 'import torch, verl, vllm; from importlib.metadata import version; print(version("verl"))' 2>&1 | tail -1) || true
-    [ "$verl" = 0.9.1 ] || fail "--container: $python needs verl 0.9.1, vLLM and torch, but: $verl"
+    [ "$verl" = "$required" ] || fail "--container: $python needs verl $required, vLLM and torch, but: $verl"
     if ! "$python" -c 'import math_verify' 2>/dev/null; then
         echo "set-up: installing math-verify"
         install $(grep -E '^(math-verify|latex2sympy2-extended|antlr4-python3-runtime)==' "$lock") ||
@@ -213,7 +214,10 @@ else
     if [ -n "$flash_attn" ]; then install_flash_attn; else why="--no-flash-attn"; fi
 fi
 install_folder exgrpo "$root"
-for package in "$root"/packages/*/; do install_folder "$(basename "$package")" "${package%/}"; done
+for project in "$root"/packages/*/pyproject.toml; do
+    package=$(dirname "$project")
+    install_folder "$(basename "$package")" "$package"
+done
 if [ -n "$why" ]; then
     echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
         "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token (in blocks with" \

@@ -5,7 +5,6 @@ What each shows that no other test does:
 - test_crash_sweep.py: a save that is killed at any system call resumes to one of the two neighbouring checkpoints.
 - test_released_update.py: the gradient is the released one, by verl's real engine, on one and two ranks.
 - test_pool_model.py, test_buffer_model.py: the pool and the buffer, against a plain model, in any order of calls.
-- test_ablation.py: a study goes on where it was stopped, and a wrong one is one line before anything is trained.
 - test_recipe.py, test_released_scale.py: what the recipes' scripts set, as Hydra composes it, against the page.
 - packages/verl-cpu: test_plain_verl.py: verl's own trainers without exgrpo; test_verl_plugin.py: its entry point.
 - test_packaging.py: the wheel, installed, has its command and its configuration.
@@ -14,7 +13,7 @@ What each shows that no other test does:
 - test_served.py: evaluation against a real server of vLLM's protocol, with faults.
 - test_eval_grading.py, test_math_verify_reward.py: both graders' agreement with given verdicts; their processes' ends.
 - test_prepare_eval.py, test_grade_only.py, test_script_starts.py: commands, each a process that imports the stack.
-- test_rare_tasks.py: a study's run, to the bit; test_weight_socket.py: two trainings' weights at once.
+- test_weight_socket.py: two trainings' weights at once.
 - test_watched.py: what waits for processes that hang is itself a matter of seconds.
 - tests/e2e/: see each file's first lines.
 """
@@ -26,10 +25,7 @@ import tempfile
 import pytest
 import survivors
 
-from exgrpo.on_verl import resolvers
 from verl_cpu.prepared.uncollected import uncollected
-
-resolvers.register()  # as the training command does, for the tests that compose its configuration
 
 # A script's background ignores SIGINT, and every process that the tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -41,7 +37,7 @@ os.environ.setdefault("RAY_raylet_start_wait_time_s", "150")
 SLOW = [
     *("test_plain_verl.py", "test_training.py", "test_settings.py", "test_cluster_settings.py", "test_exact_resume.py"),
     *("test_modes.py", "test_two_nodes.py"),
-    *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py", "test_ablation.py"),
+    *("test_evaluation.py", "test_crash_sweep.py", "test_released_update.py", "test_pool_model.py"),
     *(
         "test_recipe.py",
         "test_released_scale.py",
@@ -51,7 +47,7 @@ SLOW = [
     ),
     *("test_packaging.py", "test_full_grader.py", "test_rules_and_guards.py", "test_served.py", "test_eval_grading.py"),
     *("test_math_verify_reward.py", "test_prepare_eval.py", "test_grade_only.py", "test_script_starts.py"),
-    *("test_rare_tasks.py", "test_weight_socket.py", "test_watched.py"),
+    *("test_weight_socket.py", "test_watched.py"),
 ]
 
 

@@ -23,7 +23,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.estimate.estimates import LEVEL, Scores
+from exgrpo_eval.estimate.estimates import LEVEL, Scores
 
 RIGHT_OR_WRONG = (0.0, 1.0)
 PRIOR_SHARE = 0.1  # the most that the prior may weigh, of prior and samples together

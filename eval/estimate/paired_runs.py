@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.estimate import graded_file
-from eval.estimate.estimates import Estimate, QuestionKey, Scores, estimate, score
+from exgrpo_eval.estimate import graded_file
+from exgrpo_eval.estimate.estimates import Estimate, QuestionKey, Scores, estimate, score
 
 Place = tuple[str, QuestionKey]  # benchmark, question
 

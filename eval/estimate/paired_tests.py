@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.estimate.estimates import OVERALL, Floats, Scores, cluster_sums, generator, numbered
+from exgrpo_eval.estimate.estimates import OVERALL, Floats, Scores, cluster_sums, generator, numbered
 
 LEVEL = 0.05  # of a test, two-sided
 POWER = 0.8

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from eval.estimate.estimates import Scores, bootstrap, generator, intervals, pass_at_k
+from exgrpo_eval.estimate.estimates import Scores, bootstrap, generator, intervals, pass_at_k
 
 MOST_POINTS = 64
 

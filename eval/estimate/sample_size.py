@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from eval.estimate import paired_runs
-from eval.estimate.estimates import Scores, powers_of_two
-from eval.estimate.paired_tests import quantiles
-from eval.generate import question_files
-from eval.reports.report_text import number, plain
-from eval.reports.terminal import show
 from exgrpo.console import refused
+from exgrpo_eval.estimate import paired_runs
+from exgrpo_eval.estimate.estimates import Scores, powers_of_two
+from exgrpo_eval.estimate.paired_tests import quantiles
+from exgrpo_eval.generate import question_files
+from exgrpo_eval.reports.report_text import number, plain
+from exgrpo_eval.reports.terminal import show
 
 MOST_SAMPLES = 64  # per question in the table
 ACCURACY, BETWEEN, CORRELATION = 0.5, 0.5, 0.8  # defaults without a flag or a pilot

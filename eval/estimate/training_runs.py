@@ -19,7 +19,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from eval.estimate.estimates import (
+from exgrpo_eval.estimate.estimates import (
     CHUNK,
     LEVEL,
     OVERALL,
@@ -35,7 +35,7 @@ from eval.estimate.estimates import (
     numbered,
     percentiles,
 )
-from eval.estimate.paired_tests import POWER
+from exgrpo_eval.estimate.paired_tests import POWER
 
 # .975 quantiles of Student's t for 1 to 10 degrees of freedom; beyond, the expansion is right to three digits
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

@@ -15,10 +15,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eval.estimate import graded_file
-from eval.export import every_eval_ever, hf, inspect, lighteval
-from eval.export.graded_run import Run
 from exgrpo.console import in_one_line, refused
+from exgrpo_eval.estimate import graded_file
+from exgrpo_eval.export import every_eval_ever, hf, inspect, lighteval
+from exgrpo_eval.export.graded_run import Run
 
 FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
     "inspect": inspect.write,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import exgrpo
-from eval.benchmark_files import known
-from eval.export.graded_run import Run, accuracy, file_part
+from exgrpo_eval.benchmark_files import known
+from exgrpo_eval.export.graded_run import Run, accuracy, file_part
 
 SCHEMA = "0.3.0"
 

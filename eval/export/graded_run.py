@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.reports.report_text import model_name
+from exgrpo_eval.reports.report_text import model_name
 
 
 @dataclass(frozen=True)

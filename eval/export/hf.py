@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from eval.benchmark_files import known
-from eval.export.graded_run import Run, accuracy, file_part
+from exgrpo_eval.benchmark_files import known
+from exgrpo_eval.export.graded_run import Run, accuracy, file_part
 
 
 def write(run: Run, folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.export.graded_run import Run, file_part
+from exgrpo_eval.export.graded_run import Run, file_part
 
 
 def write(run: Run, folder: Path) -> list[Path]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from eval.generate.settings import DEBUG_QUESTIONS, Settings
-from eval.generate.templates import TEMPLATES
+from exgrpo_eval.generate.settings import DEBUG_QUESTIONS, Settings
+from exgrpo_eval.generate.templates import TEMPLATES
 
 
 def boolean(text: str) -> bool:

@@ -21,17 +21,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data.chat_template import keeps_system
-from eval.generate import arguments, generation, model_files, question_files, served
-from eval.generate.finished import FinishedRun, finish, finished_run, make_writable, partial_path
-from eval.generate.generation import Prompt, Request, Response
-from eval.generate.partial_file import PartialFile
-from eval.generate.question_files import Question
-from eval.generate.served import Server
-from eval.generate.settings import Settings
-from eval.generate.templates import TEMPLATES
-from eval.grade import response_files
 from exgrpo.console import refused
+from exgrpo_eval.generate import arguments, generation, model_files, question_files, served
+from exgrpo_eval.generate.finished import FinishedRun, finish, finished_run, make_writable, partial_path
+from exgrpo_eval.generate.generation import Prompt, Request, Response
+from exgrpo_eval.generate.partial_file import PartialFile
+from exgrpo_eval.generate.question_files import Question
+from exgrpo_eval.generate.served import Server
+from exgrpo_eval.generate.settings import Settings
+from exgrpo_eval.generate.templates import TEMPLATES
+from exgrpo_eval.grade import response_files
+from exgrpo_tools.chat_template import keeps_system
 
 SHOWN_SYSTEM = 100  # characters of a system message
 
@@ -75,7 +75,7 @@ def evaluate(settings: Settings) -> None:
     settings = replace(settings, remove_system=inputs.remove_system)
     print(describe(settings, inputs.questions), flush=True)
 
-    from eval.generate import run_facts, sampler
+    from exgrpo_eval.generate import run_facts, sampler
 
     if isinstance(inputs.model, Server):
         requests = plan_served(settings, inputs.questions)
@@ -107,8 +107,8 @@ def evaluate(settings: Settings) -> None:
 
 def grade_file(settings: Settings, file: Path) -> None:
     """Grade the responses that another harness wrote, and report as for a run of this one."""
-    from eval.generate import run_facts
-    from eval.grade import grading
+    from exgrpo_eval.generate import run_facts
+    from exgrpo_eval.grade import grading
 
     rows = response_files.read(file, question_files.expand(settings.input_file))
     make_writable(settings.output_file)
@@ -214,8 +214,8 @@ def check_scoring(settings: Settings, requests: Sequence[Request]) -> None:
     """ValueError if judging cannot work, before the first sample instead of after the last."""
     if settings.skip_scoring:
         return
-    from eval.grade import grading
-    from eval.reports import command as report  # noqa: F401 - checks that the report's packages are installed
+    from exgrpo_eval.grade import grading
+    from exgrpo_eval.reports import command as report  # noqa: F401 - checks that the report's packages are installed
 
     nothing = Response(place=0, text="", tokens=0, finish_reason="stop")
     grading.check([generation.row(request, nothing) for request in requests])

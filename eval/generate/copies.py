@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from eval.generate import vllm_engine
-from eval.generate.generation import Response
-from eval.generate.vllm_engine import EngineSettings, Job
+from exgrpo_eval.generate import vllm_engine
+from exgrpo_eval.generate.generation import Response
+from exgrpo_eval.generate.vllm_engine import EngineSettings, Job
 
 WEIGHTS_SHARE = 0.5  # maximum share of a GPU's memory; the rest is for the KV cache
 GRACE_S = 30  # time for a copy to end by itself after it has sent everything

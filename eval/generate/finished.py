@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.estimate import graded_file
-from eval.generate.partial_file import differences
-from eval.generate.settings import Settings
 from exgrpo.prompts import opens_thought
 from exgrpo.saved import durable
+from exgrpo_eval.estimate import graded_file
+from exgrpo_eval.generate.partial_file import differences
+from exgrpo_eval.generate.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def finish(settings: Settings, run: FinishedRun) -> None:
     """Judge the rows, unless that is skipped, and write output, run record and report, each atomically."""
     output, rows = settings.output_file, run.rows
     if not settings.skip_scoring:
-        from eval.grade.grading import grade
+        from exgrpo_eval.grade.grading import grade
 
         think = settings.add_think_before_answer or opens_thought(rows[0]["prompt"] or "")
         rows = grade(
@@ -87,6 +87,6 @@ def finish(settings: Settings, run: FinishedRun) -> None:
     durable.replace_file(output, row_lines, errors="replace")
     print(f"{output}: {len(rows)} samples", flush=True)
     if not settings.skip_scoring:
-        from eval.reports import command as report
+        from exgrpo_eval.reports import command as report
 
         report.write(rows, run.record, output)

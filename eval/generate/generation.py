@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.generate.question_files import Question
+from exgrpo_eval.generate.question_files import Question
 
 Key = tuple[str, int, int]  # benchmark, question, sample
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from eval.generate.generation import Key
+from exgrpo_eval.generate.generation import Key
 
 # What a row is read for, here and after the run, with its type: eval/generate/generation.py writes it.
 ROW_KEYS = {

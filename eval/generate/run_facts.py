@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 
-from eval.generate import model_files, served
-from eval.generate.served import Server
-from eval.generate.settings import Settings
+from exgrpo_eval.generate import model_files, served
+from exgrpo_eval.generate.served import Server
+from exgrpo_eval.generate.settings import Settings
 
 PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
 # of Settings: how responses were generated, which is not known of those of another harness

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eval.generate import copies, generation, model_files, served, vllm_engine
-from eval.generate.copies import Gpus, Layout, ModelSize
-from eval.generate.generation import Request, Response
-from eval.generate.partial_file import PartialFile
-from eval.generate.served import Server
-from eval.generate.settings import Settings
-from eval.generate.vllm_engine import EngineSettings, Job, Sampling
+from exgrpo_eval.generate import copies, generation, model_files, served, vllm_engine
+from exgrpo_eval.generate.copies import Gpus, Layout, ModelSize
+from exgrpo_eval.generate.generation import Request, Response
+from exgrpo_eval.generate.partial_file import PartialFile
+from exgrpo_eval.generate.served import Server
+from exgrpo_eval.generate.settings import Settings
+from exgrpo_eval.generate.vllm_engine import EngineSettings, Job, Sampling
 
 
 def generate_missing(

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from eval.generate.generation import Prompt, Request, Response
-from eval.generate.question_files import Question
-from eval.generate.settings import Settings
-from eval.generate.templates import Template
+from exgrpo_eval.generate.generation import Prompt, Request, Response
+from exgrpo_eval.generate.question_files import Question
+from exgrpo_eval.generate.settings import Settings
+from exgrpo_eval.generate.templates import Template
 
 CONCURRENT = 64  # requests at a time, without --max_num_seqs
 RETRIES = 6  # after no answer, 408, 409, 429 or 5xx; the waits between them add up to half a minute

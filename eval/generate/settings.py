@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval import benchmark_files
-from eval.generate.templates import TEMPLATES
+from exgrpo_eval import benchmark_files
+from exgrpo_eval.generate.templates import TEMPLATES
 
 MANY = {name: benchmark.samples for name, benchmark in benchmark_files.known().items()}  # per question, without --n
 DEBUG_QUESTIONS = 10  # per benchmark, with --debug

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from eval.generate.generation import Response
+from exgrpo_eval.generate.generation import Response
 
 CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -130,7 +130,7 @@ def _engine_args(settings: EngineSettings) -> Any:
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         tensor_parallel_size=settings.tensor_parallel_size,
-        worker_extension_cls="eval.generate.vllm_worker.EndsWithParent",
+        worker_extension_cls="exgrpo_eval.generate.vllm_worker.EndsWithParent",
         enable_prefix_caching=False,
         disable_log_stats=True,
         use_tqdm_on_load=False,

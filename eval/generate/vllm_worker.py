@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eval.generate.copies import end_with_parent
+from exgrpo_eval.generate.copies import end_with_parent
 
 
 class EndsWithParent:

@@ -17,11 +17,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from eval import benchmark_files
-from eval.grade.extraction import DIGITS, LETTERS, boxed, choice
-from eval.grade.oat_forms import last_box
 from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, MAX_CHARACTERS, THINK_END, Verifier, judged_part
+from exgrpo_eval import benchmark_files
+from exgrpo_eval.grade.extraction import DIGITS, LETTERS, boxed, choice
+from exgrpo_eval.grade.oat_forms import last_box
 
 CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
 CPU_S = 2.0  # CPU time for one answer; the slowest of 6,345 real ones took 0.5

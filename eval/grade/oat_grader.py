@@ -17,8 +17,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from eval.grade.oat_forms import is_whole, last_box, math_form, prm800k_form, repeats_itself, without_thousands
 from exgrpo.math_verify_worker import MAX_EXTRACTED, Judge, serve, vote_key
+from exgrpo_eval.grade.oat_forms import is_whole, last_box, math_form, prm800k_form, repeats_itself, without_thousands
 
 STEP_S = 0.6  # CPU time for SymPy, then for Math-Verify, then for the vote; the release gives Math-Verify 1 s
 LONG = 128  # characters from which on a text that repeats itself is not given to Math-Verify

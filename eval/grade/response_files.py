@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data.sources import Row, open_file
-from data.texts import answer_text, question_text
-from eval.generate import question_files
-from eval.generate.question_files import Question
 from exgrpo.math_verify_reward import THINK_END
 from exgrpo.prompts import THINK, opens_thought
+from exgrpo_eval.generate import question_files
+from exgrpo_eval.generate.question_files import Question
+from exgrpo_tools.sources import Row, open_file
+from exgrpo_tools.texts import answer_text, question_text
 
 QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
 IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")

@@ -18,14 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from eval.estimate import bayes, graded_file
-from eval.estimate.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
-from eval.estimate.pass_curves import curves
-from eval.reports import picture, report_page, report_text
-from eval.reports.report_text import FULL, MATH_VERIFY, OAT, SIDES, accuracies, hardware, markdown, markdown_table
-from eval.reports.terminal import show
 from exgrpo.console import refused
 from exgrpo.saved import durable
+from exgrpo_eval.estimate import bayes, graded_file
+from exgrpo_eval.estimate.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
+from exgrpo_eval.estimate.pass_curves import curves
+from exgrpo_eval.reports import picture, report_page, report_text
+from exgrpo_eval.reports.report_text import (
+    FULL,
+    MATH_VERIFY,
+    OAT,
+    SIDES,
+    accuracies,
+    hardware,
+    markdown,
+    markdown_table,
+)
+from exgrpo_eval.reports.terminal import show
 
 KEPT_DISAGREEMENTS = 500
 FEW = "Wilson"  # method of the intervals where too few questions differ for a bootstrap

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from eval.estimate import paired_tests
-from eval.estimate.estimates import OVERALL, Estimate, estimate
-from eval.estimate.paired_runs import Run, differences, flips
-from eval.estimate.paired_tests import PairedTest
-from eval.estimate.training_runs import Comparison
-from eval.reports.report_text import hardware, model_name, number, plain, with_interval
+from exgrpo_eval.estimate import paired_tests
+from exgrpo_eval.estimate.estimates import OVERALL, Estimate, estimate
+from exgrpo_eval.estimate.paired_runs import Run, differences, flips
+from exgrpo_eval.estimate.paired_tests import PairedTest
+from exgrpo_eval.estimate.training_runs import Comparison
+from exgrpo_eval.reports.report_text import hardware, model_name, number, plain, with_interval
 
 Content = TypeVar("Content")
 SHOWN_FLIPS = 20

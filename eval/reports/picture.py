@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.estimate.estimates import OVERALL, Estimate
+from exgrpo_eval.estimate.estimates import OVERALL, Estimate
 
 FORMATS = (".pdf", ".svg")
 SHAPES = "osD^vP"

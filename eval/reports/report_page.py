@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from eval.reports import report_text
+from exgrpo_eval.reports import report_text
 from exgrpo_tools import charts
 
 RESPONSES_SHOWN = 100  # per benchmark: half of them right and half wrong, if there are enough

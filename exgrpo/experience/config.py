@@ -239,15 +239,15 @@ class ExperienceConfig:
     def __post_init__(self) -> None:
         _check_all(self)
         if self.experience_rbound is None:
-            highest = self.rollout_n if self.exp_difficulty == "reward_std" else self.rollout_n - 1
+            highest = self.rollout_n - (not self._has("collects_all"))
             object.__setattr__(self, "experience_rbound", highest)
         if self.bounded_rewards and not 0 <= self.exp_success_threshold < 1:
             key = "trainer.exp_success_threshold"
             check.refuse(key, self.exp_success_threshold, "a number of at least 0 and below 1")
-        if self.exp_place == "dead" and (self.exp_unit != "group" or self.exp_rescue):
+        if self.exp_place == "dead" and (not self.whole_groups or self.exp_rescue):
             allowed = "share, unless trainer.exp_unit=group and trainer.exp_rescue=False"
             check.refuse("trainer.exp_place", self.exp_place, allowed)
-        if self.exp_unit == "group" and self.experience_ratio == 1:
+        if self.whole_groups and self.experience_ratio == 1:
             allowed = "below 1 with trainer.exp_unit=group: new groups must come in"
             check.refuse("trainer.experience_ratio", 1, allowed)
         lbound, rbound = self.experience_lbound, self.collected_buckets.stop - 1
@@ -299,4 +299,14 @@ class ExperienceConfig:
     @property
     def bounded_rewards(self) -> bool:
         """Whether rewards must be between 0 and 1."""
-        return self.exp_difficulty in ("released", "fresh", "mean_reward")
+        return self._has("bounded_rewards")
+
+    def _has(self, trait: str) -> bool:
+        """A trait that the difficulty rule states (`rules.difficulty`)."""
+        rule = rules.DIFFICULTIES.load("trainer.exp_difficulty", self.exp_difficulty)
+        return bool(getattr(rule, trait, False))
+
+    @property
+    def whole_groups(self) -> bool:
+        """Whether whole past groups are replayed, in place of trajectories."""
+        return self.exp_unit == "group"

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from exgrpo.experience import rules
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_bucket_manager import BucketState, ExperienceBucketManager
-from exgrpo.experience.replay_log import Odds, ReplayLog
+from exgrpo.experience.replay_log import ReplayLog
+from exgrpo.experience.replayed_group import Odds
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler

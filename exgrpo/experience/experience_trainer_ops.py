@@ -27,7 +27,8 @@ from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
-from exgrpo.experience.replay_log import NO_ODDS, Odds, ReplayedGroup
+from exgrpo.experience.replay_log import LoggedReplay
+from exgrpo.experience.replayed_group import NO_ODDS, Odds, ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import (
     Choice,
@@ -130,7 +131,7 @@ class ExperienceReplay:
             if self.mixing:
                 count = self._share(size)
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
-                if self.config.exp_unit == "group":
+                if self.config.whole_groups:
                     count = 0 if ahead or self.config.exp_place == "dead" else count
                     stored = self.groups.choose(count, self.rng, exclude=barred)
                 else:
@@ -243,7 +244,7 @@ class ExperienceReplay:
         if self.mixing:
             for group, bucket in zip(groups, self.pool.buckets_of(groups), strict=True):
                 self.pool.observe(group, bucket)
-                if self.config.exp_unit == "group":
+                if self.config.whole_groups:
                     self.groups.add(group, step)
             self.groups.expire(step)
         elif self.config.experience and score > self.config.experience_start_sratio:
@@ -256,7 +257,7 @@ class ExperienceReplay:
             "refused": float(sum(group.refused for group in groups)),
             **self._fell.metrics(),
         }
-        self.pool.replays.add([group.logged(step) for group in self._replayed])
+        self.pool.replays.add([LoggedReplay.of(group, step) for group in self._replayed])
         self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
 

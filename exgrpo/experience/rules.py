@@ -70,6 +70,25 @@ def ppl(entropies_T: Array, log_probs_T: Array, trajectory: Trajectory) -> float
 # -- filing and retiring questions, dropping trajectories ---------------------------------------
 
 
+def difficulty(
+    *, bounded_rewards: bool = False, collects_all: bool = False
+) -> Callable[[Difficulty], Difficulty]:
+    """The traits of a rule for `exp_difficulty`; one without the decorator has neither.
+
+    Args:
+        bounded_rewards: it is for rewards from 0 to 1; any other ends the run in one line.
+        collects_all: groups are collected up to bucket K, where `experience_rbound` does not say;
+            otherwise up to K - 1.
+    """
+
+    def mark(rule: Difficulty) -> Difficulty:
+        rule.__dict__.update(bounded_rewards=bounded_rewards, collects_all=collects_all)
+        return rule
+
+    return mark
+
+
+@difficulty(bounded_rewards=True)
 def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The successes of the whole group, the replayed one counted (Algorithm 1, released code).
 
@@ -78,6 +97,7 @@ def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     return [round((g.solved + g.replayed) * rollout_n / (g.size + g.replayed)) for g in groups]
 
 
+@difficulty(bounded_rewards=True)
 def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The success rate of the fresh rollouts as a count out of K, rounded half to even.
 
@@ -87,11 +107,13 @@ def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     return [round(g.solved * rollout_n / g.size) for g in groups]
 
 
+@difficulty(bounded_rewards=True)
 def mean_reward(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The mean reward of the fresh rollouts, 0 to 1, as a share of K, rounded half to even."""
     return [round(min(1.0, max(0.0, g.mean_reward)) * rollout_n) for g in groups]
 
 
+@difficulty(collects_all=True)
 def reward_std(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """How much each group's rewards vary, min-max normalised over the step's groups, times K.
 

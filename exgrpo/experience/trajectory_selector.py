@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.experience_helpers import mean_square, vector_of
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.rules import METRICS, RANDOM, Metric
 from exgrpo.experience.trajectory import Trajectory
 

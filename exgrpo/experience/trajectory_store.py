@@ -16,7 +16,7 @@ from exgrpo.experience.rules import Eviction
 from exgrpo.experience.trajectory import Trajectory
 
 # Python's overhead per entry, including its share of the question's entries, as measured by
-# benchmarks/pool.py. With it the bound in bytes means memory: 8 bytes per token and 200 per
+# lab/benchmarks/pool.py. With it the bound in bytes means memory: 8 bytes per token and 200 per
 # trajectory.
 _OVERHEAD = 200 - packing.HEADER.size
 

@@ -6,7 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -131,7 +131,7 @@ def open_experience(
         state = read_manifest(folder / POOL)["replay_state"]
         with pool_files.parsing(folder / POOL):
             replay.restore(state)
-        if config.exp_unit == "group":
+        if config.whole_groups:
             replay.groups.hold(read_groups(folder / POOL))
         # the bound on age may be a new one
         pool.expire(step)
@@ -153,7 +153,7 @@ def open_experience(
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
         pool, groups = pool_folder.adopt(config.experience_import, config, compared)
     replay = ExperienceReplay(config, questions, pool)
-    replay.groups.hold(groups if config.exp_unit == "group" else [])
+    replay.groups.hold(groups if config.whole_groups else [])
     return OpenedExperience(0, replay, pool_folder, new_run)
 
 
@@ -166,6 +166,15 @@ def keep_usable(
         logger.warning("%d trajectories are %s", left, why)
     if left := replay.groups.keep_only(questions, max_prompt, max_response):
         logger.warning("%d past groups are %s", left, why)
+
+
+def only_writer(root: Path) -> ExitStack:
+    """Keeps other runs from writing into the folder, as long as it is referred to."""
+    root.mkdir(parents=True, exist_ok=True)
+    alone = ExitStack()
+    # a killed run may be ending
+    alone.enter_context(durable.exclusive_on_all_hosts(root, patience_s=30))
+    return alone
 
 
 def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], None]) -> None:

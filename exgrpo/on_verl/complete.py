@@ -17,10 +17,12 @@ from verl.utils.model import compute_position_id_with_mask
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.experience_pool import ExperiencePool
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import Candidate, TokenScores
 from exgrpo.on_verl import queue
+from exgrpo.on_verl.in_flight import Prompt
 from exgrpo.on_verl.queue import Batch, of_response, split_key
 
 SCRATCH = "exgrpo_candidates"  # partition of the queue for rows that are scored and dropped
@@ -211,6 +213,16 @@ class Sibling(NamedTuple):
     uid: str
     row: Mapping[str, Any]
     tag: dict[str, Any]
+
+
+def to_complete(arrived: Mapping[str, Prompt], pool: ExperiencePool) -> dict[str, str]:
+    """uid -> question of the groups of the batch that a past success is to join."""
+    # one may have left the pool since it was drawn: its group stays one row short
+    return {
+        uid: prompt.question
+        for uid, prompt in arrived.items()
+        if prompt.is_replayed and prompt.question in pool
+    }
 
 
 def first_siblings(batch: Batch, questions: Mapping[str, str]) -> dict[str, Sibling]:

@@ -16,7 +16,7 @@ from verl.protocol import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 
 from exgrpo.experience.experience_helpers import ratio_metrics
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup
 from exgrpo.experience.trajectory_selector import Choice
 from exgrpo.on_verl.correct import log_ratios

@@ -22,10 +22,10 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 from verl.workers.utils.padding import no_padding_2_padding
 
+from exgrpo.config import RELEASED_GPUS
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.correct import OF_POLICY_LOSS, ON_POLICY, is_mixed, settings_of, weights_of
-from exgrpo.on_verl.resolvers import RELEASED_GPUS
 from exgrpo.on_verl.triton_start import compile_log_prob_kernels
 
 OURS = "exgrpo"
@@ -42,7 +42,7 @@ MixPolicyLossConfig = make_dataclass(
         "__doc__": """verl's policy-loss settings and, by the same names, those of LossSettings.
 
     ``entropy_agg`` is how token entropies are aggregated into the entropy bonus: ``verl``, like the
-    token losses, or ``released``, see exgrpo.on_verl.resolvers. ``fresh_loss_mode`` is the
+    token losses, or ``released``, see exgrpo.config. ``fresh_loss_mode`` is the
     user's ``loss_mode``, the policy loss of fresh tokens (exgrpo.preflight.checks.resolve); with
     replay verl's ``loss_mode`` is always ``exgrpo``.
     """,

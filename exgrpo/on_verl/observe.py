@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tensordict import TensorDict
 
 from exgrpo.experience.config import ExperienceConfig
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.queue import Batch, split_key
@@ -133,7 +133,7 @@ def rollout_groups(
         config: what a success is; for replay of whole groups failures are kept too.
         judged_by: the author of the rewards, without a rule.
     """
-    threshold, whole = config.exp_success_threshold, config.exp_unit == "group"
+    threshold, whole = config.exp_success_threshold, config.whole_groups
 
     def make(row: FreshRow) -> Trajectory:
         return row.trajectory(step, vocab_size, judged_by, config.bounded_rewards)

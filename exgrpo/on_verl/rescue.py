@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.on_verl import observe, queue
 from exgrpo.on_verl.in_flight import Prompt
 from exgrpo.on_verl.queue import Batch, split_key

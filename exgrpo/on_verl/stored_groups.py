@@ -10,7 +10,7 @@ import torch
 
 from exgrpo.experience.experience_helpers import mean_square
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.on_verl import queue
 from exgrpo.on_verl.complete import replayed_tag, stored_row, with_rows
 from exgrpo.on_verl.correct import Current, log_ratios

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from exgrpo.on_verl.kernels import TRITON_WIDTH
+from exgrpo.config.kernels import TRITON_WIDTH
 
 # Triton compiles a kernel anew for counts that 16 divides
 TOKENS = (16, 17)

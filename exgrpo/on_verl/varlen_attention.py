@@ -6,7 +6,7 @@ such rows, forward and backward (``torch.nn.attention.varlen``), for 16 bits on 
 capability 8 and up.
 
 Imported by ``actor_rollout_ref.model.external_lib`` in every process that loads the model, also
-under plain verl; a run of exgrpo sets that key itself (:mod:`exgrpo.on_verl.kernels`):
+under plain verl; a run of exgrpo sets that key itself (:mod:`exgrpo.config.kernels`):
 
     actor_rollout_ref.model.external_lib=exgrpo.on_verl.varlen_attention
     actor_rollout_ref.model.override_config.attn_implementation=torch_varlen
@@ -24,7 +24,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
-from exgrpo.on_verl.kernels import VARLEN
+from exgrpo.config.kernels import VARLEN
 
 # torch 2.11 takes fewer key heads than query heads as it is, later ones want to be told
 _TOLD_OF_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters

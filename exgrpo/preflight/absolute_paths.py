@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from exgrpo.data_files import is_local
 from exgrpo.open_table import file_of
-from exgrpo.preflight.data_files import is_local
 
 # one path or a list of them; always treated as paths, whether or not they exist
 _PATHS = [

@@ -14,14 +14,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo import verl_contract
+from exgrpo.config import kernels
+from exgrpo.data_files import column_names, is_local, paths_of, read_question_ids
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.loss_settings import LossSettings
-from exgrpo.on_verl import checkpoints, kernels, old_checkpoints
+from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import data_files, machine, modes, resume, sizes, user_rules, values
+from exgrpo.preflight import data_rows, machine, modes, resume, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
-from exgrpo.preflight.data_files import is_local, paths_of
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
@@ -64,7 +65,7 @@ def verify(config: DictConfig) -> None:
     experience = ExperienceConfig.from_mapping(trainer, config.actor_rollout_ref.rollout.n)
     with_replay = experience.experience
     _all(
-        lambda: modes.verify(config),
+        lambda: values.verify_together(config),
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
@@ -76,7 +77,7 @@ def verify(config: DictConfig) -> None:
     checkpoints.settle(trainer, with_replay, has_states)
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: data_files.verify_rows(config),
+        lambda: data_rows.verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
@@ -215,7 +216,7 @@ def _text_alone(config: DictConfig) -> None:
     keys = ("image_key", "video_key", "audio_key")
     refused = {f"data.{key}": config.data.get(key) for key in keys}
     for path in filter(is_local, paths_of(config.data.train_files)):
-        names = data_files.column_names(Path(path))
+        names = column_names(Path(path))
         for key, column in refused.items():
             if column in names:
                 raise ValueError(
@@ -249,7 +250,7 @@ def _data_and_checkpoint(config: DictConfig, resumed: Path | None) -> None:
     files = paths_of(config.data.train_files)
     if not all(map(is_local, files)):
         return
-    questions = data_files.read_question_ids(files, config.data.prompt_key)
+    questions = read_question_ids(files, config.data.prompt_key)
     size, mode = config.data.train_batch_size, config.trainer.v1.trainer_mode
     # whose questions are in flight while a step draws others
     ahead = OmegaConf.select(config, f"trainer.v1.{mode}.num_warmup_batches") or 0

@@ -1,20 +1,17 @@
-"""Which of verl's ways to train are supported with replay; docs/modes.md has the whole matrix."""
+"""verl's trainers, estimators and losses that work with replay (docs/modes.md); what other settings
+must be with it is in values.yaml.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.on_verl import registered
-from exgrpo.preflight.values import shown
 
 _logger = logging.getLogger(__name__)
-TABLE = Path(__file__).with_name("modes.yaml")
 OURS = "exgrpo"  # the synchronous trainer and the policy loss
 # verl's name of a mode (or exgrpo, the same as sync) -> the name of our trainer for it
 TRAINERS = {
@@ -46,48 +43,6 @@ FRESH_LOSSES = (
 UNFIT_LOSSES = {"bypass_mode": "has no log-probs of the actor, which the pool needs"}
 
 
-def table() -> list[dict[str, Any]]:
-    """The rules of modes.yaml, which says what their entries mean."""
-    rules: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return rules
-
-
-def verify(config: DictConfig) -> None:
-    """ValueError with a line for each key that its rule, or another key, does not allow."""
-    wrong = [
-        line
-        for rule in table()
-        if config.trainer.experience or not rule.get("replay")
-        for line in _wrong(config, rule)
-    ]
-    if wrong:
-        raise ValueError("\n".join(wrong))
-
-
-def _wrong(config: DictConfig, rule: Mapping[str, Any]) -> Iterator[str]:
-    conditions = {key: OmegaConf.select(config, key) for key in rule.get("when", {})}
-    for key, value in conditions.items():
-        if value not in _listed(rule["when"][key]):
-            return
-    together = " and ".join(f"{key}={value}" for key, value in conditions.items())
-    for key in _listed(rule["key"]):
-        value = OmegaConf.select(config, key)
-        if value in rule.get("is", [value]) and value not in rule.get("isnt", []):
-            continue
-        must = rule["must"] if "must" in rule else _text(rule["is"][0])
-        with_others = f" with {together}" if together else ""
-        why = f"; {rule['why']}" if "why" in rule else ""
-        yield f"{key}={_text(value)}: must be {must}{with_others}{why}"
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _text(value: Any) -> str:
-    return "null" if value is None else shown(value)
-
-
 def use_group_filter(config: DictConfig) -> None:
     """Name our replay buffers where verl's filter is on; call it in `open_dict`."""
     groups, sampler = config.algorithm.filter_groups, config.trainer.v1.sampler
@@ -96,7 +51,7 @@ def use_group_filter(config: DictConfig) -> None:
     mode = config.trainer.v1.trainer_mode
     name = "GroupFilterAsync" if mode.endswith("_async") else "GroupFilter"
     sampler.custom_sampler = {"path": "pkg://exgrpo.on_verl.group_filter", "name": name}
-    sampler.sampler_kwargs = {  # what verl 0.9.1 gives to its own buffers alone
+    sampler.sampler_kwargs = {  # what verl gives to its own buffers alone
         "filter_groups_metric": groups.metric,
         "sync_refill_failed_groups": sampler.sync_refill_failed_groups,
         "train_batch_size": config.data.train_batch_size,

@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from exgrpo.preflight.data_files import is_local, paths_of, read_columns
+from exgrpo.data_files import is_local, paths_of, read_columns
 from exgrpo.prompts import load_tokenizer, opens_thought, render, small_files, token_count
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search

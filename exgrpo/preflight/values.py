@@ -1,8 +1,8 @@
 """Values that verl takes and fails on minutes later, or silently ignores: all of a command at once.
 
-``values.yaml`` says what the keys must be that a run is set up with. Of every other key of verl's
-only the kind is asked, that of its default in verl's own reference file: verl takes the word ``no``
-for true.
+``values.yaml`` says what the keys must be that a run is set up with, alone or with other keys. Of
+every other key of verl's only the kind is asked, that of its default in verl's own reference file:
+verl takes the word ``no`` for true.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ TABLE = Path(__file__).with_name("values.yaml")
 _LOSS = "actor_rollout_ref.actor.policy_loss"
 # of other names verl knows none that is a package's
 _PACKAGES = ("wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio", "rl_insight")
+_TOGETHER = {"when", "replay"}  # a rule with either holds with other values alone
 _GENERIC = {
     bool: {"kind": "boolean", "must": "true or false"},
     int: {"kind": "number", "must": "a finite number"},
@@ -41,21 +42,36 @@ def verify(config: DictConfig) -> None:
 
     A text that Hydra would read as a number or a truth value, such as ``"4"``, becomes it in place.
     """
-    wrong = []
-    for group, rules in _rules().items():
-        node = OmegaConf.select(config, group) if group else config
-        if isinstance(node, DictConfig):  # else it is said of the group
-            wrong += [line for rule in rules if (line := _wrong(node, group, *rule))]
+    wrong = [line for key, rule in _of_all_keys().items() if (line := _wrong(config, key, rule))]
     if not any(line.endswith(_GENERIC[dict]["must"]) for line in wrong):
         wrong += [*_wrong_of_ours(config), *_loggers(config.trainer.logger)]
     if wrong:
         raise ValueError("\n".join(wrong))
 
 
-def table() -> dict[str, dict[str, Any]]:
-    """Key -> what its value must be."""
+def verify_together(config: DictConfig) -> None:
+    """The same for what a value must be with replay, or with the values of other keys."""
+    wrong, replay = [], config.trainer.experience
+    for key, rule in table():
+        others = {other: OmegaConf.select(config, other) for other in rule.get("when", {})}
+        holds = all(value in _listed(rule["when"][other]) for other, value in others.items())
+        if _TOGETHER & rule.keys() and holds and (replay or "replay" not in rule):
+            together = " and ".join(f"{other}={value}" for other, value in others.items())
+            wrong.append(_wrong(config, key, rule, f" with {together}" if together else ""))
+    if any(wrong):
+        raise ValueError("\n".join(filter(None, wrong)))
+
+
+@functools.cache
+def table() -> list[tuple[str, dict[str, Any]]]:
+    """(key, what its value must be), for a key several times if that follows from other keys."""
     rules = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return {key: rule for rule in rules for key in rule["keys"]}
+    return [(key, rule) for rule in rules for key in rule["keys"]]
+
+
+def alone() -> dict[str, dict[str, Any]]:
+    """Key -> what its value must be whatever the others are."""
+    return {key: rule for key, rule in table() if not _TOGETHER & rule.keys()}
 
 
 def defaults() -> dict[str, Any]:
@@ -91,39 +107,45 @@ def entries(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @functools.cache
-def _rules() -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """Group -> its keys, and what the value of each must be."""
-    known, verls = table(), defaults()
-    groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for key, default in ({key: None for key in known} | verls).items():
+def _of_all_keys() -> dict[str, dict[str, Any]]:
+    """Key -> what its value must be, by the table or by the kind of verl's default."""
+    rules = alone()
+    for key, default in defaults().items():
         computed = isinstance(default, str) and "${" in default
         generic = None if computed or default == "???" else _GENERIC.get(type(default))
-        if rule := known.get(key, generic and generic | {"optional": type(default) is not dict}):
-            group, _, name = key.rpartition(".")
-            groups.setdefault(group, []).append((name, {"computed": computed} | rule))
-    return groups
+        if rule := rules.get(key, generic and generic | {"optional": type(default) is not dict}):
+            rules[key] = {"computed": computed} | rule
+    return rules
 
 
-def _wrong(node: DictConfig, group: str, name: str, rule: Mapping[str, Any]) -> str | None:
+def _wrong(config: DictConfig, key: str, rule: Mapping[str, Any], together: str = "") -> str | None:
     """The line about the value of a key, if it is not what it must be."""
-    key = f"{group}.{name}" if group else name
+    group, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, group) if group else config
+    if not isinstance(node, DictConfig):
+        return None  # said of the group
+    must = rule["must"] if "must" in rule else shown(rule["choices"][0])
     try:
         if OmegaConf.is_missing(node, name):
-            return f"{key}=???: must be {rule['must']}"
+            return f"{key}=???: must be {must}"
         if name not in node:
             return None  # a key that this verl or stack does not have
-        if rule["computed"] and OmegaConf.is_interpolation(node, name):
+        if rule.get("computed") and OmegaConf.is_interpolation(node, name):
             return None  # said of the key that it takes its value from
         value = node[name]
     except OmegaConfBaseException as error:
-        return f"{key}: must be {rule['must']}; {str(error).splitlines()[0]}"
-    typed = _as_hydra_reads(value) if rule["kind"] in ("boolean", "integer", "number") else value
+        return f"{key}: must be {must}; {str(error).splitlines()[0]}"
+    typed = _as_hydra_reads(value) if rule["kind"] in _NOT_TEXT else value
     if typed is not value:
         node[name] = typed
     if (typed is None and rule.get("optional")) or _KINDS[rule["kind"]](typed, rule):
         return None
     why = f"; {rule['why']}" if "why" in rule else ""
-    return f"{key}={shown(value)}: must be {rule['must']}{why}"
+    return f"{key}={shown(value)}: must be {must}{together}{why}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _as_hydra_reads(value: Any) -> Any:
@@ -146,21 +168,25 @@ def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
     return bool(least <= value <= most and value > rule.get("above", -math.inf))
 
 
+_NOT_TEXT = ("boolean", "integer", "number")
 _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
-    "boolean": lambda value, rule: isinstance(value, bool),
+    "boolean": lambda value, rule: (
+        value in rule.get("choices", [True, False]) and isinstance(value, bool)
+    ),
     "integer": lambda value, rule: isinstance(value, int) and _is_number(value, rule),
     "number": _is_number,
     "text": lambda value, rule: isinstance(value, str) and bool(value.strip()),
     "text or list": lambda value, rule: isinstance(value, str | ListConfig),
     "choice": lambda value, rule: value in rule["choices"],
+    "other": lambda value, rule: value not in rule["than"],
     "list": lambda value, rule: isinstance(value, ListConfig),
     "group": lambda value, rule: isinstance(value, DictConfig),
 }
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """A value as part of a message: in one line, of so many characters."""
-    text = " ".join(str(value).split())
+    """A value as part of a message, as yaml has null: in one line, of so many characters."""
+    text = "null" if value is None else " ".join(str(value).split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -170,7 +196,7 @@ def _wrong_of_ours(config: DictConfig) -> Iterator[str]:
     """
     trainer = config.trainer
 
-    def put(field: Field[Any], value: Any) -> None:  # the trainer and modes.yaml read it as it is
+    def put(field: Field[Any], value: Any) -> None:  # the trainer and the table read it as it is
         trainer[field.name] = field.metadata["check"](f"trainer.{field.name}", value)
 
     for field in (*fields(ExperienceConfig), *fields(TrainerKeys)):

@@ -114,7 +114,7 @@ class SavedPool:
 
     @property
     def quarantined(self) -> int:
-        """Trajectories that were taken out of it and can be put back (pool_quarantine)."""
+        """Trajectories that were taken out of it and can be put back (exgrpo-inspect --undo)."""
         return int(self.manifest.get("quarantined", 0))
 
     @property

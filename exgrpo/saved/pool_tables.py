@@ -33,7 +33,8 @@ import numpy.typing as npt
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import unpack
-from exgrpo.experience.replay_log import NUMBERS, WHOLE_GROUP, Block, LoggedCandidate, ReplayLog
+from exgrpo.experience.replay_log import NUMBERS, Block, LoggedCandidate, ReplayLog
+from exgrpo.experience.replayed_group import WHOLE_GROUP
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.saved import pool_segments
 from exgrpo.saved.pool_segments import column

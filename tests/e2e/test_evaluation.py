@@ -108,7 +108,7 @@ def test_killed_twice_with_no_process_left_and_continued_it_is_the_file_of_an_un
         assert not output.exists() and lines_in(partial) < QUESTIONS * SAMPLES
     said = output.with_suffix(".log").read_text()
     assert said.count("stopped; the same command continues from here") == 1
-    assert said.count("Injected <class 'eval.generate.vllm_worker.EndsWithParent'>") == 4  # each copy, two runs
+    assert said.count("Injected <class 'exgrpo_eval.generate.vllm_worker.EndsWithParent'>") == 4  # each copy, two runs
     with partial.open("ab") as file:
         file.write(b'{"row": {"benchmark": "su')  # a line that the kill cut
     kept = partial.read_bytes()[: -len(b'{"row": {"benchmark": "su')]

@@ -10,11 +10,11 @@ import pytest
 from test_exact_resume import load_tokenizer
 from training_run import K, Run
 
+from exgrpo.data_files import read_question_ids
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, question_id, tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.preflight.data_files import read_question_ids
 from exgrpo.saved.pool_folder import PoolFolder
 from verl_cpu.prepared_workers import FIRST_JOB
 

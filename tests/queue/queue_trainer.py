@@ -17,9 +17,9 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.on_verl.correct import LossShares
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.metrics import StepMetrics
 from exgrpo.on_verl.sample_prints import FirstResponse
 from exgrpo.preflight.checks import resolve

@@ -23,7 +23,12 @@ from exgrpo.mix_trainer_experience import (
 from exgrpo.on_verl import correct, queue
 from exgrpo.on_verl.correct import FRESH, REPLAYED
 from exgrpo.on_verl.in_flight import InFlight
+from exgrpo.on_verl.old_checkpoints import Rotation
+from exgrpo.on_verl.saved_run import SavedRun
 from exgrpo.preflight.modes import ESTIMATORS
+from exgrpo.saved.pool_folder import PoolFolder
+
+UNUSED = {}, PoolFolder(), Rotation(Path(), None)  # what a save needs
 
 # -- prompts that are submitted ahead ----------------------------------------------------------------------------------
 
@@ -69,7 +74,7 @@ def test_what_is_out_survives_a_checkpoint_and_nothing_else_does(training_queue)
     trainer._add_batch_to_generate()
     state = json.loads(json.dumps(trainer.in_flight.state()))
     resumed = asynchronous(12)
-    resumed.resumed_step, resumed.resumed_state = STEP, {"prompts": state}
+    resumed.saved_run = SavedRun(STEP, {"prompts": state}, *UNUSED)
     resumed._restore_prompts()
     assert resumed.in_flight.state() == trainer.in_flight.state()
     batch, _ = resumed.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
@@ -88,7 +93,8 @@ def queue_uids(batch):
 def test_another_mode_says_how_many_prompts_it_drops(caplog):
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.in_flight = InFlight()
-    trainer.resumed_step, trainer.resumed_state = STEP, {"prompts": {"0000001q00000": ["q1", False, True]}}
+    prompts = {"0000001q00000": ["q1", False, True]}
+    trainer.saved_run = SavedRun(STEP, {"prompts": prompts}, *UNUSED)
     trainer._restore_prompts()
     assert "1 prompts were in flight and are dropped" in caplog.text and not trainer.in_flight.questions
 
@@ -107,11 +113,11 @@ def test_weights_of_another_step_than_the_pools_are_refused(tmp_path, step):
     trainer.config = job("trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
     trainer.trainer_mode, trainer.use_critic, trainer.actor_rollout_wg = "sync", False, Weights()
     trainer.experience, trainer.in_flight = ExperienceConfig(rollout_n=K), InFlight()
-    trainer.replay, trainer.resumed_state = ExperienceReplay(trainer.experience, ["q1"]), {}
-    trainer.resumed_step = step
+    trainer.replay = ExperienceReplay(trainer.experience, ["q1"])
+    trainer.saved_run = SavedRun(step, {}, *UNUSED)
     trainer._load_checkpoint()
     assert trainer.global_steps == step and trainer.actor_rollout_wg.folder == f"{folder}/actor"
-    trainer.resumed_step = 4
+    trainer.saved_run.step = 4
     with pytest.raises(RuntimeError, match=f"weights of step {step} with the pool of step 4"):
         trainer._load_checkpoint()
 

@@ -13,12 +13,13 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import complete, correct, observe, queue, rescue, stored_groups
 from exgrpo.on_verl.complete import CandidateScorer
-from exgrpo.on_verl.correct import FRESH, REPLAYED, LossShares, log_ratios
+from exgrpo.on_verl.correct import FRESH, REPLAYED, log_ratios
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.observe import rollout_groups
 
 REWARDS = (1.0, 0.75, 0.0, 0.0)

@@ -1,6 +1,6 @@
 """Rows for a buffer and buffers filled with them, for the tests of the buffer."""
 
-from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
+from exgrpo.buffer import DifficultyBucketer, TrajectoryBuffer
 
 ALL = {"difficulty_range": None, "entropy_percentile": None}
 

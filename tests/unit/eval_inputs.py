@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eval.generate import arguments
+from exgrpo_eval.generate import arguments
 
 
 def row(text, answer="1", benchmark="math", system="Think.", **extra):

@@ -1,6 +1,6 @@
 """What tests of evaluation's grading share: a response to judge, and a key of what comes of it."""
 
-from eval.grade.grading import grade
+from exgrpo_eval.grade.grading import grade
 
 
 def row(response, answer="5", benchmark="math", **more):

@@ -24,12 +24,9 @@ from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
-from exgrpo.on_verl import resolvers
-
 
 def worker(folder, overrides):
     """As verl's ActorRolloutRefWorker builds its actor."""
-    resolvers.register()
     config = job("stack=cpu", f"actor_rollout_ref.model.path={folder}/model", *overrides)
     settings = config.actor_rollout_ref.actor
     actor = omega_conf_to_dataclass(settings)

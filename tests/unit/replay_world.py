@@ -5,7 +5,7 @@ import numpy as np
 from exgrpo import ExperienceConfig, RolloutGroup, Trajectory
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.question_id import question_id, tokenizer_fingerprint
-from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.replayed_group import Effect
 from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.provenance import Provenance
 from exgrpo.saved.pool_folder import PoolFolder

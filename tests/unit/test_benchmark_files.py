@@ -7,11 +7,11 @@ import pytest
 import yaml
 from eval_inputs import settings
 
-from data import benchmark_rows, prepare_eval
-from eval import benchmark_files
-from eval.estimate import estimates
-from eval.generate import generation, question_files
-from eval.grade import grading
+from exgrpo_data import benchmark_rows, prepare_eval
+from exgrpo_eval import benchmark_files
+from exgrpo_eval.estimate import estimates
+from exgrpo_eval.generate import generation, question_files
+from exgrpo_eval.grade import grading
 
 MINE = {"name": "mine", "source": {"file": "rows.jsonl"}, "question": "q", "answer": "a"}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from buffer_rows import ALL, entropic, leveled
 
+from exgrpo.buffer.strategies import STRATEGIES
 from exgrpo.experience.weighted_bucket_sampler import bucket_weights
-from exgrpo.replay.strategies import STRATEGIES
 
 
 def test_a_range_includes_its_ends():

@@ -12,10 +12,10 @@ import pyarrow.parquet
 import pytest
 from buffer_rows import ALL, level_of, right
 
+from exgrpo.buffer import DifficultyBucketer, TrajectoryBuffer
+from exgrpo.buffer.strategies import STRATEGIES
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
-from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
-from exgrpo.replay.strategies import STRATEGIES
 from exgrpo.saved.pool_files import DamagedPool
 from exgrpo.saved.pool_folder import PoolFolder
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from exgrpo.replay import DifficultyBucketer, TrajectoryBuffer
+from exgrpo.buffer import DifficultyBucketer, TrajectoryBuffer
 
 QUESTIONS = [f"q{i}" for i in range(5)]
 PERCENTILES = (25, 50, 75)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from buffer_rows import leveled, right, wrong
 
-from exgrpo.replay import TrajectoryBuffer
+from exgrpo.buffer import TrajectoryBuffer
 
 
 @pytest.mark.parametrize(

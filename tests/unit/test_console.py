@@ -78,9 +78,10 @@ def test_a_phase_that_fails_leaves_its_error_alone():
 
 COMMANDS = {
     "exgrpo-train": "exgrpo.commands:train",
-    "exgrpo-eval": "exgrpo_tools.commands:evaluation",
-    "exgrpo-data": "exgrpo_tools.commands:data",
+    "exgrpo-eval": "exgrpo_eval.__main__:main",
+    "exgrpo-data": "exgrpo_data.__main__:main",
     "exgrpo-inspect": "exgrpo_tools.inspect.__main__:main",
+    "exgrpo-sizing": "exgrpo_tools.sizing:main",
 }
 
 

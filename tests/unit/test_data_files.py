@@ -5,8 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from exgrpo.data_files import is_local, read_question_ids
 from exgrpo.experience.question_id import fingerprint, question_id, row_question_id
-from exgrpo.preflight.data_files import is_local, read_question_ids
 
 
 def row(text, **extra):

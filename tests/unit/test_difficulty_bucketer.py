@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exgrpo.replay import DifficultyBucketer
+from exgrpo.buffer import DifficultyBucketer
 
 
 def of(correct=True, prompt="q", rollout="a b c", **more):

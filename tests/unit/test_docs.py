@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.zh-CN.md")]
+FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-ALL_PAGES = sorted((ROOT / "docs").rglob("*.md"))  # with the appendix and the texts for other packages
+ALL_PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md")])
 UPSTREAM = ROOT / "packages" / "verl-cpu" / "upstream.md"
 WITH_PATHS = [
     page for page in [*FRONT, *ALL_PAGES, UPSTREAM] if page.name != "CHANGELOG.md"
@@ -20,7 +20,7 @@ WITH_PATHS = [
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FOLDERS = "exgrpo|packages|exp_scripts|benchmarks|data|eval|tests|docs"
+FOLDERS = "exgrpo|packages|exp_scripts|benchmarks|data|eval|tests|docs|lab"
 # files that are in the repository, unlike data/valid.parquet; or folders, which end in a slash
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/(?:[\w./*-]*\.(?:py|sh|md|yaml|json|txt|png)\b|[\w./-]*/(?=[`\s,;]))")
 MODULE = re.compile(r"python -m ([\w.]+)")
@@ -82,7 +82,7 @@ BOTH = {  # these say that the two are the same
 }
 PRINT_COMMANDS = [
     path
-    for folder in ("exgrpo/preflight", "packages/exgrpo-tools/src", "eval", "data", "exp_scripts/recipes")
+    for folder in ("exgrpo/preflight", "packages/exgrpo_tools", "eval", "data", "exp_scripts/recipes")
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".sh")
 ]
@@ -114,8 +114,8 @@ def flags(command: str, script: str) -> set[str]:
     """The flags of a console command's script, as its help names them."""
     code = f"import sys; sys.argv = [{command!r}, *{script.split()!r}, '--help']; from {{}} import {{}} as main; main()"
     module, function = {
-        "exgrpo-eval": ("exgrpo_tools.commands", "evaluation"),
-        "exgrpo-data": ("exgrpo_tools.commands", "data"),
+        "exgrpo-eval": ("exgrpo_eval.__main__", "main"),
+        "exgrpo-data": ("exgrpo_data.__main__", "main"),
         "exgrpo-inspect": ("exgrpo_tools.inspect.__main__", "main"),
     }[command]
     done = subprocess.run([sys.executable, "-c", code.format(module, function)], capture_output=True, text=True)
@@ -138,7 +138,7 @@ def test_every_command_on_a_page_has_the_flags_that_it_is_given():
 
 def test_the_readme_is_an_introduction_that_leads_to_every_page():
     text = FRONT[0].read_text()
-    assert len(text.split()) <= 950
+    assert len(text.split()) <= 900
     assert [line for line in text.splitlines() if len(line) >= 100] == []
     code = [line for _, block in FENCE.findall(text) for line in block.splitlines()]
     assert [line for line in code if len(line) > 85] == []  # more does not fit on the site
@@ -147,10 +147,10 @@ def test_the_readme_is_an_introduction_that_leads_to_every_page():
 
 
 def test_the_pages_are_short():
-    """18,000 words without the rows of tables, and the experiments on one page of 600 words with them."""
-    lines = [line for page in ALL_PAGES for line in page.read_text().splitlines()]
-    assert sum(len(line.split()) for line in lines if not line.lstrip().startswith("|")) <= 18_000
-    assert len((ROOT / "docs" / "experiments.md").read_text().split()) <= 600
+    """All together, and those that should be read in one go."""
+    words = {page.name: len(page.read_text().split()) for page in PAGES}
+    longest = {"experiments.md": 450, "which-keys.md": 500}
+    assert {name: words[name] for name, most in longest.items() if words[name] > most} == {}
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "your-own-loop.md"], ids=name)

@@ -20,8 +20,8 @@ from exgrpo import (
     compute_importance_weights,
     mean_entropy,
 )
+from exgrpo.buffer.policies import CausalPolicy
 from exgrpo.loss_settings import LossSettings
-from exgrpo.replay.policies import CausalPolicy
 
 # the loop as its users' documents print it; every call, keyword and order is binding
 DOCUMENTED = Path(__file__).parents[3] / "shared" / "golden" / "documented_loop.py"

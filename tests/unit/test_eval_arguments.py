@@ -103,5 +103,5 @@ def test_help_imports_nothing_heavy():
     command = [sys.executable, "-X", "importtime", script, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
-    assert done.returncode == 0 and "--output_file" in done.stdout and "eval.generate.command" in imported
+    assert done.returncode == 0 and "--output_file" in done.stdout and "exgrpo_eval.generate.command" in imported
     assert not imported & {"numpy", "torch", "vllm", "transformers", "pyarrow", "openai", "tqdm", "jinja2"}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from test_eval_estimates import rows_of
 
-from eval.estimate import bayes, pass_curves
-from eval.estimate.bayes import posterior
-from eval.estimate.estimates import estimate, score
+from exgrpo_eval.estimate import bayes, pass_curves
+from exgrpo_eval.estimate.bayes import posterior
+from exgrpo_eval.estimate.estimates import estimate, score
 
 
 def test_the_example_of_the_papers_package():

@@ -3,7 +3,7 @@
 import pytest
 from eval_verdicts import row, verdicts
 
-from eval.grade.extraction import DIGITS, boxed, choice
+from exgrpo_eval.grade.extraction import DIGITS, boxed, choice
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from graded_rows import row, save, two_benchmarks
 
-from eval import compare
-from eval.estimate import estimates, graded_file, paired_runs
-from eval.estimate.estimates import Estimate
-from eval.reports import command as report
+from exgrpo_eval import compare
+from exgrpo_eval.estimate import estimates, graded_file, paired_runs
+from exgrpo_eval.estimate.estimates import Estimate
+from exgrpo_eval.reports import command as report
 
 EVAL = Path(compare.__file__).parent
 

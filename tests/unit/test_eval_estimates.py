@@ -7,8 +7,8 @@ from math import comb, sqrt
 import numpy as np
 import pytest
 
-from eval.estimate import estimates
-from eval.estimate.estimates import (
+from exgrpo_eval.estimate import estimates
+from exgrpo_eval.estimate.estimates import (
     Estimate,
     bootstrap,
     estimate,

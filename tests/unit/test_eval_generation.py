@@ -12,11 +12,11 @@ import watched
 from eval_inputs import settings
 
 import process_tree
-from eval.generate import command as generate_vllm
-from eval.generate import copies, generation, partial_file, vllm_engine
-from eval.generate.partial_file import PartialFile
-from eval.generate.question_files import Question
 from exgrpo.experience.question_id import question_id
+from exgrpo_eval.generate import command as generate_vllm
+from exgrpo_eval.generate import copies, generation, partial_file, vllm_engine
+from exgrpo_eval.generate.partial_file import PartialFile
+from exgrpo_eval.generate.question_files import Question
 
 ROOT = Path(__file__).parents[2]
 
@@ -253,7 +253,7 @@ def test_the_engine_is_no_process_of_its_own_that_could_outlive_this_one(monkeyp
 WORKERS_PARENT = """
 import multiprocessing, os, time
 def work(sender):
-    from eval.generate.vllm_worker import EndsWithParent
+    from exgrpo_eval.generate.vllm_worker import EndsWithParent
     sender.send(os.getpid())
     time.sleep(600)
 if __name__ == "__main__":

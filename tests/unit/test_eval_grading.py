@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from eval_verdicts import row, verdicts
 
-from eval.grade import grading
-from eval.grade.grading import grade
 from exgrpo.gold_answers import clean, latex_forms
+from exgrpo_eval.grade import grading
+from exgrpo_eval.grade.grading import grade
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from eval_verdicts import row, verdicts
 
-from eval.grade import grading
-from eval.grade.grading import grade
+from exgrpo_eval.grade import grading
+from exgrpo_eval.grade.grading import grade
 
 TOWERS = [r"\boxed{10^{10^{10}}}", "9**9**9**9"]
 HOSTILE = [

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from eval_inputs import parquet, row
 
-from eval.generate import model_files
+from exgrpo_eval.generate import model_files
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "exp_scripts" / "quickstart" / "base_model"
@@ -79,7 +79,7 @@ def test_wrong_inputs_are_one_line_before_anything_is_loaded(tmp_path, model):
     lines = [[part for pair in (flags | change).items() for part in pair] for change, _ in cases]
     code = """
 import json, sys
-from eval.generate import command as generate_vllm
+from exgrpo_eval.generate import command as generate_vllm
 for line in json.load(sys.stdin):
     try:
         generate_vllm.main(line)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from eval_verdicts import row, verdicts
 
-from eval.grade import grading, oat_grader
-from eval.grade.grading import grade
-from eval.grade.oat_forms import last_box, math_form, prm800k_form, repeats_itself
 from exgrpo.math_verify_reward import FULL_GRADER
+from exgrpo_eval.grade import grading, oat_grader
+from exgrpo_eval.grade.grading import grade
+from exgrpo_eval.grade.oat_forms import last_box, math_form, prm800k_form, repeats_itself
 
 SHARED = Path(__file__).parents[3] / "shared"
 LONG = "\n".join(f"Case {number}." for number in range(5_000))  # more than is judged

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from test_eval_estimates import rows_of
 
-from eval.estimate import paired_tests
-from eval.estimate.estimates import Estimate, bootstrap, estimate, score, sharing, wilson
-from eval.estimate.paired_tests import PairedTest, drawn_sign_flip, holm, quantiles, sign_flip, standard_error
-from eval.reports.compare_text import verdict
+from exgrpo_eval.estimate import paired_tests
+from exgrpo_eval.estimate.estimates import Estimate, bootstrap, estimate, score, sharing, wilson
+from exgrpo_eval.estimate.paired_tests import PairedTest, drawn_sign_flip, holm, quantiles, sign_flip, standard_error
+from exgrpo_eval.reports.compare_text import verdict
 
 SIMULATED = 10_000
 

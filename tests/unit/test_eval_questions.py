@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from eval_inputs import parquet, row, settings
 
-from data.chat_template import _KEEPS_SYSTEM
-from eval.generate import arguments, question_files
-from eval.generate.command import describe, read_inputs
 from exgrpo.experience.question_id import question_id
+from exgrpo_eval.generate import arguments, question_files
+from exgrpo_eval.generate.command import describe, read_inputs
+from exgrpo_tools.chat_template import _KEEPS_SYSTEM
 
 MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"

@@ -8,9 +8,9 @@ import pytest
 from browser import ask, needs_browser
 from graded_rows import HOSTILE, row, two_benchmarks
 
-from eval.reports import command as report
-from eval.reports import report_page
-from eval.reports.report_text import accuracies, markdown, markdown_table, number
+from exgrpo_eval.reports import command as report
+from exgrpo_eval.reports import report_page
+from exgrpo_eval.reports.report_text import accuracies, markdown, markdown_table, number
 from exgrpo_tools import charts
 
 RUN = {

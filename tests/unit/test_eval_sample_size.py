@@ -9,9 +9,9 @@ from eval_inputs import parquet
 from eval_inputs import row as question_row
 from graded_rows import row, save
 
-from eval.estimate import paired_runs, sample_size
-from eval.estimate.paired_tests import quantiles, sign_flip
-from eval.estimate.sample_size import Spread, measured, questions_needed, resolvable, samples_needed
+from exgrpo_eval.estimate import paired_runs, sample_size
+from exgrpo_eval.estimate.paired_tests import quantiles, sign_flip
+from exgrpo_eval.estimate.sample_size import Spread, measured, questions_needed, resolvable, samples_needed
 
 SIMULATED = 2_000
 SPREAD = Spread(accuracy=0.4, between=0.5, correlation=0.7)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.generate.templates import TEMPLATES
+from exgrpo_eval.generate.templates import TEMPLATES
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TEXT = "# a and b\n\n| name | value |\n| --- | ---: |\n| mmlu_pro | **+.1** (.0 to .2) |\n\n- what \\(x_1\\) *is* | ..."
-SHOW = [sys.executable, "-c", f"from eval.reports.terminal import show\nshow({TEXT!r})"]
+SHOW = [sys.executable, "-c", f"from exgrpo_eval.reports.terminal import show\nshow({TEXT!r})"]
 
 
 def on_a_terminal():

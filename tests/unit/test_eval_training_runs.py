@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from graded_rows import row, save
 
-from eval import compare
-from eval.estimate import training_runs
-from eval.estimate.estimates import Scores
-from eval.estimate.training_runs import student_quantile
-from eval.reports import command as report
+from exgrpo_eval import compare
+from exgrpo_eval.estimate import training_runs
+from exgrpo_eval.estimate.estimates import Scores
+from exgrpo_eval.estimate.training_runs import student_quantile
+from exgrpo_eval.reports import command as report
 
 SAMPLES = 8
 

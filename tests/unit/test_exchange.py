@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from exgrpo.experience.question_id import question_id
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.saved.exchange import read_rows, to_row, write_rows
+from exgrpo_tools.inspect.exchange import read_rows, to_row, write_rows
 from exgrpo_tools.inspect.import_rows import RowImporter
 from exgrpo_tools.inspect.questions import Question, ids_by_text, read_questions
 

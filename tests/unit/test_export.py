@@ -1,14 +1,14 @@
-"""eval.export: what is written, opened with each tool's own reader."""
+"""exgrpo_eval.export: what is written, opened with each tool's own reader."""
 
 import json
 
 import pytest
 import yaml
 
-from eval.export import __main__ as export
-from eval.export import graded_run as export_run
-from eval.generate import command as generate_vllm
-from eval.grade import response_files
+from exgrpo_eval.export import __main__ as export
+from exgrpo_eval.export import graded_run as export_run
+from exgrpo_eval.generate import command as generate_vllm
+from exgrpo_eval.grade import response_files
 
 RIGHT, WRONG = r"\boxed{1}", r"\boxed{2}"
 

@@ -40,7 +40,7 @@ def test_each_key_has_a_heading_a_signature_and_an_example():
         "exp_retirement",
         "exp_eviction",
     }
-    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 7
+    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 8
 
 
 def test_a_file_given_to_any_of_the_keys_is_the_commands_on_every_node(tmp_path, monkeypatch):
@@ -79,6 +79,17 @@ def test_the_examples_rule_a_replay(mine):
     assert len(choice.trajectories["a"]) == 2 and choice.passed_over_scores == [pytest.approx(0.4)]
     weights = rules.BUCKET_WEIGHTS.load("k", config.exp_bucket_manager)(np.array([1.0, 2.0]), 4, 0.5, 1.0)
     assert np.exp(weights[0] - weights[1]) == pytest.approx(2)
+
+
+def test_the_example_states_its_traits_and_a_rule_without_them_has_neither(mine):
+    stated, silent = (ExperienceConfig(4, exp_difficulty=mine(name)) for name in ("best_reward", "lenient"))
+    assert (stated.bounded_rewards, stated.experience_rbound) == (True, 4)
+    assert (silent.bounded_rewards, silent.experience_rbound) == (False, 3)
+    with pytest.raises(ValueError, match=r"^trainer.exp_success_threshold=1.0: must be a number of at least"):
+        ExperienceConfig(4, exp_difficulty=mine("best_reward"), exp_success_threshold=1)
+    pool = ExperienceReplay(stated, ["a"]).pool
+    pool.observe(RolloutGroup("a", 4, (success(1),), rewards=(1.0, 0.0, 0.0, 0.0)))
+    assert pool.bucket("a") == 4
 
 
 def test_the_example_shapes_the_loss(mine):

@@ -12,6 +12,7 @@ from saved_pools import CONFIG, IDENTITY, lived
 
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.replay_log import LoggedReplay
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.on_verl import checkpoints
@@ -34,7 +35,7 @@ def saved(tmp_path_factory):
         {q: pool.candidates(q) for q in list(pool)[:3]},
         lambda pairs: [TokenScores(np.ones(len(t)), np.full(len(t), -1.0)) for _, t in pairs],
     )
-    pool.replays.add([group.logged(1) for group in scored.groups])
+    pool.replays.add([LoggedReplay.of(group, 1) for group in scored.groups])
     pool.end_step(1, {"fresh_score": 0.5})
     masked = Trajectory([1, 2], [-1.0, -1.0], 1, 0.5, [True, False], 0.0, "note", "grader")
     group = StoredGroup("q1", 1, (Trajectory([1], [-1.0], 1), masked), np.array([3, 4]))

@@ -1,6 +1,7 @@
 """Retired questions leave the fresh ones at the next epoch, with verl's own loader too, and after a resume."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,12 +192,14 @@ def test_a_run_that_ended_so_takes_no_further_step_when_its_command_is_given_aga
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
+    from exgrpo.on_verl.old_checkpoints import Rotation
+    from exgrpo.on_verl.saved_run import SavedRun
 
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 7))
     pool = ExperiencePool(CONFIG)
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, QUESTIONS, pool)
-    trainer.total_training_steps, trainer.resumed_step, trainer.resumed_state = 100, 7, {}
+    trainer.total_training_steps, trainer.saved_run = 100, SavedRun(7, {}, {}, PoolFolder(), Rotation(Path(), None))
     trainer.in_flight = InFlight()
     trainer._load_checkpoint()
     assert trainer.total_training_steps == 100

@@ -80,7 +80,7 @@ for judge in (lambda: compute_score(**asked, grader="full"), lambda: provenance.
 def test_evaluation_without_the_package_ends_in_one_line(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"benchmark": "mine", "response": "5", "answer": "5"}\n')
     command = ["generate_vllm.py", "--grade_only", f"{tmp_path}/rows.jsonl", "--output_file", f"{tmp_path}/out.jsonl"]
-    done = without_the_package(f"from eval.generate.command import main\nmain({command[1:]})")
+    done = without_the_package(f"from exgrpo_eval.generate.command import main\nmain({command[1:]})")
     assert done.returncode == 2 and done.stderr == f"exgrpo-eval generate: error: {MISSING}\n"
 
 

@@ -12,7 +12,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from exgrpo.verl_contract import TESTED
+
 ROOT = Path(__file__).parents[2]
+VERL = TESTED[0]
 PACKAGES = sorted(ROOT.glob("packages/*/pyproject.toml"))
 GPU = {"python_version": "3.12", "python_full_version": "3.12.1", "platform_machine": "x86_64", "sys_platform": "linux"}
 
@@ -65,7 +68,7 @@ def test_every_requirement_of_verl_is_pinned_within_its_bounds():
 
 def test_the_lock_has_the_versions_that_were_chosen():
     lock = pins("requirements.txt")
-    chosen = {"verl": "0.9.1", "torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0", "ray": "2.60.0"}
+    chosen = {"verl": VERL, "torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0", "ray": "2.60.0"}
     chosen |= {"tensordict": "0.10.0", "transferqueue": "0.1.11", "math-verify": "0.9.0"}
     assert {name: lock[name] for name in chosen} == chosen
     assert {"ninja", "packaging", "psutil", "setuptools", "wheel", "einops"} <= lock.keys()  # flash-attn's build
@@ -111,7 +114,7 @@ def run(
         ("setup_gpu.sh", ["--wheelhouse", "nowhere"], {}, "--wheelhouse nowhere: no such folder"),
         ("setup_gpu.sh", ["--wheelhouse", "."], {}, "no requirements.txt in it"),
         ("setup_gpu.sh", ["--venv", "new"], {"FAKE_VERSION": "3.11"}, "no Python 3.12 that runs"),
-        ("setup_gpu.sh", ["--container"], {"FAKE_VERL": "0.8.0"}, "needs verl 0.9.1, vLLM and torch, but: 0.8.0"),
+        ("setup_gpu.sh", ["--container"], {"FAKE_VERL": "0.8.0"}, f"needs verl {VERL}, vLLM and torch, but: 0.8.0"),
         ("wheelhouse.sh", [], {}, "which folder?"),
         ("wheelhouse.sh", ["new", "--pieces", "few"], {}, "--pieces few: must be a number of MiB"),
         ("wheelhouse.sh", ["new", "--exclude", "torhc"], {}, "--exclude torhc: not in requirements.txt"),
@@ -310,8 +313,8 @@ def test_the_import_check_names_what_fails_and_what_differs(check, monkeypatch, 
     monkeypatch.setattr(check, "KERNELS", ["no_such_kernel"])
     assert check.problems(driver=False) == ["no_such_module: ModuleNotFoundError: No module named 'no_such_module'"]
     assert len(check.problems(driver=True)) == 2
-    monkeypatch.setattr(check, "VERL", "0.9.2")
-    assert check.problems(driver=False)[1] == "verl 0.9.1: exgrpo is for 0.9.2"
-    (tmp_path / "lock").write_text("# made by a == b\nverl==0.9.1\nnumpy==0.1\nno-such==1.0\n")
+    (tmp_path / "lock").write_text("# made by a == b\nverl==0.1\nnumpy==0.1\nno-such==1.0\n")
     monkeypatch.setattr(check, "LOCK", tmp_path / "lock")
-    assert check.other_than_pinned() == [f"numpy {version('numpy')} (0.1)", "no-such not installed (1.0)"]
+    assert check.problems(driver=False)[1] == f"verl {VERL}: exgrpo is for 0.1"
+    differ = [f"verl {VERL} (0.1)", f"numpy {version('numpy')} (0.1)", "no-such not installed (1.0)"]
+    assert check.other_than_pinned() == differ

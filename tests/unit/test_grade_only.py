@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from eval import compare
-from eval.generate import command as generate_vllm
-from eval.grade import response_files
-from eval.reports import report_page
+from exgrpo_eval import compare
+from exgrpo_eval.generate import command as generate_vllm
+from exgrpo_eval.grade import response_files
+from exgrpo_eval.reports import report_page
 
 PROMPT = "What is half of one?"
 RIGHT, WRONG = r"It is \boxed{\frac{1}{2}}.", r"It is \boxed{2}."

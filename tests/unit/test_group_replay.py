@@ -8,7 +8,7 @@ import pytest
 
 from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
-from exgrpo.experience.replay_log import Effect
+from exgrpo.experience.replayed_group import Effect
 from exgrpo.experience.trajectory_selector import TokenScores
 from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
 from exgrpo.saved.pool_folder import PoolFolder

@@ -13,10 +13,10 @@ from exchanged_rows import TOKENS, Letters, bits, random_trajectories, write_tra
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint
-from exgrpo.saved.exchange import read_rows
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
 from exgrpo_tools.inspect import __main__ as inspect
+from exgrpo_tools.inspect.exchange import read_rows
 from exgrpo_tools.inspect.questions import read_questions
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"

@@ -9,11 +9,10 @@ import torch
 from composed import job
 from omegaconf import OmegaConf
 
-from exgrpo.on_verl import kernels, resolvers
+from exgrpo.config import kernels
 from exgrpo.on_verl.triton_start import compile_log_prob_kernels
 from exgrpo.preflight import checks
 
-resolvers.register()
 MODEL = "actor_rollout_ref.model"
 SHIFTED = f"{MODEL}.use_remove_padding=False"
 PRECISE = "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype: fp32}"
@@ -93,7 +92,9 @@ def test_a_width_that_is_known_late_is_refused_with_what_to_do():
         fused_kernel_options={"impl_backend": "triton"},
         hf_config=SimpleNamespace(get_text_config=lambda: text),
     )
-    with pytest.raises(ValueError, match="impl_backend=triton: needs a hidden_size that 128 divides.* torch takes any"):
+    with pytest.raises(
+        ValueError, match=r"impl_backend=triton: needs a hidden_size that 128 divides.* torch takes any"
+    ):
         compile_log_prob_kernels(model, torch.bfloat16, "cuda")
     compile_log_prob_kernels(model, torch.bfloat16, "cpu")  # nothing to compile
 

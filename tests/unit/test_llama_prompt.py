@@ -13,10 +13,10 @@ import pytest
 from omegaconf import OmegaConf
 from test_thinking_copy import BASE_MODEL, LLAMA, WEIGHTS
 
-from data import prepare_train
-from data.thinking_copy import thinking_copy
-from eval.generate.templates import TEMPLATES
 from exgrpo.prompts import load_tokenizer, opens_thought
+from exgrpo_data import prepare_train
+from exgrpo_data.thinking_copy import thinking_copy
+from exgrpo_eval.generate.templates import TEMPLATES
 
 pytest.importorskip("verl")
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -126,7 +126,7 @@ def test_data_without_a_system_message_give_the_same_prompt(model, tmp_path):
 
 def test_the_evaluation_asks_in_the_same_tokens(model, tmp_path):
     """By the template of its name on any model, and by a trained copy's own."""
-    from eval.generate.command import plan
+    from exgrpo_eval.generate.command import plan
 
     (trained, _) = asked(prepared(tmp_path), model, tmp_path)
     question = SimpleNamespace(

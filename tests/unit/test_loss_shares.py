@@ -8,11 +8,11 @@ import torch
 from composed import configuration
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-from exgrpo.experience.replay_log import ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.correct import LossShares
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.observe import FreshRow
 from exgrpo.preflight.checks import resolve
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from data import make_tasks
+from exgrpo_data import make_tasks
 
 pytest.importorskip("reasoning_gym")
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_an_error_is_one_line(tmp_path, capsys, options, message):
 def test_it_runs_without_the_packages_it_does_not_need():
     code = """
 import importlib.machinery, sys
-from data import make_tasks
+from exgrpo_data import make_tasks
 find = importlib.machinery.PathFinder.find_spec
 hidden = lambda name, *rest: None if name.partition(".")[0] in make_tasks.NOT_NEEDED else find(name, *rest)
 importlib.machinery.PathFinder.find_spec = hidden

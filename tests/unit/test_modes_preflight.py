@@ -8,7 +8,7 @@ from composed import configuration
 from omegaconf import OmegaConf
 
 from exgrpo.on_verl import registered
-from exgrpo.preflight import modes
+from exgrpo.preflight import modes, values
 from exgrpo.preflight.checks import resolve, verify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "modes.md").read_text()
@@ -42,9 +42,8 @@ REFUSED = {
 
 def test_every_key_of_the_table_is_one_of_the_configuration(files):
     config = configuration(files, *SEPARATE)
-    named = {key for rule in modes.table() for key in rule.get("when", {})}
-    for rule in modes.table():
-        named |= {rule["key"]} if isinstance(rule["key"], str) else set(rule["key"])
+    together = [(key, rule) for key, rule in values.table() if key not in values.alone()]
+    named = {other for key, rule in together for other in (key, *rule.get("when", {}))}
     parents = {key: OmegaConf.select(config, key.rpartition(".")[0]) or {} for key in named if "." in key}
     gone = {key for key, parent in parents.items() if key.rpartition(".")[2] not in parent}
     assert gone <= {"trainer.remove_previous_ckpt_in_save"}, "which older versions of verl have"
@@ -119,7 +118,7 @@ def test_a_combination_that_cannot_work_is_named(files, overrides, line):
 
 
 def test_every_key_that_is_refused_with_replay_is_tested_and_passes_without(files):
-    alone = [rule["key"] for rule in modes.table() if rule.get("replay") and "when" not in rule]
+    alone = [key for key, rule in values.table() if rule.get("replay") and "when" not in rule]
     for key in (key for key in alone if not key.startswith("trainer.")):  # those in test_preflight.py
         assert any(wrong.startswith(f"{key}=") for wrong in REFUSED), key
     for wrong in set(REFUSED) - {f"{LOSS}=bypass_mode"}:

@@ -11,10 +11,10 @@ from torch.fx.experimental import _config as fx_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from verl.utils.config import omega_conf_to_dataclass
 
+from exgrpo.buffer.tensors import compute_entropy
 from exgrpo.loss_settings import NAMED_RESHAPES, REPLAY_LOSS_NAMES, LossSettings
 from exgrpo.mix_core_alg import mixed_policy_loss
 from exgrpo.on_verl import mix_actor
-from exgrpo.replay.tensors import compute_entropy
 
 DEVICE = "meta"
 B, T, V = 4, 6, 11

@@ -17,6 +17,7 @@ import exgrpo
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "packages" / "math-verify-rules"
+FOLDERS = {"exgrpo": "exgrpo", "exgrpo_tools": "packages/exgrpo_tools", "exgrpo_eval": "eval", "exgrpo_data": "data"}
 COPIED = ["setup.py", "pyproject.toml", "README.md", "LICENSE"]
 FRAMEWORKS = ["ray", "verl", "vllm", "torch", "transformers", "omegaconf", "hydra", "pandas", "pyarrow", "tqdm"]
 
@@ -27,9 +28,9 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("source")
     for name in COPIED:
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "exgrpo", folder / "exgrpo", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "packages", folder / "packages", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests/unit", "docs", "eval"):
+    for name in ("exgrpo", "packages", "eval", "data"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests/unit", "docs"):
         (folder / name).mkdir(parents=True)
         (folder / name / "large.json").touch()
         (folder / name / "test_it.py").touch()
@@ -50,12 +51,16 @@ def run(wheel: Path, code: str, stack: bool = False) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=wheel, env=environment, capture_output=True, text=True)
 
 
-def test_the_wheel_holds_the_package_with_everything_it_reads(built):
+def files_of(folder: Path) -> set[str]:
+    files = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    return {str(path) for path in files if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_holds_the_packages_with_everything_it_reads(built):
     _, wheel = built
-    files = {path.relative_to(ROOT) for path in (ROOT / "exgrpo").rglob("*") if path.is_file()}
-    files = {path for path in files if "__pycache__" not in path.parts and path.name != "ruff.toml"}
-    assert {path.relative_to(wheel) for path in (wheel / "exgrpo").rglob("*") if path.is_file()} == files
-    assert [path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")] == ["exgrpo"]
+    for name, home in FOLDERS.items():
+        assert files_of(wheel / name) == files_of(ROOT / home) - {"ruff.toml", "eval.sh"}
+    assert {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")} == FOLDERS.keys()
 
 
 def test_the_wheel_holds_no_file_of_the_full_grader(built):
@@ -83,7 +88,7 @@ def test_the_source_archive_holds_what_the_wheel_is_made_of_and_no_tests(built):
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
     assert {*COPIED, "exgrpo/config/stack/one_gpu.yaml"} <= names
-    assert not [name for name in names if name.startswith(("tests", "docs", "eval", "packages"))]
+    assert not [name for name in names if name.startswith(("tests", "docs", "packages/math", "packages/verl"))]
 
 
 def test_the_metadata(built):
@@ -127,7 +132,7 @@ def commands(wheel: Path) -> dict[str, EntryPoint]:
 
 def test_each_command_is_a_function(built):
     points = commands(built[1])
-    assert points.keys() == {"exgrpo-train"}
+    assert points.keys() == {f"exgrpo-{name}" for name in ("train", "data", "eval", "inspect", "sizing")}
     assert all(callable(point.load()) for point in points.values())
 
 
@@ -166,27 +171,18 @@ def test_the_site_is_built_with_what_the_extra_names(built):
     assert not docs.keys() & pins("requirements/cpu.txt").keys()  # a package has its pin in one place
 
 
-def test_the_tools_have_a_wheel_that_holds_the_scripts_and_runs_them_without_a_checkout(tmp_path):
-    leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("packages/exgrpo-tools", "eval", "data"):
-        shutil.copytree(ROOT / name, tmp_path / "checkout" / name, ignore=leave)
-    folder = tmp_path / "checkout" / "packages" / "exgrpo-tools"
-    build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
-    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (folder / "dist").glob("exgrpo_tools-*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
-    shutil.rmtree(tmp_path / "checkout")
-    assert commands(tmp_path / "wheel").keys() == {"exgrpo-data", "exgrpo-eval", "exgrpo-inspect"}
-    for name, arguments, shown in (
+@pytest.mark.parametrize(
+    ("name", "arguments", "shown"),
+    [
         ("exgrpo-eval", ("compare", "--help"), "--shared_only"),
         ("exgrpo-eval", ("generate", "--help"), "--grade_only"),
         ("exgrpo-data", ("train", "--help"), "--question_key"),
         ("exgrpo-inspect", ("--help",), "--quarantine"),
-    ):
-        point = commands(tmp_path / "wheel")[name]
-        code = f"import sys; sys.path.insert(0, {str(tmp_path / 'wheel')!r})\n{call(point, *arguments)}"
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0 and shown in done.stdout, done.stderr
-    names = {path.name for path in (tmp_path / "wheel" / "exgrpo_tools" / "scripts").iterdir()}
-    assert names == {"eval", "data"}
+        ("exgrpo-sizing", ("7B",), "billion parameters"),
+    ],
+)
+def test_a_tool_runs_from_the_wheel(built, name, arguments, shown):
+    point = commands(built[1])[name]
+    home = f"import {point.module.partition('.')[0]} as home\nassert {str(built[1])!r} in home.__file__\n"
+    done = run(built[1], home + call(point, *arguments), stack=True)
+    assert done.returncode == 0 and shown in done.stdout, done.stderr

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import watched
 
-from data import benchmark_rows, prepare_eval
-from data.prepare_eval import BENCHMARKS, main
-from eval.grade.grading import grade
 from exgrpo.gold_answers import clean
+from exgrpo_data import benchmark_rows, prepare_eval
+from exgrpo_data.prepare_eval import BENCHMARKS, main
+from exgrpo_eval.grade.grading import grade
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
 HERE = Path(prepare_eval.__file__)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from data import prepare_train
-from data.texts import answer_text
+from exgrpo.data_files import read_question_ids
 from exgrpo.experience.question_id import question_id, row_question_id
-from exgrpo.preflight.data_files import read_question_ids
+from exgrpo_data import prepare_train
+from exgrpo_tools.texts import answer_text
 
 DATA = Path(__file__).parents[2] / "data"
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "train"

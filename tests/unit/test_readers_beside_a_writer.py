@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from saved_pools import lived, save
 
-from exgrpo.replay import TrajectoryBuffer
+from exgrpo.buffer import TrajectoryBuffer
 
 SAVES = 8
 KINDS = ("buffer", "pool", "adopt")

@@ -9,8 +9,8 @@ import watched
 from composed import job
 from omegaconf import OmegaConf
 
-from exgrpo.on_verl import resolvers
-from exgrpo.preflight import modes
+from exgrpo.config import released_scale
+from exgrpo.preflight import values
 from exgrpo.preflight.checks import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ SCALE = f"{ACTOR}.loss_scale_factor=${{exgrpo.released_scale:}}"
 @pytest.mark.parametrize(("length", "rows", "scale"), [(8192, 512, 128), (8192, 384, 8192 / 48), (48, 64, 6)])
 def test_the_scale_by_hand(length, rows, scale):
     """rows * scale, by which verl divides the sum, is 8 * length."""
-    assert resolvers.released_scale(length, rows) == scale
+    assert released_scale(length, rows) == scale
 
 
 def printed(script, *overrides, **environment):
@@ -73,5 +73,7 @@ def test_what_the_workers_get_is_a_number():
 )
 def test_what_cannot_work_is_refused_in_one_line(overrides, message):
     with pytest.raises(ValueError) as caught:
-        modes.verify(job(*overrides, "trainer.experience=False"))
+        config = job(*overrides, "trainer.experience=False")
+        values.verify(config)
+        values.verify_together(config)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)

@@ -13,7 +13,6 @@ ARROWS = {
     "config": "",
     "console": "",
     "open_table": "",
-    "sizing": "",
     "verl_contract": "",
     "gold_answers": "",
     "prompts": "",
@@ -21,29 +20,43 @@ ARROWS = {
     "full_grader": "math_verify_worker",
     "provenance": "full_grader",
     "experience": "open_table",
+    "data_files": "experience",
     "saved": "experience",
+    "advantages": "",
     "loss_metrics": "",
     "loss_settings": "open_table",
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
-    "replay": "experience saved loss_settings mix_core_alg",
+    "buffer": "experience saved advantages loss_settings mix_core_alg",
+    "replay": "buffer",
     "math_verify_reward": "gold_answers full_grader",
-    "on_verl": "console provenance prompts experience saved loss_metrics loss_settings mix_core_alg replay",
-    "preflight": (
-        "open_table verl_contract full_grader prompts experience saved loss_settings math_verify_reward on_verl"
+    "on_verl": (
+        "config console provenance prompts experience data_files saved advantages loss_metrics loss_settings "
+        "mix_core_alg"
     ),
-    "mix_trainer_experience": "provenance console experience saved loss_metrics on_verl preflight",
+    "preflight": (
+        "config open_table verl_contract full_grader prompts experience data_files saved loss_settings "
+        "math_verify_reward on_verl"
+    ),
+    "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
-    "verl_plugin": "on_verl preflight",
+    "verl_plugin": "",
     "commands": "console main_mix_ppo",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
+BESIDE = sorted((ROOT / "packages").glob("*/src/*/**/*.py"))  # distributions of their own
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 CLUSTER = ("verl", "vllm", "ray", "tensordict", "transfer_queue")  # of verl's stack
 DATA_SET = "exgrpo/experience/rl_dataset_with_experience.py"  # the release has it in that room
 KNOW_VERL = ("exgrpo/on_verl/", "exgrpo/mix_trainer_experience.py", "exgrpo/main_mix_ppo.py", DATA_SET)
 
-OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data")  # packages/ does not know exgrpo at all
+# The other packages of this distribution: name -> its folder, and which of them it may import.
+TOOLS = {
+    "exgrpo_tools": ("packages/exgrpo_tools", ""),
+    "exgrpo_eval": ("eval", "exgrpo_tools"),
+    "exgrpo_data": ("data", "exgrpo_tools exgrpo_eval"),
+}
+OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data", "packages/exgrpo_tools", "lab")
 # Private names of other libraries that are theirs to give; exgrpo's own are never here.
 FOREIGN = {
     "_replace": "a documented method of namedtuple",
@@ -116,9 +129,19 @@ def test_verl_and_its_stack_are_known_to_one_room_the_trainer_and_the_command(fr
 
 
 def test_nothing_is_imported_of_the_distributions_beside_it():
-    beside = [path.name for path in ROOT.glob("packages/*/src/*") if path.suffix != ".egg-info"]
-    assert {"verl_cpu", "exgrpo_tools"} <= set(beside)
+    beside = {*TOOLS, "verl_cpu", "math_verify_rules"}
     assert {name: importers(name) for name in beside if importers(name)} == {}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_the_other_packages_import_one_another_one_way(name):
+    folder, targets = TOOLS[name]
+    others = TOOLS.keys() - {name, *targets.split()}
+    files = [path for path in sorted((ROOT / folder).rglob("*.py"))]
+    wrong = [
+        f"{shown(path)}:{each.line} {each.name}" for path in files for each in imports(path) if top(each.name) in others
+    ]
+    assert files and not wrong
 
 
 def test_one_file_knows_the_transfer_queue():
@@ -131,17 +154,9 @@ def test_memory_and_mathematics_import_numpy_alone(path):
     assert foreign == ({"verl"} if shown(path) == DATA_SET else set())
 
 
-BESIDE = [path for path in sorted((ROOT / "packages").glob("*/src/*/**/*.py")) if "exgrpo_tools" not in path.parts]
-
-
 @pytest.mark.parametrize("path", BESIDE, ids=shown)
 def test_a_package_beside_this_one_does_not_know_it(path):
     assert "exgrpo" not in {top(name.name) for name in imports(path)}
-
-
-def test_the_packages_beside_this_one_are_known_to_no_file_at_its_import():
-    beside = {path.parts[len((ROOT / "packages").parts) + 2] for path in BESIDE}
-    assert beside and {name for name in beside if importers(name)} == set()
 
 
 def outside() -> list[Path]:

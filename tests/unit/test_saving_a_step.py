@@ -9,6 +9,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 from exgrpo.on_verl import checkpoints, old_checkpoints
+from exgrpo.on_verl.saved_run import SavedRun
 from exgrpo.on_verl.seals import STATES_DELETED
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -18,9 +19,8 @@ CONFIG = ExperienceConfig(rollout_n=8)
 def trainer_in(folder, keep=None):
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(folder), "max_optim_to_keep": None}})
-    trainer.experience, trainer.replay, trainer.identity = CONFIG, ExperienceReplay(CONFIG, ["q"]), {}
-    trainer.resumed_state = {"run": "r"}
-    trainer.pool_folder, trainer.rotation = PoolFolder(), old_checkpoints.Rotation(folder, keep)
+    trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, ["q"])
+    trainer.saved_run = SavedRun(0, {"run": "r"}, {}, PoolFolder(), old_checkpoints.Rotation(folder, keep))
     return trainer
 
 

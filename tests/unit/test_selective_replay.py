@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from exgrpo.replay import SelectiveReplay, TrajectoryBuffer
+from exgrpo.buffer import SelectiveReplay, TrajectoryBuffer
 
 
 def filled(levels=(0.0, 0.25, 0.5, 0.75, 1.0), seed=0):

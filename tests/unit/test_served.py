@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from eval_inputs import parquet, row
 
-from eval.generate import command as generate_vllm
-from eval.generate import served
-from eval.reports import report_page
-from eval.reports.report_text import hardware
+from exgrpo_eval.generate import command as generate_vllm
+from exgrpo_eval.generate import served
+from exgrpo_eval.reports import report_page
+from exgrpo_eval.reports.report_text import hardware
 
 
 class Fake(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""exgrpo/sizing.py: its arithmetic against figures that were worked out apart from it, and what it refuses."""
+"""exgrpo-sizing: its arithmetic against figures that were worked out apart from it, and what it refuses."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exgrpo import sizing
+from exgrpo_tools import sizing
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import watched
 
-from data.chat_template import keeps_system
-from data.thinking_copy import main, thinking_copy
 from exgrpo.prompts import load_tokenizer, render
+from exgrpo_data.thinking_copy import main, thinking_copy
+from exgrpo_tools.chat_template import keeps_system
 
 BASE_MODEL = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
 MESSAGES = [{"role": "system", "content": "Think, then \\boxed{}."}, {"role": "user", "content": "1+1"}]
@@ -232,7 +232,7 @@ def test_no_torch_is_needed(tmp_path):
 import sys
 sys.modules["torch"] = None
 sys.argv = ["thinking_copy", {str(model)!r}, {str(tmp_path / "copy")!r}]
-from data.thinking_copy import main
+from exgrpo_data.thinking_copy import main
 main()
 """
     done = watched.run([sys.executable, "-c", code])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from buffer_rows import ALL, leveled, right, wrong
 
-from exgrpo.replay import TrajectoryBuffer
+from exgrpo.buffer import TrajectoryBuffer
 
 GRADING = Path(__file__).parents[3] / "shared" / "data" / "grading" / "gsm8k_model_solutions.jsonl"
 

@@ -9,8 +9,8 @@ import pytest
 
 from exgrpo import ExperienceConfig, ExperiencePool, ExperienceReplay, PoolFolder, RolloutGroup, Trajectory
 from exgrpo.experience.packing import pack, unpack
-from exgrpo.saved.exchange import read_rows, to_row, write_rows
 from exgrpo.saved.pool_files import read_groups, read_manifest, read_saved
+from exgrpo_tools.inspect.exchange import read_rows, to_row, write_rows
 
 CONFIG = ExperienceConfig(rollout_n=4)
 NOTE = json.dumps({"tool": "search", "text": "é €"}, ensure_ascii=False)

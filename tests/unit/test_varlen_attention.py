@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
 
+from exgrpo.config.kernels import VARLEN
 from exgrpo.on_verl import varlen_attention
-from exgrpo.on_verl.kernels import VARLEN
 
 SIZES = {
     "hidden_size": 32,

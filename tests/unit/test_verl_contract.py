@@ -126,9 +126,10 @@ def test_another_parameter_with_a_default_is_no_harm_where_a_function_is_called(
 def test_an_untested_version_is_one_warning_or_refused_and_a_missing_name_is_refused(small, caplog, monkeypatch):
     monkeypatch.setattr(verl_contract, "read_names", lambda: ENTRIES)
     verl_contract.verify(small[0])
-    assert caplog.messages == ["exgrpo: verl 0.10.1 is untested (0.9.1 is tested)"]
+    (tested,) = verl_contract.TESTED
+    assert caplog.messages == [f"exgrpo: verl 0.10.1 is untested ({tested} is tested)"]
     monkeypatch.setenv("EXGRPO_STRICT_VERL", "1")
-    with pytest.raises(ValueError, match=r"^verl 0.10.1: must be 0.9.1 with EXGRPO_STRICT_VERL=1$"):
+    with pytest.raises(ValueError, match=rf"^verl 0.10.1: must be {tested} with EXGRPO_STRICT_VERL=1$"):
         verl_contract.verify(small[0])
     small[1]("v1/base.py", "def save", "def keep")
     verl_contract.look.cache_clear()
@@ -139,8 +140,9 @@ def test_an_untested_version_is_one_warning_or_refused_and_a_missing_name_is_ref
 
 
 def test_the_tested_version_is_the_pinned_one_and_silent(caplog):
-    pins = re.findall(r"^verl==(.+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
-    assert pins == list(verl_contract.TESTED)
+    for lock in ("requirements.txt", "requirements/cpu.txt", "requirements/gpu-versions.txt"):
+        pins = re.findall(r"^verl==(.+)$", (ROOT / lock).read_text(), re.MULTILINE)
+        assert pins == list(verl_contract.TESTED), lock
     verl_contract.verify()
     assert bool(caplog.messages) == (verl_contract.look()[0] not in verl_contract.TESTED)
 

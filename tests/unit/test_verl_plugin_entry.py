@@ -1,44 +1,51 @@
 """The entry point by which verl's own command has exgrpo's trainers: what it costs, and what it brings."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
 
 import pytest
-from composed import configuration
+from composed import configuration, job
 from omegaconf import OmegaConf, open_dict
 
-from exgrpo.verl_plugin import Preflight
+from exgrpo.preflight.verls_command import Preflight
 
 
-def test_it_is_verls_entry_point_and_its_import_brings_nothing_large():
+def run(code, **environment):
+    """What a process prints that has our configuration's variables in its environment, or not."""
+    plain = {name: value for name, value in os.environ.items() if name != "VERL_ENGINE_VENDOR"}
+    done = subprocess.run([sys.executable, "-c", code], env=plain | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1000:]
+    return done.stdout
+
+
+def test_a_process_of_plain_verl_has_the_entry_points_module_and_nothing_else_of_ours():
     (point,) = [each for each in entry_points(group="verl.plugins") if each.name == "exgrpo"]
     assert point.value == "exgrpo.verl_plugin"
-    code = "import sys, exgrpo.verl_plugin\nprint({'torch', 'verl', 'ray', 'numpy', 'transformers'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    code = """
+import sys
+before = [*sys.meta_path]
+import verl
+print(*sorted(name for name in sys.modules if name.partition(".")[0] == "exgrpo"), sys.meta_path == before)
+"""
+    assert run(code) == "exgrpo exgrpo.verl_plugin True\n"
 
 
-BY_VERL = """
+def test_the_entry_points_module_is_light():
+    code = "import sys, exgrpo.verl_plugin\nprint({'torch', 'verl', 'ray', 'numpy', 'omegaconf'} & {*sys.modules})"
+    assert run(code, VERL_ENGINE_VENDOR="exgrpo") == "set()\n"
+
+
+def test_a_worker_of_our_configuration_knows_our_trainers_once_it_knows_verls():
+    code = """
 import sys, verl
 assert "verl.trainer.ppo.v1" not in sys.modules and "exgrpo.mix_trainer_experience" not in sys.modules
-{before}
 from verl.trainer.ppo.v1 import get_trainer_cls
-print(get_trainer_cls("sync").__name__, get_trainer_cls({name!r}).__module__)
+print(get_trainer_cls("sync").__name__, get_trainer_cls("exgrpo_separate_async").__module__)
 """
-
-
-def test_verl_knows_our_trainers_once_it_knows_its_own():
-    code = BY_VERL.format(before="", name="exgrpo_separate_async")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "PPOTrainerSync exgrpo.mix_trainer_experience\n", done.stderr[-1000:]
-
-
-def test_a_trainer_of_ours_that_cannot_be_imported_is_one_line_and_verl_goes_on():
-    code = BY_VERL.format(before="sys.modules['exgrpo.on_verl.rescue'] = None", name="sync")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "PPOTrainerSync verl.trainer.ppo.v1.trainer_sync\n", done.stderr[-1000:]
-    assert "exgrpo: no trainer of it works: " in done.stderr
+    variables = OmegaConf.to_container(job().ray_kwargs.ray_init.runtime_env.env_vars)
+    assert run(code, **variables) == "PPOTrainerSync exgrpo.mix_trainer_experience\n"
 
 
 RAY = ["+ray_kwargs.ray_init.address=local", "+ray_kwargs.ray_init.num_gpus=8", "ray_kwargs.ray_init.num_cpus=64"]

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
 from exgrpo.main_mix_ppo import _compose, verify_for_verl
-from exgrpo.on_verl.correct import LossShares
+from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.preflight import checks, machine, values
 from exgrpo.preflight.checks import verify
 from exgrpo.preflight.unknown_keys import explain
@@ -40,7 +40,7 @@ def check(config):
 def wrong_values():
     """300 (key, wrong value), the same in every run, of all keys of verl's and ours that have a kind."""
     draw = random.Random(38)
-    kinds = {key: rule["kind"] for key, rule in values.table().items()}
+    kinds = {key: rule["kind"] for key, rule in values.alone().items()}
     for key, default in values.defaults().items():
         if isinstance(default, bool | int | float) and key not in kinds:
             kinds[key] = "boolean" if isinstance(default, bool) else "number"
@@ -159,7 +159,7 @@ def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
 )
 def test_null_in_the_place_of_a_group_of_keys_is_one_line(files, group):
     (line,) = refusal(configuration(files, *ENOUGH, f"{group}=null"))
-    assert line.startswith(f"{group}=None: must be a ")
+    assert line.startswith(f"{group}=null: must be a ")
 
 
 @pytest.mark.parametrize("group", ["algorithm.filter_groups", "algorithm.rollout_correction"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from data import prepare_train
+from exgrpo_data import prepare_train
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your-own-data.md").read_text()
 

@@ -1,4 +1,4 @@
-"""The rules that compare two answers. Each has a name, a reason and a test: docs/grading.md lists them.
+"""The rules that compare two answers. Each has a name, a reason and a test: README.md lists them.
 
 A rule takes the gold's node and the answer's and says which rules made them equal (itself and those it called on for
 what is inside), or None. A rule never guesses: what it does not know is not equal.

@@ -13,7 +13,7 @@ AT_A_TIME = 2**24  # logits, of which logsumexp makes a copy: 64 MB
 def install() -> None:
     """Let verl's passes in this process take log-probs from here.
 
-    verl 0.9.1, ``torch_functional.logprobs_from_logits_v2``, which it calls where it has no
+    verl, ``torch_functional.logprobs_from_logits_v2``, which it calls where it has no
     flash-attn, loops over the first dimension of the logits, meant to be the sequences; the FSDP
     engine gives it [tokens, vocabulary]. On a CPU that was a quarter of a small model's step.
     """

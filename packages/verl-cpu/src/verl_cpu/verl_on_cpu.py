@@ -1,4 +1,4 @@
-"""Patches with which verl 0.9.1 runs its FSDP2 actor on a CPU. Each names the code of verl that requires it."""
+"""Patches with which verl runs its FSDP2 actor on a CPU. Each names the code of verl that requires it."""
 
 from __future__ import annotations
 

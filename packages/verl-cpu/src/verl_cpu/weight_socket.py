@@ -1,6 +1,6 @@
 """Trainings beside each other on one machine do not take each other's weights.
 
-verl 0.9.1 names the socket at which an actor and its rollout server meet by Ray's job id, replica and rank
+verl names the socket at which an actor and its rollout server meet by Ray's job id, replica and rank
 (``/tmp/rl-colocate-zmq-...``). In a Ray of its own every training has the first job id, so that two of them meet at one
 socket: both wait for ever, or one loads what the other one sent.
 """
