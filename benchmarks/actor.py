@@ -11,9 +11,10 @@ with --profile also which operations the update spends its time in. With --stack
 from __future__ import annotations
 
 import argparse
-import gc
+import multiprocessing
 import os
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ FUSED = f"{MODEL}.use_fused_kernels=True"
 BACKEND = f"{MODEL}.fused_kernel_options.impl_backend"
 TRITON = [f"{kernels.ATTENTION}=sdpa", FUSED, f"{BACKEND}=triton"]
 VARLEN = [f"{kernels.ATTENTION}=torch_varlen", FUSED, f"{BACKEND}=triton"]
-# the loop first: verl changes the model's class for fused kernels, for good
 SETTINGS = {
     "loop": LOOP,
     "torch": [f"{kernels.ATTENTION}=sdpa", FUSED, f"{BACKEND}=torch"],
@@ -58,6 +58,21 @@ def main() -> None:
     options = cli.parse_args()
     if not (options.model / "config.json").is_file():
         refuse(f"actor: {options.model}: no model there")
+    facts = machine("verl", "torch", engine_package(options.stack))
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+    figures: Figures = {}
+    for name in options.settings:
+        # a process each: verl changes the model's class for fused kernels, and does not let go of a worker
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as one:
+            figures[name] = one.submit(measured, options, SETTINGS[name], name in options.profile).result()
+        print(name, {key: value for key, value in figures[name].items() if key != "profile"}, flush=True)
+        if options.json:
+            write_json(options.json, figures, facts, options)
+
+
+def measured(options: argparse.Namespace, setting: list[str], profiled: bool) -> Figures:
+    """What one setting takes; an error is a figure, too."""
     os.environ |= {
         "RANK": "0",
         "WORLD_SIZE": "1",
@@ -66,31 +81,10 @@ def main() -> None:
         "MASTER_PORT": "29511",
     }
     os.environ |= {"VERL_ENGINE_VENDOR": "exgrpo", **({"VERL_PLATFORM": "cpu"} if options.stack == "cpu" else {})}
-    figures: Figures = {}
-    facts = machine("verl", "torch", engine_package(options.stack))
-    if torch.cuda.is_available():
-        facts["gpu"] = torch.cuda.get_device_name()
-    for name in options.settings:
-        figures[name] = measured(options, SETTINGS[name], name in options.profile)
-        shown = {key: value for key, value in figures[name].items() if key != "profile"}
-        print(name, shown, flush=True)
-        if options.json:
-            write_json(options.json, figures, facts, options)
-
-
-def measured(options: argparse.Namespace, setting: list[str], profiled: bool) -> Figures:
-    """What one setting takes; an error is a figure, too."""
     try:
-        worker, config = built(options, setting)
-        found = timed(worker, config, options, profiled)
+        return timed(*built(options, setting), options, profiled)
     except Exception as error:
-        found = {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
-    worker = None
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    return found
+        return {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
 
 
 def built(options: argparse.Namespace, setting: list[str]) -> tuple[Any, Any]:

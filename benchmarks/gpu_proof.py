@@ -479,7 +479,13 @@ def release(options: argparse.Namespace, found: Facts, ends: float) -> None:
         found["setup_gpu.sh --container, its last lines"] = (folder / "output.log").read_text().splitlines()[-3:]
     settings = runs.quickstart(folder, options.stack)
     small = [text for text in settings if text.startswith(("data.max", "data.train_batch", f"{ACTOR}.ppo_mini"))]
-    command = ["env", f"DATA_DIR={folder}", f"SAVE_PATH={folder}/checkpoints", "N_GPUS=1"]
+    command = [
+        "env",
+        f"VERL_FILE_LOGGER_PATH={folder}/metrics.jsonl",
+        f"DATA_DIR={folder}",
+        f"SAVE_PATH={folder}/checkpoints",
+        "N_GPUS=1",
+    ]
     command += [f"MODEL_PATH={scripts}/quickstart/base_model", f"PYTHON={sys.executable}"]
     command += ["bash", str(scripts / "run_exgrpo.sh"), f"stack={options.stack}", *small]
     command += [f"data.{kind}_files={folder}/data/{file}.parquet" for kind, file in FILES.items()]
