@@ -191,7 +191,7 @@ def shown(value: Any, most: int = 60) -> str:
 
 
 def _wrong_of_ours(config: DictConfig) -> Iterator[str]:
-    """The same for exgrpo's own keys, each by the check that its class has for it; right values
+    """The lines for exgrpo's own keys, by the checks of their classes; right values
     are put in their type.
     """
     trainer = config.trainer
