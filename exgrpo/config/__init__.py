@@ -10,6 +10,8 @@ from importlib.util import find_spec
 
 from omegaconf import DictConfig, OmegaConf
 
+from exgrpo.config import kernels
+
 RELEASED_GPUS = 8
 
 
@@ -32,7 +34,7 @@ def released_scale(response_length: int, rows: int) -> float:
 
 
 def _released_scale(*, _root_: DictConfig) -> float:
-    """Of the keys above, at the configuration's root."""
+    """The scale, from keys that start at the configuration's root."""
     actor_rollout = _root_.actor_rollout_ref
     rows = actor_rollout.actor.ppo_mini_batch_size * actor_rollout.rollout.n
     return released_scale(_root_.data.max_response_length, rows)
@@ -50,3 +52,5 @@ def _config_of_verl() -> str:
 
 OmegaConf.register_new_resolver("exgrpo.released_scale", _released_scale, replace=True)
 OmegaConf.register_new_resolver("exgrpo.config_of_verl", _config_of_verl, replace=True)
+for _name in ("attention", "fused", "fused_backend"):
+    OmegaConf.register_new_resolver(f"exgrpo.{_name}", getattr(kernels, _name), replace=True)

@@ -201,11 +201,13 @@ def choose_trajectories(
     groups, guarded = [], 0
     for question, known in candidates.items():
         seen = list(zip(known, scores.get(question, [None] * len(known)), strict=True))
+        # a candidate that the policy has left behind would enter the loss with a useless ratio
         close = [at for at, each in enumerate(seen) if _is_close(*each, max_drift)]
         guarded += len(known) - len(close)
         if not close:
             continue
         values = _metric_of([seen[at] for at in close], selector)
+        # a single one needs no choice, and no random number: seeded draws rely on that
         chosen = selector.choose(values, rng) if len(close) > 1 else 0
         every = [math.nan] * len(known)
         if selector.needs_scores and len(close) > 1:
