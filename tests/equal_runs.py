@@ -26,7 +26,6 @@ SHOWN = 20  # differences of a part
 # What is meant to differ: part of a difference's line -> why
 MEANT = {
     "undrawable_questions": "gone with exp_difficulty=fresh, by which alone it was not 0",
-    "manifest sha256 history.parquet": "without that column",
     "exp_max_candidates": "gone",
     "off_policy_baseline_shift": "gone with asymre",
     "off_policy_m2_bound": "gone with m2po",

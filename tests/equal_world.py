@@ -71,8 +71,7 @@ def saved(pool):
     manifest = json.loads((pool / "manifest.json").read_text())
     del manifest["checksum"], manifest["sha256"]
     (manifest["replay_state"] or {}).pop("run", None)
-    files = {f"pool manifest sha256 {name}": value for name, value in manifest.pop("sha256").items()}
-    return found | files | {f"pool manifest {key}": value for key, value in manifest.items()}
+    return found | {f"pool manifest {key}": value for key, value in manifest.items()}
 
 
 def _play(config, folder, in_flight):
