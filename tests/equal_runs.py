@@ -104,7 +104,8 @@ def compare(part: str, before: Path, now: Path) -> list[str]:
     for name in [*old, *(name for name in new if name not in old)]:
         was, is_now = (json.dumps(side[name]) if name in side else "-" for side in (old, new))
         if was != is_now:
-            start = max(0, len(os.path.commonprefix([was, is_now])) - 40)
+            pairs = enumerate(zip(was, is_now, strict=False))
+            start = max(0, next((i for i, (a, b) in pairs if a != b), 0) - 40)
             shown = slice(start, start + 160)
             lines.append(f"{part}: {name}: {was[shown]} -> {is_now[shown]}")
     return lines
