@@ -12,13 +12,12 @@ from exgrpo.open_table import REFERENCES, is_reference, load_reference
 NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
 RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
-REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", "asymre", "m2po")
+REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr")
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
 _P_DIV_P = "p_div_p_"
-_FINITE = (
-    "off_policy_baseline_shift",
-    *(f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")),
-)
+_FINITE = [
+    f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")
+]
 
 
 def _key(default: Any, meaning: str) -> Any:
@@ -43,13 +42,7 @@ class LossSettings:
     off_policy_loss: str = _key(
         SHAPED,
         "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, "
-        "topr, asymre, m2po; or your own rule",
-    )
-    off_policy_baseline_shift: float = _key(
-        -0.1, "of asymre: what is added to the group's mean reward"
-    )
-    off_policy_m2_bound: float = _key(
-        0.04, "of m2po: greatest mean squared log-ratio of the tokens that are left"
+        "topr; or your own rule",
     )
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
@@ -83,9 +76,6 @@ class LossSettings:
         for key in _FINITE:
             if not math.isfinite(getattr(self, key)):
                 raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a finite number")
-        if not self.off_policy_m2_bound > 0:
-            given = f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}"
-            raise ValueError(f"{given}: must be a positive number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
             if bound != -1 and not 0 < bound < math.inf:
