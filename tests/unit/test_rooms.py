@@ -36,7 +36,7 @@ ARROWS = {
         "mix_core_alg"
     ),
     "preflight": (
-        "config refusal open_table verl_contract full_grader prompts experience data_files saved loss_settings "
+        "config overrides refusal open_table verl_contract full_grader prompts experience data_files saved loss_settings "
         "math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
