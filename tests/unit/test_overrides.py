@@ -1,14 +1,18 @@
 """Paths of any characters as values of Hydra's: in Python, in a script, and what is said of one that is not quoted."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from composed import job
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
+from exgrpo.experience.rl_dataset_with_experience import RLHFDatasetWithExperience
 from exgrpo.overrides import override
 from exgrpo.preflight.unknown_keys import explain
+from exgrpo.prompts import load_tokenizer
 
 SCRIPTS = Path(__file__).parents[2] / "exp_scripts"
 PATHS = [
@@ -62,3 +66,14 @@ def test_one_that_is_not_quoted_is_shown_with_its_quotes(path):
         assert line == f'{given}: Hydra cannot read it; write "{override("data.train_files", path)}"'
     else:
         assert path == "/a/x=1/y", "Hydra reads it as it is"
+
+
+def test_questions_below_such_a_folder_are_read_and_keep_their_name(files, tmp_path):
+    """verl's data set hands its files to a function that takes a path for a pattern."""
+    data = tmp_path / "x=1 (2),[3]*'#%" / "data.parquet"
+    data.parent.mkdir()
+    shutil.copy(files / "data.parquet", data)
+    config = OmegaConf.create({"max_prompt_length": 64, "cache_dir": str(tmp_path), "filter_overlong_prompts": False})
+    rows = RLHFDatasetWithExperience([str(data)], load_tokenizer(files / "model"), config)
+    assert len(rows) == len(set(rows.question_ids())) > 1
+    assert rows.data_files == [str(data)]
