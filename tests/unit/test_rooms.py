@@ -26,7 +26,7 @@ ARROWS = {
     "saved": "experience",
     "advantages": "refusal",
     "loss_metrics": "",
-    "loss_settings": "open_table",
+    "loss_settings": "refusal open_table",
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "buffer": "refusal experience saved advantages loss_settings mix_core_alg",
