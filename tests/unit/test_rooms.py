@@ -13,6 +13,7 @@ ARROWS = {
     "config": "",
     "console": "",
     "refusal": "",
+    "overrides": "",
     "open_table": "refusal",
     "verl_contract": "",
     "gold_answers": "",
@@ -36,8 +37,8 @@ ARROWS = {
         "mix_core_alg"
     ),
     "preflight": (
-        "config refusal open_table verl_contract full_grader prompts experience data_files saved loss_settings "
-        "math_verify_reward on_verl"
+        "config overrides refusal open_table verl_contract full_grader prompts experience data_files saved "
+        "loss_settings math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
