@@ -23,6 +23,7 @@ from common import Figures, at_least, engine_package, machine, parser, refuse, s
 from hydra import compose, initialize_config_module
 
 from exgrpo.config import kernels
+from exgrpo.overrides import override
 
 MODEL, ACTOR = kernels.MODEL, "actor_rollout_ref.actor"
 LOOP = [f"{kernels.ATTENTION}=sdpa", f"{MODEL}.use_fused_kernels=False"]
@@ -94,7 +95,7 @@ def built(options: argparse.Namespace, setting: list[str]) -> tuple[Any, Any]:
     rows = options.questions * options.rollouts
     overrides = [
         f"stack={options.stack}",
-        f"{MODEL}.path={options.model}",
+        override(f"{MODEL}.path", options.model),
         f"data.max_response_length={options.longest}",
         f"{ACTOR}.ppo_mini_batch_size={rows // options.minibatches // options.rollouts}",
         f"actor_rollout_ref.rollout.n={options.rollouts}",

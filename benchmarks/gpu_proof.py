@@ -52,6 +52,7 @@ from proof_runs import (
 )
 
 from exgrpo.config import kernels
+from exgrpo.overrides import override
 
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
 SAVE_EVERY, STEPS = 4, 16
@@ -247,9 +248,9 @@ def until_its_turn(options: argparse.Namespace, name: str, ends: float) -> None:
 def in_turn(options: argparse.Namespace, name: str, reward: str, kv_gib: int) -> list[str]:
     """Overrides by which a training waits for its turn, and leaves the others their share of the card."""
     waits = [
-        f"{REWARD}.path={UNTRAINED}",
+        override(f"{REWARD}.path", UNTRAINED),
         f"{REWARD}.name={reward}",
-        f"+{REWARD}.reward_kwargs.turn={options.output}/turns/{name}",
+        override(f"+{REWARD}.reward_kwargs.turn", options.output / "turns" / name),
     ]
     if options.cpu:
         return waits
@@ -399,17 +400,21 @@ def stock_settings(options: argparse.Namespace, folder: Path, steps: int, large:
         "algorithm.norm_adv_by_std_in_grpo": "False",
         f"{ROLLOUT}.name": "vllm",
         "trainer.total_training_steps": str(steps),
-        "trainer.default_local_dir": str(folder / "checkpoints"),
-        "data.train_files": f"{folder}/data/train.parquet",
-        "data.val_files": f"{folder}/data/test.parquet",
         "data.max_prompt_length": "96",
         "data.max_response_length": "1024" if large else "48",
         "data.filter_overlong_prompts": "True",
     }
     model = options.output / "untrained" if large else ROOT / "exp_scripts" / "quickstart" / "base_model"
     settings = [f"{'++' if key == kernels.ATTENTION else ''}{key}={value}" for key, value in ours.items()]
+    settings += [override("trainer.default_local_dir", folder / "checkpoints"), *files_of(folder / "data")]
     sizes = LARGE if large else ["data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=8", f"{ROLLOUT}.n=4"]
-    return [*runs.BARE, *settings, f"{MODEL}.path={model}", *sizes, *in_turn(options, "stock", "chance", kv_gib=4)]
+    return [
+        *runs.BARE,
+        *settings,
+        override(f"{MODEL}.path", model),
+        *sizes,
+        *in_turn(options, "stock", "chance", kv_gib=4),
+    ]
 
 
 def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
@@ -420,8 +425,8 @@ def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
         model = smollm2_model(options)
         shutil.rmtree(folder, ignore_errors=True)
         settings = [*runs.BARE, *(SMALL if not options.cpu else runs.SMOLLM2), *METHODS[name]]
-        settings += [f"data.{kind}_files={options.output}/sums/{file}.parquet" for kind, file in FILES.items()]
-        settings += [f"{MODEL}.path={model}", "data.max_prompt_length=96", f"{ROLLOUT}.dtype=bfloat16"]
+        settings += files_of(options.output / "sums")
+        settings += [override(f"{MODEL}.path", model), "data.max_prompt_length=96", f"{ROLLOUT}.dtype=bfloat16"]
         settings += [f"{ACTOR}.optim.lr=1e-5", "trainer.experience_start_sratio=0", "trainer.exp_retirement=never"]
         settings += ["trainer.test_freq=10", "trainer.val_before_train=True", f"trainer.total_training_steps={steps}"]
         settings += [*in_turn(options, name, "graded", kv_gib=2), *options.overrides]
@@ -437,7 +442,10 @@ def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
     return work
 
 
-FILES = {"train": "train", "val": "test"}
+def files_of(folder: Path) -> list[str]:
+    """The questions of a training."""
+    files = {"train": "train", "val": "test"}
+    return [override(f"data.{kind}_files", folder / f"{file}.parquet") for kind, file in files.items()]
 
 
 def resume(options: argparse.Namespace, found: Facts, ends: float) -> None:
@@ -488,7 +496,7 @@ def release(options: argparse.Namespace, found: Facts, ends: float) -> None:
     ]
     command += [f"MODEL_PATH={scripts}/quickstart/base_model", f"PYTHON={sys.executable}"]
     command += ["bash", str(scripts / "run_exgrpo.sh"), f"stack={options.stack}", *small]
-    command += [f"data.{kind}_files={folder}/data/{file}.parquet" for kind, file in FILES.items()]
+    command += files_of(folder / "data")
     command += [f"{ROLLOUT}.tensor_model_parallel_size=1", f"{ROLLOUT}.max_model_len=128", f"{ROLLOUT}.n=8"]
     command += [f"{ROLLOUT}.gpu_memory_utilization=0.1", "trainer.total_training_steps=3", "trainer.save_freq=3"]
     command += ["trainer.logger=[console,file]", *in_turn(options, "release", "graded", kv_gib=1)[:3]]

@@ -17,6 +17,8 @@ from pathlib import Path
 import runs
 from common import ROOT, OutOfTime, die_with_parent, environment_of
 
+from exgrpo.overrides import override
+
 
 def environment(stack: str) -> dict[str, str]:
     """The environment of all processes that are started here; vLLM says in it which of its parts it takes."""
@@ -87,7 +89,7 @@ class Training:
             config = ["--config-dir", str(ROOT / "exgrpo" / "config"), f"+stack={stack}"]
             command = ["verl.trainer.main_ppo", *config, *overrides]
         else:
-            ours = [*runs.quickstart(folder, stack), f"trainer.rollout_data_dir={self.dump}"]
+            ours = [*runs.quickstart(folder, stack), override("trainer.rollout_data_dir", self.dump)]
             command = ["exgrpo.main_mix_ppo", *ours, *overrides]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(

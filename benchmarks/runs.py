@@ -8,6 +8,8 @@ from typing import Any
 
 from common import refuse
 
+from exgrpo.overrides import override
+
 QUICKSTART = "quickstart"
 # as in exp_scripts/run_smollm2_cpu.sh
 SMOLLM2 = [
@@ -39,7 +41,7 @@ def settings(model: str, folder: Path, stack: str = "cpu") -> list[str]:
         return arguments
     if not (Path(model) / "config.json").is_file():
         refuse(f"--model={model}: must be {QUICKSTART} or the folder of a model")
-    return [*arguments, *SMOLLM2, f"actor_rollout_ref.model.path={Path(model).resolve()}"]
+    return [*arguments, *SMOLLM2, override("actor_rollout_ref.model.path", Path(model).resolve())]
 
 
 def quickstart(folder: Path, stack: str) -> list[str]:

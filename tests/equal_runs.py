@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -56,6 +57,8 @@ def main() -> None:
     cli.add_argument("--keep", type=Path, metavar="FOLDER", help="for what BASE recorded")
     arguments = cli.parse_args()
     base = git("rev-parse", "--verify", f"{arguments.base}^{{commit}}")
+    recorders = b"".join(path.read_bytes() for path in sorted(ROOT.glob("tests/equal_*.py")))
+    name = f"{base}-{hashlib.sha256(recorders).hexdigest()[:8]}"  # both decide what is kept
     parts = [arguments.only] if arguments.only else list(PARTS)
     if arguments.without_trainer:
         parts.remove("trainer")
@@ -64,13 +67,13 @@ def main() -> None:
         kept = arguments.keep or folder / "base"
         kept.mkdir(parents=True, exist_ok=True)
         with checkout(base, folder) as before:
-            tables = kept / f"{base}-tables"
+            tables = kept / f"{name}-tables"
             for part in parts:
-                if not (kept / f"{base}-{part}").exists():
-                    record(part, before, tables, kept / f"{base}-{part}")
+                if not (kept / f"{name}-{part}").exists():
+                    record(part, before, tables, kept / f"{name}-{part}")
             for part in parts:
                 record(part, ROOT, tables, folder / part)
-        found = [compare(part, kept / f"{base}-{part}", folder / part) for part in parts]
+        found = [compare(part, kept / f"{name}-{part}", folder / part) for part in parts]
     left_out = [*MEANT, *arguments.meant]
     lines = [[line for line in each if not any(n in line for n in left_out)] for each in found]
     for of_part in lines:

@@ -14,6 +14,7 @@ from exgrpo.experience.experience_helpers import mean_square, vector_of
 from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.rules import METRICS, RANDOM
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.refusal import refuse, refuse_as
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
@@ -30,11 +31,10 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
     if mask_T is not None:
         keep_T = np.asarray(mask_T).astype(bool)
         if keep_T.shape != values_T.shape:
-            allowed = f"must be that of entropies, {values_T.shape}"
-            raise ValueError(f"mask has shape {keep_T.shape}: {allowed}")
+            refuse_as(f"mask has shape {keep_T.shape}", f"be that of entropies, {values_T.shape}")
         values_T = values_T[keep_T]
     if values_T.size == 0:
-        raise ValueError("mask excludes every token: must keep at least one")
+        refuse_as("mask excludes every token", "keep at least one")
     return float(values_T.mean())
 
 
@@ -62,7 +62,7 @@ class TrajectorySelector:
     def __init__(self, metric: str, mode: str) -> None:
         self.metric = None if metric == RANDOM else METRICS.load("metric", metric)
         if mode not in ("argmin", "argmax"):
-            raise ValueError(f"mode={mode}: must be one of argmin, argmax")
+            refuse("mode", mode, "one of argmin, argmax")
         self._mode = mode
 
     @property
@@ -86,8 +86,7 @@ class TrajectorySelector:
         # np.nanargmin would take a NaN for an infinite score
         known = np.flatnonzero(~np.isnan(values))
         if known.size == 0:
-            allowed = "must hold at least one number"
-            raise ValueError(f"scores of {values.size} candidates are all NaN: {allowed}")
+            refuse_as(f"scores of {values.size} candidates are all NaN", "hold at least one number")
         best = values[known].argmin() if self._mode == "argmin" else values[known].argmax()
         return int(known[best])
 
@@ -230,8 +229,7 @@ def _token_scores(
     flat = [(question, trajectory) for question in scored for trajectory in candidates[question]]
     scores = list(scorer(flat)) if flat else []
     if len(scores) != len(flat):
-        given = f"scorer gave {len(scores)} scores of {len(flat)} candidates"
-        raise ValueError(f"{given}: must be one each")
+        refuse_as(f"scorer gave {len(scores)} scores of {len(flat)} candidates", "be one each")
     remaining = iter(scores)
     return {question: [next(remaining) for _ in candidates[question]] for question in scored}
 

@@ -23,6 +23,7 @@ import progress
 import tasks
 
 from exgrpo.on_verl.checkpoints import marked_step
+from exgrpo.overrides import override
 
 HERE = Path(__file__).resolve().parent
 GUARDED = HERE.parent / "guarded"
@@ -108,6 +109,8 @@ def how_to_go_on(restarted: bool) -> str:
 def total_steps(overrides: list[str]) -> int:
     """The number of steps this call trains to."""
     found = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
+    if found and not found[-1].isdigit():
+        sys.exit(f"quickstart: trainer.total_training_steps={found[-1]}: must be a whole number")
     return int(found[-1]) if found else STEPS
 
 
@@ -127,10 +130,10 @@ def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[st
     return [
         *(sys.executable, "-m", "exgrpo.main_mix_ppo", "stack=cpu"),
         *SETTINGS,
-        f"data.train_files={output}/data/train.parquet",
-        f"data.val_files={output}/data/test.parquet",
-        f"actor_rollout_ref.model.path={HERE}/base_model",
-        f"trainer.default_local_dir={output}/checkpoints",
+        override("data.train_files", output / "data" / "train.parquet"),
+        override("data.val_files", output / "data" / "test.parquet"),
+        override("actor_rollout_ref.model.path", HERE / "base_model"),
+        override("trainer.default_local_dir", output / "checkpoints"),
         f"trainer.total_training_steps={STEPS}",
         f"trainer.val_before_train={not done}",
         *(f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}", f"trainer.exp_seed={seed}"),
