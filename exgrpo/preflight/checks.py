@@ -24,6 +24,7 @@ from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import data_rows, machine, modes, resume, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
+from exgrpo.preflight.reward_rehearsal import rehearse
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ def verify(config: DictConfig) -> None:
         lambda: _attention(config),
         lambda: _log_probs(config),
     )
+    rehearse(config)
     if with_replay:
         _text_alone(config)
         _data_and_checkpoint(config, resumed)
