@@ -29,8 +29,7 @@ from exgrpo.saved import durable
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "exp_scripts"
-# eval/ and the quickstart's modules are not installed
-sys.path[:0] = [str(ROOT), str(SCRIPTS / "quickstart"), str(SCRIPTS / "guarded")]
+sys.path[:0] = [str(SCRIPTS / "quickstart"), str(SCRIPTS / "guarded")]  # theirs are not installed
 # environment of a training; by default Ray's workers have almost the lowest priority and wait for other processes
 RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
 STACKS = ("cpu", "one_gpu")

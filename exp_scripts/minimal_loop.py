@@ -10,6 +10,7 @@ questions are the quickstart's: sums of five numbers. `train`, `experience_of` a
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import sys
 from collections import defaultdict
@@ -18,7 +19,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import folders  # noqa: F401
 import numpy as np
 import torch
 from torch import Tensor
@@ -278,11 +278,10 @@ def accuracy(policy: Policy, task: Task) -> float:
 
 def five_numbers() -> tuple[Policy, Task]:
     """The quickstart's model and questions: sums of five numbers, the answer in a box."""
-    from tasks import answer, split_questions
-
-    base, questions = HERE / "quickstart" / "base_model", split_questions()
+    tasks = importlib.import_module("quickstart.tasks")
+    base, questions = HERE / "quickstart" / "base_model", tasks.split_questions()
     policy = Policy(AutoModelForCausalLM.from_pretrained(base).eval(), AutoTokenizer.from_pretrained(base), 48)
-    right = lambda question, reply: float(reply.endswith(f"\\boxed{{{answer(question)}}}"))  # noqa: E731
+    right = lambda question, reply: float(reply.endswith(f"\\boxed{{{tasks.answer(question)}}}"))  # noqa: E731
     return policy, Task(questions["train"], questions["test"], right)
 
 

@@ -23,8 +23,6 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-import folders  # noqa: F401
-
 HERE = Path(__file__).resolve().parent
 K, LONGEST, RATE = 8, 48, 5e-5  # rollouts a question, tokens of a response, learning rate: the quickstart's
 
@@ -50,7 +48,6 @@ if __name__ == "__main__":
     OPTIONS = arguments()  # before torch and TRL are imported
 os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
 
-import tasks  # noqa: E402
 import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
@@ -63,6 +60,8 @@ from exgrpo.console import in_one_line  # noqa: E402
 from exgrpo.experience.trajectory_selector import TokenScores  # noqa: E402
 from exgrpo.loss_settings import LossSettings  # noqa: E402
 from exgrpo.mix_core_alg import mixed_token_losses  # noqa: E402
+
+tasks = importlib.import_module("quickstart.tasks")
 
 
 def logits_and_log_probs(model: Any, prompts: Any, responses: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -123,7 +123,6 @@ def trainer(root, inputs):
 
 def configurations(root, inputs):
     """What ``--cfg job`` prints for run_exgrpo.sh, run_on_policy.sh, recipes, the quickstart."""
-    sys.path.insert(0, str(root / "exp_scripts" / "quickstart"))
     import run
 
     options, scripts = ["--cfg", "job", "--resolve"], root / "exp_scripts"

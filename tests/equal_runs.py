@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +103,9 @@ def git(*arguments: str) -> str:
 
 def record(part: str, root: Path, tables: Path, output: Path) -> None:
     """Have a process record the part as the code in `root` does it."""
-    sources = [root, root / "packages", *sorted(root.glob("packages/*/src"))]
+    pytest = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    sources = [root, root / "packages", *sorted(root.glob("packages/*/src")), root / "tests/unit"]
+    sources += [root / folder for folder in pytest["pythonpath"]]
     environment = os.environ | {"PYTHONPATH": ":".join(map(str, sources))}
     command = [sys.executable, RECORDER, part, root, tables, output]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)

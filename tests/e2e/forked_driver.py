@@ -50,7 +50,6 @@ def _become(arguments, log, environment, folder):
     Config.initialize("")  # Ray's, which it reads when it is imported: whether a token is needed
     os.chdir(folder)
     sys.argv[:] = arguments
-    sys.path.insert(0, str(folder))
     try:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     finally:

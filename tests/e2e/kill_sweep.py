@@ -1,5 +1,6 @@
 """SIGKILLs a training again and again, half of them inside a save, and compares it with one that never stopped.
 
+    export PYTHONPATH=tests:exp_scripts/quickstart:exp_scripts/guarded
     python tests/e2e/kill_sweep.py [--kills 10] [--steps 18] [--seed 0]
 
 The run saves each step. Every other kill falls as soon as a chosen file of a save appears, the others at a random
@@ -20,19 +21,16 @@ import tempfile
 import time
 from pathlib import Path
 
+import conftest
+import forked_driver
+import run as quickstart
+import tasks
+import torch
+from training_run import K, Run
+
+from exgrpo.on_verl.checkpoints import marked_step
+
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("tests/e2e", "tests", "exp_scripts/quickstart", "exp_scripts/guarded")
-sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
-
-import conftest  # noqa: E402
-import forked_driver  # noqa: E402
-import run as quickstart  # noqa: E402
-import tasks  # noqa: E402
-import torch  # noqa: E402
-from training_run import K, Run  # noqa: E402
-
-from exgrpo.on_verl.checkpoints import marked_step  # noqa: E402
-
 EXACT = ["trainer.rollout_seeded=True", "actor_rollout_ref.rollout.max_num_seqs=1"]
 EXACT += ["actor_rollout_ref.rollout.enable_prefix_caching=False", "data.train_max_samples=32"]
 # of a step's folder, in the order in which a save makes them; the marker is named for its step

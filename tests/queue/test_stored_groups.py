@@ -116,7 +116,8 @@ def put_log_probs(batch, shift):
 
 def observed(stored, batch, step):
     current = correct.current_log_probs(batch, rows_of(stored))
-    config = job("+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=exgrpo")  # as the checks before a run set it
+    mode = "+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=exgrpo"  # as the checks before a run set it
+    config = job(mode, "trainer.save_freq=1")
     LossShares.of_config(config).fill(stored, current, [])
     return stored_groups.metrics(stored, current, step), {each.question: each.effect for each in stored}
 

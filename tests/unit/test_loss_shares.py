@@ -105,3 +105,12 @@ def test_shares_are_known_where_all_tokens_have_our_loss(files, override, known)
     config = configuration(files, override)
     resolve(config)
     assert LossShares.of_config(config).known is known
+
+
+def test_a_run_that_writes_no_checkpoint_has_no_effects(files):
+    """Nobody could look at them."""
+    for save_freq, shown in (("2", True), ("-1", False)):
+        config = configuration(files, f"trainer.save_freq={save_freq}")
+        resolve(config)
+        shares = LossShares.of_config(config)
+        assert shares.shown is shown and np.isnan(effect_of(shares, REPLAYED).group_mean) != shown
