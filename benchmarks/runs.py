@@ -1,4 +1,6 @@
-"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model folder."""
+"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model
+folder.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def settings(model: str, folder: Path, stack: str = "cpu") -> list[str]:
 
 
 def quickstart(folder: Path, stack: str) -> list[str]:
-    """Hydra overrides of the quickstart in ``folder``, on a CPU or a GPU; its questions are written there."""
+    """Hydra overrides of the quickstart in ``folder``, on a CPU or a GPU; its questions are written
+    there.
+    """
     import run
     import tasks
 

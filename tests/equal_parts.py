@@ -78,7 +78,9 @@ def losses(root, inputs):
             settings = LossSettings(**variant)
             log_prob = probabilities.log().requires_grad_()
             given = {**rows, "log_prob": log_prob, "settings": settings}
-            token_losses, metrics = mixed_token_losses(**given, advantages=(rewards - 0.4)[:, None].expand(8, 12))
+            token_losses, metrics = mixed_token_losses(
+                **given, advantages=(rewards - 0.4)[:, None].expand(8, 12)
+            )
             token_losses.square().sum().backward()
             name = f"{number} {variant or 'as published'} {dtype}"
             found[f"{name}: losses"] = token_losses.tolist()

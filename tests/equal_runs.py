@@ -42,7 +42,9 @@ MEANT = {
 
 def main() -> None:
     """Record both sides, print the differences."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("base", metavar="BASE", help="a commit")
     cli.add_argument("--without-trainer", action="store_true", help="without its minutes")
     cli.add_argument("--only", choices=PARTS, help="one part")

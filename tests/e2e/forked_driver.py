@@ -1,6 +1,8 @@
-"""Drivers of trainings as forks of a process that has imported what they do: six of a start's 25 CPU seconds.
+"""Drivers of trainings as forks of a process that has imported what they do: six of a start's 25
+CPU seconds.
 
-The workers of the same runs are such forks too (the fixture `forks`); runs without it start as a user's do.
+The workers of the same runs are such forks too (the fixture `forks`); runs without it start as a
+user's do.
 """
 
 import atexit
@@ -11,7 +13,11 @@ import sys
 from multiprocessing import forkserver
 
 FORKS = multiprocessing.get_context("forkserver")
-IMPORTS = ["exgrpo.main_mix_ppo", "exgrpo.on_verl.mix_actor", "transformers.models.auto.tokenization_auto"]
+IMPORTS = [
+    "exgrpo.main_mix_ppo",
+    "exgrpo.on_verl.mix_actor",
+    "transformers.models.auto.tokenization_auto",
+]
 
 
 def prepare():
@@ -21,7 +27,9 @@ def prepare():
 
 
 class ForkedDriver:
-    """``python -m MODULE argument ...`` in a session of its own; what our tests use of subprocess.Popen."""
+    """``python -m MODULE argument ...`` in a session of its own; what our tests use of
+    subprocess.Popen.
+    """
 
     def __init__(self, arguments, log, environment, folder):
         self._process = FORKS.Process(target=_become, args=(arguments, log, environment, folder))
