@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Install a GPU run's requirements, for Linux x86_64 and Python 3.12: the stack pinned in requirements.txt and this checkout.
+# Install a GPU run's requirements, for Linux x86_64 and Python 3.12: the stack pinned in
+# requirements.txt and this checkout.
 #
-#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into its own environment, default .venv-gpu; made if missing
+#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into an environment, default .venv-gpu; made if
+#                                                 missing
 #   bash exp_scripts/setup_gpu.sh --active        into the active environment (venv or conda)
-#   bash exp_scripts/setup_gpu.sh --container     with this verl, vLLM and torch already installed, as in verl's container:
-#                                                 only this checkout
+#   bash exp_scripts/setup_gpu.sh --container     with this vLLM and torch already installed, as in
+#                                                 verl's container: what is missing, and this checkout
 #   --wheelhouse FOLDER   without network: only from this folder, made by exp_scripts/wheelhouse.sh
-#   --no-flash-attn       without flash-attn, which is otherwise compiled if there is a CUDA compiler
+#   --flash-attn          also flash-attn, compiled for 20 to 60 minutes where pip finds no wheel
 #
-# A call that was interrupted is repaired by the next one: an environment of its own is made anew, into an active one
-# everything is installed again.
+# A call that was interrupted is repaired by the next one: an environment of its own is made anew,
+# into an active one everything is installed again.
 #
-# PYTHON selects the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS are passed to flash-attn's compilation. pip's own
-# configuration determines the index.
+# PYTHON selects the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS are passed to flash-attn's
+# compilation. pip's own configuration determines the index.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/exp_scripts/find_python.sh"
@@ -25,7 +27,7 @@ fail() {
     exit 2
 }
 
-mode="" venv="" wheelhouse="" flash_attn=yes
+mode="" venv="" wheelhouse="" flash_attn=""
 choose() { [ -z "$mode" ] || fail "--venv, --active and --container exclude each other"; mode=$1; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -35,8 +37,9 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --active | --container) choose "${1#--}" ;;
-        --no-flash-attn) flash_attn="" ;;
-        *) fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER and --no-flash-attn" ;;
+        --flash-attn) flash_attn=yes ;;
+        --no-flash-attn) fail "$1: leave it out; flash-attn is installed with --flash-attn alone" ;;
+        *) fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER and --flash-attn" ;;
     esac
     shift
 done
@@ -172,7 +175,7 @@ compiled_so_far() {
     done
 }
 
-# Sets `why` if flash-attn could not be installed. Uses a wheel if pip finds one.
+# Uses a wheel if pip finds one. Sets `why` if it cannot be installed.
 install_flash_attn() {
     local pin=$root/requirements/flash-attn.txt home log archs torch_cuda nvcc_cuda
     install --only-binary :all: -r "$pin" 2>/dev/null && return
@@ -185,7 +188,7 @@ install_flash_attn() {
     archs=${FLASH_ATTN_CUDA_ARCHS:-$(architectures)}
     log=$(mktemp -t flash-attn.XXXXXX.log)
     echo "set-up: compiling flash-attn with $home/bin/nvcc for ${archs:-every architecture it knows}, some 70 objects," \
-        "${MAX_JOBS:-as many as fit} at a time: 20 to 60 minutes (--no-flash-attn: without); log: $log"
+        "${MAX_JOBS:-as many as fit} at a time: 20 to 60 minutes; log: $log"
     compiled_so_far "$log" &
     # FORCE_BUILD: its setup.py would else guess the name of a wheel of CUDA 12
     env FLASH_ATTENTION_FORCE_BUILD=TRUE CUDA_HOME="$home" ${archs:+FLASH_ATTN_CUDA_ARCHS="$archs"} \
@@ -205,28 +208,23 @@ install_folder() {
     rm -r "$build"
 }
 
-why=""
 if [ "$mode" = container ]; then
     export PIP_BREAK_SYSTEM_PACKAGES=1 # a container's Python is often marked as externally managed
     install_in_container
 else
     install_stack
-    if [ -n "$flash_attn" ]; then install_flash_attn; else why="--no-flash-attn"; fi
 fi
 install_folder exgrpo "$root"
 for project in "$root"/packages/*/pyproject.toml; do
     package=$(dirname "$project")
     install_folder "$(basename "$package")" "$package"
 done
-if [ -n "$why" ]; then
-    echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
-        "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token (in blocks with" \
-        "actor_rollout_ref.model.use_fused_kernels=True); train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
-        "(use_remove_padding=True works with it; ulysses_sequence_parallel_size must be 1)"
-fi
 echo "set-up: importing the modules that a run imports"
 "$python" -m pip check || true
 (cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"
+why=""
+[ -z "$flash_attn" ] || install_flash_attn
+[ -z "$why" ] || fail "--flash-attn: $why; the rest is installed, and a run takes torch's own attention"
 changes_end
 activate=$(dirname "$python")/activate
 if [ -f "$activate" ]; then next="source $activate"; else next="PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."; fi
