@@ -7,6 +7,8 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
+from exgrpo.refusal import refuse_as
+
 GROUP_EPSILON = 1e-6  # added to a group's standard deviation, as verl does
 
 
@@ -34,8 +36,7 @@ def group_advantages(
         raise ValueError(f"{given}: must be as many")
     rewards = rewards if rewards.is_floating_point() else rewards.float()
     if not bool(rewards.isfinite().all()):
-        allowed = "must be a finite number"
-        raise ValueError(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]: {allowed}")
+        refuse_as(f"rewards[{int((~rewards.isfinite()).nonzero()[0])}]", "be a finite number")
     number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     index = torch.tensor([number[key] for key in keys], dtype=torch.long, device=rewards.device)
 

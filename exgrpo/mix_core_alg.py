@@ -106,7 +106,7 @@ def mixed_token_losses(
         RuntimeError: in one line, if an unmasked value is NaN.
     """
     losses, sums = token_losses_and_sums(
-        log_prob, old_log_prob, advantages, is_replayed, response_mask, settings
+        log_prob, old_log_prob, advantages, is_replayed, response_mask, settings=settings
     )
     return losses, means_of(sums)
 
@@ -145,7 +145,7 @@ def token_losses_and_sums(
             of_rows = of_rows.masked_fill(silent, 0.0)
         losses = torch.where(replayed, of_rows, losses)
     with torch.no_grad():
-        sums = _sums(losses, log_ratio, shaped, clipped, mask, replayed)
+        sums = _sums(losses, log_ratio, shaped, clipped, mask=mask, replayed=replayed)
     return losses, sums
 
 
@@ -256,8 +256,7 @@ def mixed_policy_loss(
     not by the number of rows; otherwise by the number of response tokens. verl uses its own
     ``loss_agg_mode`` instead.
     """
-    losses, metrics = mixed_token_losses(
-        log_prob, old_log_prob, advantages, is_replayed, response_mask, settings or LossSettings()
-    )
+    given = log_prob, old_log_prob, advantages, is_replayed, response_mask
+    losses, metrics = mixed_token_losses(*given, settings=settings or LossSettings())
     divisor = losses.shape[-1] if loss_remove_token_mean else response_mask.sum().clamp(min=1)
     return losses.sum() / divisor, metrics

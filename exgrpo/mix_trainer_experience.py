@@ -182,14 +182,14 @@ class ExperienceMixin(PPOTrainer):
     # -- ask -------------------------------------------------------------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """verl's next prompts; with replay those of `_ask`."""
+        """With replay the prompts that `_ask` draws; else verl's next ones."""
         size = num_prompts or self.config.data.train_batch_size
         if not self.with_replay:
             return super()._next_train_batch(size)
         return self._ask(size, ahead=num_prompts is not None)
 
     def _ask(self, size: int, ahead: bool) -> TensorDict:
-        """rho * size replayed questions and the rest fresh; none twice, none thrown away.
+        """Draw a batch's questions and submit their prompts: a share rho replayed, the rest fresh.
 
         With ``trainer.exp_unit=group`` past groups and (1 - rho) * size fresh questions. The groups
         need no generation: they are of the step that begins; prompts ahead of it are all fresh.
@@ -222,14 +222,14 @@ class ExperienceMixin(PPOTrainer):
         return batch
 
     def _forget_evicted(self) -> None:
-        """verl gives up prompts that are too old: their questions may be drawn again."""
+        """Free the questions of prompts that verl has given up as too old."""
         self.in_flight.keep_only(queue.prompts(PARTITION))
 
     def _row(self, question: str) -> dict[str, Any]:
         return self.train_dataset[self.row_of_question[question]]
 
     def _next_question(self) -> tuple[str, bool]:
-        """The next question of verl's loader, whose position is saved; whether an epoch begins."""
+        """The next question of verl's loader, and whether an epoch begins with it."""
         # as verl does; a run may resume at an epoch's end
         if self.train_dataloader_it is None:
             self.train_dataloader_it = iter(self.train_dataloader)
@@ -241,18 +241,18 @@ class ExperienceMixin(PPOTrainer):
     # -- complete --------------------------------------------------------------------------------
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Batch:
-        """verl's update; for its share of past groups no finished prompts are waited for."""
+        """verl's update; past groups take some places, so it waits for fewer finished prompts."""
         prompts = sample_batch_size - self.past_groups_now
         return super()._step_once(metrics, timing_raw, prompts)
 
     @property
     def past_groups_now(self) -> int:
-        """How many of the waiting past groups enter the next update: they are dealt out evenly."""
+        """How many past groups enter the next update: the step's are dealt out evenly."""
         updates_left = self.parameter_sync_step - self.local_trigger_step
         return math.ceil(len(self.waiting) / updates_left)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
-        """verl's, of the batch with what is replayed; the actor is not updated yet."""
+        """Add what is replayed, then balance as verl does; the actor has not been updated yet."""
         self.first_response.show(batch)
         if self.with_replay:
             with self.so_far.timed():
@@ -290,7 +290,7 @@ class ExperienceMixin(PPOTrainer):
         return stored_groups.join(batch, past, self._row)
 
     def _arrived(self, batch: Batch) -> dict[str, Prompt]:
-        """uid -> prompt of the groups of the batch, which are no longer in flight."""
+        """uid -> prompt of each group in the batch; they are no longer in flight."""
         uids = {split_key(key)[0] for key in batch.keys}
         arrived = self.in_flight.take(uids)
         # what is left of a synchronous step are groups that failed
@@ -324,14 +324,14 @@ class ExperienceMixin(PPOTrainer):
         return self.replay.admit(entering, scorer)
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
-        """The actor as what scores trajectories; question -> tokens of its prompt, int64 [P]."""
+        """The actor as a scorer of trajectories; `prompts`: question -> tokens, int64 [P]."""
         actor = self.actor_rollout_wg
         return CandidateScorer.of(prompts, actor, self.rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
     def _compute_old_log_prob(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's pass over the batch, after which we know how far the policy is from its past."""
+        """verl's log-prob pass; then measure the drift from the authors of the replayed rows."""
         batch = super()._compute_old_log_prob(batch, metrics)
         loss_metrics.unscale_entropy(metrics, self.config)
         if self.with_replay:
@@ -343,7 +343,7 @@ class ExperienceMixin(PPOTrainer):
         return batch
 
     def _correct_and_observe(self, batch: Batch) -> dict[str, float]:
-        """Marks and recorded log-probs for the loss; the pool reads what verl overwrites later."""
+        """Give the loss marks and recorded log-probs; read for the pool what verl overwrites."""
         past: dict[str, Trajectory] = {}
         for group in self.replayed:
             past |= group.rows
@@ -355,7 +355,7 @@ class ExperienceMixin(PPOTrainer):
         return self._observe(batch, past)
 
     def _compute_advantage(self, batch: Batch, metrics: dict) -> Batch:
-        """verl's; rollout correction overwrites the phase with its weights: both in one again."""
+        """verl's advantages; weights of rollout correction are combined with the phase."""
         batch = super()._compute_advantage(batch, metrics)
         if self.with_replay and correct.corrects(self.config):
             batch = correct.add_correction(batch, self.mixed)
@@ -419,7 +419,7 @@ class ExperienceMixin(PPOTrainer):
     # -- save ------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """Pool first: verl writes its marker last, so a marked step has both; then the seal."""
+        """Save the pool, then verl's part and marker, so that a marked step has both; seal it."""
         keys, step = self.config.trainer, self.global_steps
         root = Path(keys.default_local_dir)
         folder = checkpoints.step_folder(root, step)
@@ -436,7 +436,7 @@ class ExperienceMixin(PPOTrainer):
             old_checkpoints.delete_states(root, keep)
 
     def _save_pool(self, folder: Path) -> list[int]:
-        """Pool and prompts in flight, into a checkpoint; the steps that verl then deletes."""
+        """Save pool and prompts in flight; returns the steps that verl then deletes."""
         prompts = None
         if self.asynchronous:
             self._forget_evicted()
@@ -466,7 +466,7 @@ class ExperienceMixin(PPOTrainer):
         super().on_step_end()
 
     def _end_if_exhausted(self) -> bool:
-        """Whether all questions are retired before the last step, which this step then is."""
+        """If all questions are retired, make this step the last; whether it is."""
         step = self.global_steps
         ends = self.replay.exhausted and step < self.total_training_steps
         if ends:

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from exgrpo.refusal import refuse
+
 REFERENCES = "pkg://module:name or path/file.py:name"
 _PACKAGE = "pkg://"
 Rule = TypeVar("Rule", bound=Callable[..., Any])
@@ -52,8 +54,7 @@ class OpenTable(Generic[Rule]):
         if name in self._named:
             return self._named[name]
         if not is_reference(name):
-            allowed = ", ".join((*self._named, *others))
-            raise ValueError(f"{key}={name}: must be one of {allowed}, or {REFERENCES}")
+            refuse(key, name, f"one of {', '.join((*self._named, *others))}, or {REFERENCES}")
         rule: Rule = load_reference(key, name, self.parameters)
         return rule
 

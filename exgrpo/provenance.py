@@ -63,7 +63,7 @@ class Provenance:
 
 
 def of_settings(reward: Mapping[str, Any]) -> Provenance:
-    """That of a run's rewards, by ``reward.custom_reward_function``; the rule is open."""
+    """The provenance of a run's rewards, from ``reward.custom_reward_function``; without a rule."""
     path, name = reward.get("path"), str(reward.get("name"))
     if not path:
         return Provenance("verl's own", f"verl {_installed('verl')}")
@@ -79,7 +79,7 @@ def of_settings(reward: Mapping[str, Any]) -> Provenance:
 
 @cache
 def version_of(grader: str) -> str:
-    """Of one of our graders: a checksum of the code that decides, and Math-Verify's version.
+    """The version of a grader of ours: a checksum of its code, and Math-Verify's version.
 
     Raises:
         ValueError: `grader` is full and its package is not installed.

@@ -144,17 +144,27 @@ def configurations(root, inputs):
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         printed = zip(called, pool.map(_print, called.values(), chunksize=1), strict=True)
         return {
-            f"{name}: {number}: {line.split(':')[0]}": line.replace(str(root), "CHECKOUT")
-            for name, text in printed
-            for number, line in enumerate(text.splitlines())
+            f"{name}: {key}": value.replace(str(root), "CHECKOUT")
+            for name, config in printed
+            for key, value in config.items()
         }
 
 
 def _print(arguments):
+    from omegaconf import OmegaConf
+
     sys.argv = arguments
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         importlib.import_module(arguments[0]).main()
-    return printed.getvalue()
+    return dict(_leaves(OmegaConf.to_container(OmegaConf.create(printed.getvalue()))))
+
+
+def _leaves(config, before=""):
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", repr(value)
 
 
 PARTS = (world, losses, refusals, trainer, configurations)

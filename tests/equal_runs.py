@@ -88,7 +88,7 @@ def git(*arguments: str) -> str:
 
 def record(part: str, root: Path, tables: Path, output: Path) -> None:
     """Have a process record the part as the code in `root` does it."""
-    sources = [root, *sorted(root.glob("packages/*/src"))]
+    sources = [root, root / "packages", *sorted(root.glob("packages/*/src"))]
     environment = os.environ | {"PYTHONPATH": ":".join(map(str, sources))}
     command = [sys.executable, RECORDER, part, root, tables, output]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
@@ -98,18 +98,17 @@ def record(part: str, root: Path, tables: Path, output: Path) -> None:
 
 
 def compare(part: str, before: Path, now: Path) -> list[str]:
-    """A line for each value that differs."""
+    """A line for each value that differs, with what is where they begin to."""
     old, new = (json.loads(path.read_text()) for path in (before, now))
     lines = []
     for name in [*old, *(name for name in new if name not in old)]:
-        was, is_now = (short(side[name]) if name in side else "-" for side in (old, new))
+        was, is_now = (json.dumps(side[name]) if name in side else "-" for side in (old, new))
         if was != is_now:
-            lines.append(f"{part}: {name}: {was} -> {is_now}")
+            pairs = enumerate(zip(was, is_now, strict=False))
+            start = max(0, next((i for i, (a, b) in pairs if a != b), 0) - 40)
+            shown = slice(start, start + 160)
+            lines.append(f"{part}: {name}: {was[shown]} -> {is_now[shown]}")
     return lines
-
-
-def short(value: object) -> str:
-    return json.dumps(value)
 
 
 if __name__ == "__main__":

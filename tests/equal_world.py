@@ -61,7 +61,7 @@ def record():
 
 
 def saved(pool):
-    """Every column of a saved pool, and its manifest without the id of the run."""
+    """Every column of a saved pool, and its manifest without checksums and the id of the run."""
     found = {}
     for path in sorted(pool.rglob("*.parquet")):
         for column in (table := pq.read_table(path, partitioning=None)).column_names:
@@ -69,7 +69,7 @@ def saved(pool):
             kept = f"{table.num_rows} rows, {hashlib.sha256(values).hexdigest()[:16]}"
             found[f"pool {path.relative_to(pool)} {column}"] = kept
     manifest = json.loads((pool / "manifest.json").read_text())
-    manifest.pop("checksum")
+    del manifest["checksum"], manifest["sha256"]
     (manifest["replay_state"] or {}).pop("run", None)
     return found | {f"pool manifest {key}": value for key, value in manifest.items()}
 

@@ -83,7 +83,7 @@ def read(folder: Path, metric: Measure | None) -> tuple[SavedBuffer, SavedPool]:
         raise ValueError(f"metric={metric!r}: {saved_with}: {allowed}")
     bucketer = DifficultyBucketer(metric or state["metric"], state["window_size"])
     entry = state["files"]["windows"]
-    content = pool_files.verified(folder / entry["file"], entry["sha256"], "saved buffer")
+    content = pool_files.checked_bytes(folder / entry["file"], entry["sha256"], "saved buffer")
     windows = pool_files.table(content)
     questions, measures = (windows[name].to_pylist() for name in ("question", "measures"))
     bucketer.restore(dict(zip(questions, measures, strict=True)))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from exgrpo.buffer.records import flat
+from exgrpo.refusal import refuse
 
 Measure = Callable[[Mapping[str, Any]], float]
 
@@ -64,10 +65,9 @@ class DifficultyBucketer:
 
     def __init__(self, metric: str | Measure = "correctness_rate", window_size: int = 100) -> None:
         if not callable(metric) and metric not in METRICS:
-            allowed = f"must be one of {', '.join(METRICS)}, or a function"
-            raise ValueError(f"metric={metric!r}: {allowed}")
+            refuse("metric", repr(metric), f"one of {', '.join(METRICS)}, or a function")
         if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 1:
-            raise ValueError(f"window_size={window_size!r}: must be an integer of at least 1")
+            refuse("window_size", repr(window_size), "an integer of at least 1")
         self.metric = metric
         self.window_size = window_size
         self._measure: Measure = metric if callable(metric) else METRICS[metric]

@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from exgrpo.refusal import refuse_as
+
 Row = Mapping[str, Any]
 Rollouts = Sequence[Row]
 # (prompts, tokens of each, int64 [T_i]) -> log-probs in nats, float[B, T or more] padded right, or
@@ -66,15 +68,13 @@ def _rows_of(rollouts: Rollouts) -> list[Row]:
         raise ValueError(f"rollouts is a {type(rollouts).__name__}: {allowed}")
     rows = list(rollouts)
     if not rows:
-        raise ValueError("rollouts is empty: must have one row or more")
+        refuse_as("rollouts is empty", "have one row or more")
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            kind = type(row).__name__
-            raise ValueError(f"rollouts[{index}] is a {kind}: must be a row, a mapping")
+            refuse_as(f"rollouts[{index}] is a {type(row).__name__}", "be a row, a mapping")
         for key in ("prompt", "tokens"):
             if row.get(key) is None:
-                given = f"rollouts[{index}] without {key!r}"
-                raise ValueError(f"{given}: must have prompt, tokens and log_probs")
+                refuse_as(f"rollouts[{index}] without {key!r}", "have prompt, tokens and log_probs")
         for key in ("log_probs", "loss_mask"):
             if row.get(key) is not None and len(row[key]) != len(row["tokens"]):
                 lengths = f"{len(row[key])} entries for {len(row['tokens'])} tokens"
@@ -104,8 +104,7 @@ def _log_probs_of(name: str, policy: Policy, rows: Sequence[Row]) -> Tensor:
     """float[B, T], the rows' log-probs under a policy, with its gradient; `name`: for messages."""
     kind = type(policy).__name__
     if not callable(policy):
-        allowed = "must be a policy, (prompts, tokens) -> log-probs [B, T]"
-        raise ValueError(f"{name} is a {kind}: {allowed}")
+        refuse_as(f"{name} is a {kind}", "be a policy, (prompts, tokens) -> log-probs [B, T]")
     if "input_ids" in inspect.signature(getattr(policy, "forward", policy)).parameters:
         allowed = "must be CausalPolicy(model, tokenizer.encode)"
         raise ValueError(f"{name} is a {kind}, which takes input_ids: {allowed}")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from exgrpo.experience import checked
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.experience.trajectory_selector import Candidate
+from exgrpo.refusal import refuse, refuse_as
 
 REQUIRED = ("prompt", "rollout", "reward", "is_correct", "entropy")
 OF_ROLLOUT = ("tokens", "log_probs", "loss_mask", "step", "is_replayed")
@@ -46,7 +47,7 @@ class Record(NamedTuple):
         """
         for key in REQUIRED:
             if key not in row:
-                raise ValueError(f"trajectory without {key!r}: must have {', '.join(REQUIRED)}")
+                refuse_as(f"trajectory without {key!r}", f"have {', '.join(REQUIRED)}")
         _no_other_spelling(row, REQUIRED + OF_ROLLOUT)
         prompt, is_correct = _prompt(row["prompt"]), _truth(row["is_correct"])
         rollout = row["rollout"]
@@ -55,10 +56,9 @@ class Record(NamedTuple):
             allowed = "must be a string, and not empty where it is correct without tokens"
             raise ValueError(f"rollout={rollout!r}: {allowed}, or a mapping with either")
         if tokens is None and log_probs is not None:
-            given = f"log_probs has {len(log_probs)} entries without tokens"
-            raise ValueError(f"{given}: must come with them")
+            refuse_as(f"log_probs has {len(log_probs)} entries without tokens", "come with them")
         if tokens is not None and np.size(tokens) == 0:
-            raise ValueError(f"tokens has shape {np.shape(tokens)}: must be 1-D and not empty")
+            refuse_as(f"tokens has shape {np.shape(tokens)}", "be 1-D and not empty")
         step, entropy = row.get("step", step), _entropy(row["entropy"])
         reward = _reward(row["reward"], is_correct)
         note = json.dumps({"rollout": rollout})  # ASCII, so that lone surrogates survive
@@ -188,8 +188,7 @@ def _on_cpu(values: Any) -> Any:
 
 def _prompt(value: object) -> str:
     if not isinstance(value, str) or not value:
-        allowed = "must be a non-empty string; render a chat's messages first"
-        raise ValueError(f"prompt={value!r}: {allowed}")
+        refuse("prompt", repr(value), "a non-empty string; render a chat's messages first")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -200,8 +199,7 @@ def _prompt(value: object) -> str:
 def _entropy(value: Any) -> float:
     entropy = math.nan if value is None else checked.number(value)
     if value is not None and not 0 <= entropy < math.inf:
-        allowed = "must be a mean token entropy in nats, 0 or more, or None if unknown"
-        raise ValueError(f"entropy={value}: {allowed}")
+        refuse("entropy", value, "a mean token entropy in nats, 0 or more, or None if unknown")
     return entropy
 
 
@@ -209,12 +207,11 @@ def _reward(value: Any, is_correct: bool) -> float:
     """The reward to keep; that of a failure is only checked, and 0 is kept."""
     reward = checked.number(value)
     if not math.isfinite(reward) or (is_correct and not 0 <= reward <= 1):
-        allowed = "must be a finite number, and between 0 and 1 where it is correct"
-        raise ValueError(f"reward={value}: {allowed}")
+        refuse("reward", value, "a finite number, and between 0 and 1 where it is correct")
     return reward if is_correct else 0.0
 
 
 def _truth(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or value in (0, 1):
         return bool(value)
-    raise ValueError(f"is_correct={value!r}: must be True or False")
+    refuse("is_correct", repr(value), "True or False")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from exgrpo.buffer.records import ReplayBatch
 from exgrpo.buffer.strategies import NothingLeft, Range, Scores, checked_range
 from exgrpo.buffer.trajectory_buffer import TrajectoryBuffer
+from exgrpo.refusal import refuse
 
 _SAMPLED_AS = {  # strategies of TrajectoryBuffer.sample
     "entropy_guided": "medium_difficulty_low_entropy",
@@ -37,10 +38,9 @@ class SelectiveReplay:
 
     def __post_init__(self) -> None:
         if self.strategy not in _SAMPLED_AS:
-            raise ValueError(f"strategy={self.strategy!r}: must be one of {', '.join(_SAMPLED_AS)}")
+            refuse("strategy", repr(self.strategy), f"one of {', '.join(_SAMPLED_AS)}")
         if not 0 <= self.replay_probability <= 1:
-            allowed = "must be between 0 and 1"
-            raise ValueError(f"replay_probability={self.replay_probability}: {allowed}")
+            refuse("replay_probability", self.replay_probability, "between 0 and 1")
         checked_range("medium_difficulty_range", self.medium_difficulty_range)
 
     def choose(

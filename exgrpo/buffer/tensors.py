@@ -20,6 +20,7 @@ from exgrpo.buffer.policies import Policy, Rollouts, Row
 from exgrpo.experience.trajectory_selector import mean_entropy
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
+from exgrpo.refusal import refuse_as
 
 _ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")
 
@@ -58,8 +59,7 @@ def compute_entropy(
     mask = response_mask.bool()
     counts = mask.sum(dim=1)
     if not bool(counts.all()):
-        allowed = "must leave one"
-        raise ValueError(f"response_mask leaves no token of row {int(counts.argmin())}: {allowed}")
+        refuse_as(f"response_mask leaves no token of row {int(counts.argmin())}", "leave one")
     return torch.where(mask, entropies, 0.0).sum(dim=1) / counts
 
 
@@ -75,8 +75,7 @@ def _rollout_entropy(rollout: Row) -> float | None:
     elif "entropy" in rollout:
         return None
     else:
-        allowed = "must have logits, entropies or entropy, or log_probs"
-        raise ValueError(f"rollout without 'entropy': {allowed}")
+        refuse_as("rollout without 'entropy'", "have logits, entropies or entropy, or log_probs")
     mask = rollout.get("loss_mask")
     if mask is not None:
         mask = policies.vector(mask).cpu().numpy()
@@ -119,8 +118,7 @@ def compute_importance_weights(
     """
     if not (old_policy is current_policy is rollouts is None):
         if not (log_prob is past_log_prob is response_mask is None):
-            allowed = "must be tensors, or policies and rollouts, not both"
-            raise ValueError(f"log_prob and old_policy: {allowed}")
+            refuse_as("log_prob and old_policy", "be tensors, or policies and rollouts, not both")
         log_prob, past_log_prob, response_mask = policies.both_log_probs(
             old_policy, current_policy, rollouts
         )
@@ -132,9 +130,8 @@ def compute_importance_weights(
     mask = torch.ones_like(log_prob, dtype=torch.bool) if response_mask is None else response_mask
     # with A = -1 the loss of a replayed token, -f(w*) A, is the weight
     minus_one = torch.full_like(log_prob, -1.0).detach()
-    return mixed_token_losses(
-        log_prob, past_log_prob, minus_one, rows, mask, settings or LossSettings()
-    )[0]
+    given = {"is_replayed": rows, "response_mask": mask, "settings": settings or LossSettings()}
+    return mixed_token_losses(log_prob, past_log_prob, minus_one, **given)[0]
 
 
 if TYPE_CHECKING:
@@ -187,13 +184,14 @@ def compute_grpo_loss(
         rollouts, weights_only = policies.loss_tensors(rollouts, current_policy, importance_weights)
         rewards = torch.as_tensor(rewards, device=rollouts["log_prob"].device)
     elif current_policy is not None:
-        raise ValueError("current_policy is given with tensors: must come with rollouts as rows")
+        refuse_as("current_policy is given with tensors", "come with rollouts as rows")
     batch = _checked(rollouts, rewards)
     log_prob, mask, is_replayed = batch["log_prob"], batch["response_mask"], batch["is_replayed"]
     advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)
     advantages = advantages[:, None].expand_as(log_prob)
+    given = {"is_replayed": is_replayed, "response_mask": mask}
     losses, metrics = mixed_token_losses(
-        log_prob, batch["old_log_prob"], advantages, is_replayed, mask, settings or LossSettings()
+        log_prob, batch["old_log_prob"], advantages, **given, settings=settings or LossSettings()
     )
     if importance_weights is not None:
         _check_weights(importance_weights, log_prob)
@@ -213,10 +211,10 @@ def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
     """The rollouts with `is_replayed`; ValueError if keys or lengths are wrong."""
     for key in _ROLLOUT_KEYS[:-1]:
         if key not in rollouts:
-            raise ValueError(f"rollouts without {key!r}: must have {', '.join(_ROLLOUT_KEYS[:-1])}")
+            refuse_as(f"rollouts without {key!r}", f"have {', '.join(_ROLLOUT_KEYS[:-1])}")
     unknown = [key for key in rollouts if key not in _ROLLOUT_KEYS]
     if unknown:
-        raise ValueError(f"rollouts[{unknown[0]!r}]: must be one of {', '.join(_ROLLOUT_KEYS)}")
+        refuse_as(f"rollouts[{unknown[0]!r}]", f"be one of {', '.join(_ROLLOUT_KEYS)}")
     if len(rewards) != len(rollouts["log_prob"]):
         given = f"rewards has {len(rewards)} entries for {len(rollouts['log_prob'])} rows"
         raise ValueError(f"{given}: must be as many")

@@ -28,6 +28,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.trajectory_selector import Candidate
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
+from exgrpo.refusal import refuse, refuse_as
 from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
@@ -75,8 +76,7 @@ class TrajectoryBuffer:
         self._percentiles = sorted({float(percentile) for percentile in entropy_percentiles})
         for percentile in self._percentiles:
             if not 0 <= percentile <= 100:
-                allowed = "must be between 0 and 100"
-                raise ValueError(f"entropy_percentiles holds {percentile}: {allowed}")
+                refuse_as(f"entropy_percentiles holds {percentile}", "be between 0 and 100")
         self._config = ExperienceConfig(
             rollout_n=difficulty_tiers + 1,
             experience_max_per_question=max_per_question,
@@ -85,8 +85,7 @@ class TrajectoryBuffer:
         )
         self.rng = np.random.default_rng(seed)
         if not isinstance(self.rng.bit_generator, np.random.PCG64):
-            allowed = "must be an integer or a generator over PCG64, whose state can be saved"
-            raise ValueError(f"seed={seed}: {allowed}")
+            refuse("seed", seed, "an integer or a generator over PCG64, whose state can be saved")
         self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
         self.pool, self._on_disk = ExperiencePool(self._config), PoolFolder()
@@ -114,7 +113,7 @@ class TrajectoryBuffer:
             self._snapshot = int(step)
 
     def add(self, trajectory: Mapping[str, Any]) -> bool:
-        """Count a trajectory for difficulty and keep it if it is correct; whether it was kept.
+        """Count a trajectory for difficulty and keep it if correct; returns whether it was kept.
 
         A success replaces one of the same question with the same tokens, or, without tokens, with
         the same text. A replayed one (`is_replayed`) does not count again if its question is known:
@@ -266,6 +265,5 @@ def _positive(name: str, value: Any, optional: bool = False) -> int:
     if optional and value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        allowed = f"must be an integer of at least 1{', or None' if optional else ''}"
-        raise ValueError(f"{name}={value!r}: {allowed}")
+        refuse(name, repr(value), f"an integer of at least 1{', or None' if optional else ''}")
     return int(value)

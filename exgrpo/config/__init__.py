@@ -32,7 +32,7 @@ def released_scale(response_length: int, rows: int) -> float:
 
 
 def _released_scale(*, _root_: DictConfig) -> float:
-    """Of the keys above, at the configuration's root."""
+    """The scale, from keys that start at the configuration's root."""
     actor_rollout = _root_.actor_rollout_ref
     rows = actor_rollout.actor.ppo_mini_batch_size * actor_rollout.rollout.n
     return released_scale(_root_.data.max_response_length, rows)

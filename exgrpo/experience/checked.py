@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.refusal import refuse, refuse_as
+
 # Log-probs and entropies come out of float32 or bfloat16 arithmetic; a value this far beyond zero
 # is rounding.
 ROUNDING = 1e-3
@@ -21,25 +23,24 @@ def integer(name: str, value: Any, low: int, high: int | None = None) -> int:
         number = low - 1
     if number < low or (high is not None and number > high):
         upper = "" if high is None else f" and at most {high}"
-        raise ValueError(f"{name}={value!r}: must be an integer of at least {low}{upper}")
+        refuse(name, repr(value), f"an integer of at least {low}{upper}")
     return number
 
 
 def vector(name: str, values: Any, may_be_empty: bool) -> npt.NDArray[Any]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size == 0 and not may_be_empty):
-        raise ValueError(f"{name} has shape {array.shape}: must be 1-D and not empty")
+        refuse_as(f"{name} has shape {array.shape}", "be 1-D and not empty")
     return array
 
 
 def tokens(values: Any, may_be_empty: bool) -> npt.NDArray[np.int32]:
     array = vector("tokens", values, may_be_empty)
     if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"tokens has type {array.dtype}: must be an integer type")
+        refuse_as(f"tokens has type {array.dtype}", "be an integer type")
     low, high = int(array.min(initial=0)), int(array.max(initial=0))
     if low < 0 or high > np.iinfo(np.int32).max:
-        allowed = "must be between 0 and 2**31 - 1"
-        raise ValueError(f"tokens holds {low if low < 0 else high}: {allowed}")
+        refuse_as(f"tokens holds {low if low < 0 else high}", "be between 0 and 2**31 - 1")
     copy = array.astype(np.int32)
     copy.setflags(write=False)
     return copy
@@ -48,14 +49,13 @@ def tokens(values: Any, may_be_empty: bool) -> npt.NDArray[np.int32]:
 def log_probs(values: Any, may_be_empty: bool) -> npt.NDArray[np.float32]:
     array = vector("log_probs", values, may_be_empty)
     if array.size and array.dtype.kind != "f":
-        raise ValueError(f"log_probs has type {array.dtype}: must be a floating type")
+        refuse_as(f"log_probs has type {array.dtype}", "be a floating type")
     with np.errstate(over="ignore"):  # a value that overflows becomes infinite and is refused below
         copy = array.astype(np.float32)
     wrong = ~np.isfinite(copy) | (copy > ROUNDING)
     if wrong.any():
         index = int(np.flatnonzero(wrong)[0])
-        allowed = "must be finite and not above 0 (natural logarithm)"
-        raise ValueError(f"log_probs[{index}]={array[index]}: {allowed}")
+        refuse(f"log_probs[{index}]", array[index], "finite and not above 0 (natural logarithm)")
     copy.setflags(write=False)
     return copy
 
@@ -65,11 +65,11 @@ def loss_mask(values: Any, length: int) -> npt.NDArray[np.bool_] | None:
         return None
     array = np.asarray(values)
     if array.shape != (length,):
-        raise ValueError(f"loss_mask has shape {array.shape} for {length} tokens: must be as many")
+        refuse_as(f"loss_mask has shape {array.shape} for {length} tokens", "be as many")
     if not np.isin(array, (0, 1)).all():
-        raise ValueError("loss_mask: must be true or false, or 0 or 1, at each token")
+        refuse_as("loss_mask", "be true or false, or 0 or 1, at each token")
     if not array.any():
-        raise ValueError("loss_mask leaves no token: must leave one of the policy's own")
+        refuse_as("loss_mask leaves no token", "leave one of the policy's own")
     if array.all():
         return None
     copy = array.astype(np.bool_)
@@ -88,7 +88,7 @@ def number(value: Any) -> float:
 def reward(value: Any) -> float:
     reward = number(value)
     if not math.isfinite(reward):
-        raise ValueError(f"reward={value}: must be a finite number")
+        refuse("reward", value, "a finite number")
     return reward
 
 
@@ -96,7 +96,7 @@ def text(name: str, value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name}={str(value)[:60]!r}: must be a text that is not empty, or None")
+        refuse(name, repr(str(value)[:60]), "a text that is not empty, or None")
     try:
         value.encode()
     except UnicodeEncodeError as error:

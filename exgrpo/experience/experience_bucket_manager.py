@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from exgrpo.refusal import refuse_as
+
 
 class BucketState(NamedTuple):
     """Everything an ExperienceBucketManager holds, as parallel lists in the order of entry."""
@@ -100,10 +102,9 @@ class ExperienceBucketManager:
         """
         if not 0 <= bucket < len(self._members):
             highest = len(self._members) - 1
-            allowed = f"must be between 0 and {highest}"
-            raise ValueError(f"bucket={bucket} of question {question!r}: {allowed}")
+            refuse_as(f"bucket={bucket} of question {question!r}", f"be between 0 and {highest}")
         if question in self._retired:
-            raise ValueError(f"question {question!r} is retired: must not enter bucket {bucket}")
+            refuse_as(f"question {question!r} is retired", f"not enter bucket {bucket}")
         if question in self._place:
             if self._place[question][0] == bucket:
                 return
@@ -152,8 +153,7 @@ class ExperienceBucketManager:
     def check_invariants(self) -> None:
         """ValueError unless the position map, the buckets and the retired questions agree."""
         if sum(self.sizes()) != len(self._place):
-            allowed = f"must be {len(self._place)}"
-            raise ValueError(f"buckets hold {sum(self.sizes())} questions: {allowed}")
+            refuse_as(f"buckets hold {sum(self.sizes())} questions", f"be {len(self._place)}")
         for bucket, members in enumerate(self._members):
             for position, question in enumerate(members):
                 place = self._place.get(question)
@@ -162,7 +162,7 @@ class ExperienceBucketManager:
                     raise ValueError(f"place of question {question!r} is {place}: {allowed}")
         both = self._place.keys() & self._retired.keys()
         if both:
-            raise ValueError(f"retired question {min(both)!r} is in a bucket: must be in none")
+            refuse_as(f"retired question {min(both)!r} is in a bucket", "be in none")
 
     def _leave(self, question: str) -> None:
         bucket, position = self._place[question]

@@ -61,4 +61,4 @@ class ExperienceMixCollateFn:
         if len(set(questions)) < len(questions):
             twice = next(question for question in questions if questions.count(question) > 1)
             raise ValueError(f"question {twice!r} stands in the batch twice")
-        return self._collate(prompt_rows(fresh, past, self._rollout_n, step, rng, first))
+        return self._collate(prompt_rows(fresh, past, self._rollout_n, step, rng, first=first))

@@ -46,7 +46,7 @@ class FreshQuestions:
         self.skip(0)
 
     def skip(self, number: int) -> None:
-        """Leave the first `number` retired questions, in order of retirement, out of this epoch."""
+        """Skip the first `number` retired questions, in order of retirement, in this epoch."""
         self.skipped = number
         self._skipped = frozenset(self._pool.retired[:number] if self._skip_retired else ())
 

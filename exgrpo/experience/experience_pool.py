@@ -144,7 +144,7 @@ class ExperiencePool:
         return Outcome.STORED
 
     def _put(self, question: str, bucket: int) -> None:
-        """File a question; what the pool holds has been solved, so that its bucket is drawable."""
+        """File a question: never in bucket 0, since what the pool holds has been solved."""
         self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
@@ -283,7 +283,7 @@ class ExperiencePool:
         return self._store.candidates(question)
 
     def entropies(self, question: str) -> list[float]:
-        """Those recorded of a question's candidates; NaN where unknown. KeyError as there.
+        """Recorded entropies of a question's candidates, NaN if unknown. KeyError as `candidates`.
 
         Many times cheaper than `candidates`, for whoever goes through the whole pool.
         """

@@ -124,6 +124,8 @@ class ExperienceReplay:
         replayed: list[str] = []
         anew: list[str] = []
         stored: list[StoredGroup] = []
+        # The first draw of a step has its share from the pool. In asynchronous generation every
+        # draw is a step's first; what is still out is then barred like what is drawn already.
         if self._step != step or in_flight is not None:
             self._step, self._drawn, self._mixed = step, list(in_flight or ()), self.mixing
             # what came back without a choice, or never, has odds no more
@@ -145,6 +147,7 @@ class ExperienceReplay:
                         self._odds |= odds
         from_pool = [*replayed, *anew, *(group.question for group in stored)]
         drawn = frozenset([*from_pool, *self._drawn])
+        # what the pool could not give is asked afresh
         missing, left = size - len(from_pool), len(self._questions) - len(drawn)
         if missing > left:
             needs = f"step {step} needs {missing} more questions"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, TypeVar
 
 from exgrpo.experience import checked, rules
 from exgrpo.open_table import OpenTable
+from exgrpo.refusal import refuse
 
 T = TypeVar("T")
-
-
-def refuse(key: str, value: object, allowed: str) -> NoReturn:
-    raise ValueError(f"{key}={value}: must be {allowed}")
 
 
 def is_null(value: object) -> bool:

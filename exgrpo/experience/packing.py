@@ -19,7 +19,7 @@ _NUMBERS: dict[str | None, int] = {None: 0}
 
 
 def _number(at: str) -> Callable[[bytes], Any]:
-    """Reads one number of the header, by its place there."""
+    """A property that reads one number of the header, by its place there."""
     read = struct.Struct(at).unpack_from
     return lambda packed: read(packed)[0]
 
@@ -30,7 +30,7 @@ _note_bytes = _number("=32xI")
 
 
 def pack(serial: int, trajectory: Trajectory) -> bytes:
-    """One object instead of the dozen a Trajectory consists of."""
+    """The trajectory as one bytes object, instead of the dozen objects of a Trajectory."""
     tokens_T, mask = trajectory.tokens, trajectory.loss_mask
     note = b"" if trajectory.note is None else trajectory.note.encode()
     numbers = (trajectory.entropy, trajectory.reward, len(note), _grader_number(trajectory.grader))
@@ -50,7 +50,7 @@ def join(
     note: bytes,
     grader: str | None,
 ) -> bytes:
-    """The same of what a file holds, checked when it was written."""
+    """As `pack`, from the columns of a file, which were checked when it was written."""
     header = HEADER.pack(
         serial, step, len(tokens_T), entropy, reward, len(note), _grader_number(grader)
     )
@@ -102,7 +102,7 @@ def at_step(packed: bytes, step: int) -> bytes:
 
 
 def key(packed: bytes) -> bytes:
-    """Trajectory.key."""
+    """As Trajectory.key."""
     tokens_end = HEADER.size + 4 * length(packed)
     if tokens_end > HEADER.size:
         return packed[HEADER.size : tokens_end]
@@ -110,7 +110,7 @@ def key(packed: bytes) -> bytes:
 
 
 def _grader_number(grader: str | None) -> int:
-    """The number of a text; it is valid in this process only, so files hold the text."""
+    """A number that stands for this text in this process; files hold the text."""
     number = _NUMBERS.get(grader)
     if number is None:
         number = _NUMBERS[grader] = len(_TEXTS)

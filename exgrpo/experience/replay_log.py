@@ -103,7 +103,7 @@ class Block:
     candidates: npt.NDArray[np.float64]
 
     def newest(self, count: int) -> Block:
-        """The last `count` rows, of at least as many."""
+        """The last `count` rows; the block must have that many."""
         first = len(self.questions) - count
         names, numbers = (self.questions[first:], self.graders[first:]), self.numbers[first:]
         candidates = self.candidates[int(self.counts[:first].sum()) :]
@@ -117,16 +117,16 @@ class Block:
             compared = self.candidates[ends[i] - self.counts[i] : ends[i]].tolist()
             candidates = tuple(LoggedCandidate(int(step), *known) for step, *known in compared)
             yield LoggedReplay(
-                int(at["step"]),
-                question,
-                grader,
-                odds,
-                candidates,
-                int(at["chosen"]),
-                int(at["tokens"]),
-                at["reward"],
-                int(at["digest"]),
-                Effect(*(at[name] for name in EFFECTS)),
+                step=int(at["step"]),
+                question=question,
+                grader=grader,
+                odds=odds,
+                candidates=candidates,
+                chosen=int(at["chosen"]),
+                tokens=int(at["tokens"]),
+                reward=at["reward"],
+                digest=int(at["digest"]),
+                effect=Effect(*(at[name] for name in EFFECTS)),
             )
 
 
@@ -162,7 +162,7 @@ class ReplayLog:
 
 
 def digest_of(*rollouts: Trajectory) -> int:
-    """A checksum of their tokens and the number of these: 48 bits, which a float64 holds."""
+    """A checksum of the rollouts' tokens and their number, 48 bits: as many as a float64 holds."""
     tokens = sum(map(len, rollouts))
     return zlib.crc32(b"".join(each.key for each in rollouts)) << 16 | tokens & 0xFFFF
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience import checked
+from exgrpo.refusal import refuse, refuse_as
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,7 @@ class Trajectory:
             raise ValueError(f"{given}: must be as many")
         entropy = float(self.entropy)
         if math.isinf(entropy) or entropy < -checked.ROUNDING:
-            allowed = "must be a mean entropy in nats, 0 or more, or NaN if unknown"
-            raise ValueError(f"entropy={entropy}: {allowed}")
+            refuse("entropy", entropy, "a mean entropy in nats, 0 or more, or NaN if unknown")
         fields = {
             "tokens": tokens_T,
             "log_probs": log_probs_T,
@@ -81,10 +81,12 @@ class Trajectory:
         note: str | None = None,
         grader: str | None = None,
     ) -> Trajectory:
-        """A trajectory without recorded log-probs, such as a teacher's text; raises as it."""
+        """A trajectory without recorded log-probs, such as a teacher's; errors as the class."""
         tokens_T = checked.tokens(tokens, may_be_empty=note is not None)
         zeros_T = np.zeros(tokens_T.size, np.float32)
-        trajectory = cls(tokens_T, zeros_T, step, entropy, loss_mask, reward, note, grader)
+        trajectory = cls(
+            tokens_T, zeros_T, step, entropy, loss_mask, reward=reward, note=note, grader=grader
+        )
         blank_T = np.full(tokens_T.size, np.nan, np.float32)
         blank_T.setflags(write=False)
         object.__setattr__(trajectory, "log_probs", blank_T)
@@ -118,7 +120,7 @@ class Trajectory:
 
     @property
     def key(self) -> bytes:
-        """Of the tokens, or of the note where there are none: equal for duplicates alone."""
+        """The tokens as bytes, or the note if there are none: equal only for duplicates."""
         return self.tokens.tobytes() or (self.note or "").encode()
 
 
@@ -166,13 +168,13 @@ class RolloutGroup:
 
     @property
     def all_rewards(self) -> tuple[float, ...]:
-        """Of the group, the replayed row's last; where unknown, 1 for a success and else 0."""
+        """The group's rewards, the replayed row's last; if unknown, 1 for a success, else 0."""
         known = self.rewards or (1.0,) * self.solved + (0.0,) * (self.size - self.solved)
         return known + (self.replayed_reward,) * self.replayed
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question:
-            raise ValueError(f"question={self.question!r}: must be a non-empty string")
+            refuse("question", repr(self.question), "a non-empty string")
         object.__setattr__(self, "size", checked.integer("size", self.size, 1))
         object.__setattr__(self, "replayed", checked.integer("replayed", self.replayed, 0))
         object.__setattr__(self, "refused", checked.integer("refused", self.refused, 0))
@@ -180,7 +182,7 @@ class RolloutGroup:
         object.__setattr__(self, "failures", tuple(self.failures))
         object.__setattr__(self, "rewards", tuple(map(float, self.rewards)))
         if self.replayed > 1:
-            raise ValueError(f"replayed={self.replayed}: must be 0 or 1")
+            refuse("replayed", self.replayed, "0 or 1")
         if self.solved > self.size:
             refused = f" and refused is {self.refused}" if self.refused else ""
             allowed = f"must be at most size={self.size}"
@@ -189,10 +191,8 @@ class RolloutGroup:
             given = f"failures has {len(self.failures)} entries beside {self.solved} successes"
             raise ValueError(f"{given}: must be at most size={self.size} together")
         if self.rewards and len(self.rewards) != self.size:
-            allowed = f"must be size={self.size}, or none"
-            raise ValueError(f"rewards has {len(self.rewards)} entries: {allowed}")
+            refuse_as(f"rewards has {len(self.rewards)} entries", f"be size={self.size}, or none")
         for name in ("successes", "failures"):
             for index, rollout in enumerate(getattr(self, name)):
                 if not isinstance(rollout, Trajectory):
-                    allowed = "must be a Trajectory"
-                    raise ValueError(f"{name}[{index}] is a {type(rollout).__name__}: {allowed}")
+                    refuse_as(f"{name}[{index}] is a {type(rollout).__name__}", "be a Trajectory")

@@ -227,15 +227,17 @@ def choose_trajectories(
     groups, guarded = [], 0
     for question, known in left.items():
         seen = zip(known, scores.get(question, [None] * len(known)), strict=True)
+        # a candidate that the policy has left behind would enter the loss with a useless ratio
         close = [each for each in seen if max_drift is None or _is_close(*each, max_drift)]
         guarded += len(known) - len(close)
         values = _metric_of(close, selector)
+        # a single one needs no choice, and no random number: seeded draws rely on that
         chosen = selector.choose(values, rng) if len(close) > 1 else 0
         if close:
             compared = selector.needs_scores and len(close) > 1
             pairs = zip(close, values, strict=True) if compared else ()
             score_of = {id(one): value for (one, _), value in pairs}
-            all_of_it = candidates[question]
+            all_of_it = candidates[question]  # the record has those too that were not scored
             at = next(i for i, each in enumerate(all_of_it) if each is close[chosen][0])
             every = [score_of.get(id(each), math.nan) for each in all_of_it]
             groups.append(ReplayedGroup(question, all_of_it, at, every))

@@ -116,7 +116,7 @@ class TrajectoryStore:
         return tuple(unpack(entry) for entry in self._held[question])
 
     def entropies(self, question: str) -> list[float]:
-        """Those recorded of `candidates`, without unpacking. KeyError if it has none."""
+        """Recorded entropies of the candidates, without unpacking. KeyError if it has none."""
         return [packing.entropy(entry) for entry in self._held[question]]
 
     def record(self, question: str, trajectory: Trajectory) -> None:
@@ -177,7 +177,7 @@ class TrajectoryStore:
     def restore(
         self, records: Iterable[tuple[int, str, bytes]], next_serial: int, counters: StoreCounters
     ) -> None:
-        """Fill an empty store, by ascending serials; the bounds are not applied."""
+        """Fill an empty store from records in ascending order; bounds are not applied."""
         self.counters = counters
         for serial, question, packed in records:
             self._order.skip_to(serial)
@@ -234,7 +234,7 @@ class TrajectoryStore:
 
 
 class RecordingOrder:
-    """Deals out ascending serial numbers, and forgets them in any order; 8 bytes each.
+    """Ascending serial numbers, one for each stored trajectory; they may be dropped in any order.
 
     A dict by serial would need 100.
     """

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exgrpo.experience.rules import BUCKET_WEIGHTS
+from exgrpo.refusal import refuse
 
 
 def bucket_weights(
@@ -39,8 +40,7 @@ def bucket_weights(
     """
     k = np.asarray(buckets, dtype=np.float64)
     if k.size == 0 or k.min() < 1 or k.max() > rollout_n:
-        allowed = f"must be one or more counts between 1 and {rollout_n}"
-        raise ValueError(f"buckets={list(buckets)}: {allowed}")
+        refuse("buckets", list(buckets), f"one or more counts between 1 and {rollout_n}")
     rule = BUCKET_WEIGHTS.load("method", str(method))
     log_weights = np.asarray(rule(k, rollout_n, mean, sigma), dtype=np.float64)
     highest = log_weights.max() if log_weights.shape == k.shape else np.nan
@@ -105,10 +105,11 @@ class WeightedBucketSampler:
         if self._method is False and missing:
             drawn = rng.multivariate_hypergeometric([room[bucket] for bucket in taken], missing)
             return dict(zip(taken, drawn.tolist(), strict=True))
+        # Each round throws what is missing on the buckets with room, and puts back what exceeds it.
         while missing:
             unfilled = [bucket for bucket in taken if taken[bucket] < room[bucket]]
             weights = bucket_weights(self._method, unfilled, *self._rule)
-            if not weights.any():
+            if not weights.any():  # the rule forbids all that are left
                 break
             more = rng.multinomial(missing, weights).tolist()
             for bucket, extra in zip(unfilled, more, strict=True):

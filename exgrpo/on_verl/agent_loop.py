@@ -26,7 +26,7 @@ def sampling_seed(run_seed: int, place: str, session: int) -> int:
 
 
 class SeededAgentLoop(SingleTurnAgentLoop):
-    """By place: in training step and position in the batch, in validation the question."""
+    """A seed by place: in training step and position in the batch, in validation the question."""
 
     async def run(
         self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any

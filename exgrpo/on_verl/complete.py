@@ -59,7 +59,7 @@ class CandidateScorer:
         return cls(prompts, workers.compute_log_prob, ranks, at_a_time, rollout.temperature)
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[TokenScores]:
-        """One pass, through a scratch partition that is cleared afterwards."""
+        """Score all candidates in one pass, in a queue partition that is cleared afterwards."""
         rows = [sequence_fields(self.prompts[name], trajectory) for name, trajectory in candidates]
         lengths = [len(row["input_ids"]) for row in rows]
         order = dealt(lengths, self.ranks, self.ranks * self.micro_batch)
@@ -179,7 +179,7 @@ def stored_row(
 
 
 def number_of_turns(trajectory: Trajectory) -> int:
-    """As verl counts: the prompt, and each run of the policy's own tokens or of others."""
+    """Turns as verl counts them: the prompt, then each run of the policy's or of other tokens."""
     if trajectory.loss_mask is None:
         return 2
     return 2 + int(np.count_nonzero(np.diff(trajectory.loss_mask)))
@@ -188,7 +188,7 @@ def number_of_turns(trajectory: Trajectory) -> int:
 def replayed_tag(
     sibling: Mapping[str, Any], trajectory: Trajectory, prompt_length: int | None = None
 ) -> dict[str, Any]:
-    """The queue's tag of a replayed row; its staleness is by the weights that generated it."""
+    """The queue's tag of a replayed row; it is as stale as the weights that generated it."""
     length = len(trajectory.tokens)
     before = sibling["prompt_len"] if prompt_length is None else prompt_length
     lengths = {"prompt_len": before, "response_len": length, "seq_len": before + length}

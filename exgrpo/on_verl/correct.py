@@ -42,7 +42,7 @@ OF_POLICY_LOSS = {
 
 
 def code_of(tag: Mapping[str, Any], mixed: bool) -> float:
-    """That of a row's tokens, by its tag and whether mixing has begun."""
+    """The phase code of a row's tokens, from its tag and whether mixing has begun."""
     if tag.get("is_replayed"):
         return REPLAYED
     return FRESH if mixed else ON_POLICY
@@ -55,7 +55,7 @@ def corrects(config: DictConfig) -> bool:
 
 
 def corrected(phase: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The codes [T] with the weights [T] of rollout correction at fresh tokens."""
+    """The codes [T], those of fresh tokens scaled by their weights [T] of rollout correction."""
     return torch.where(phase.isinf(), phase, torch.copysign(weights, phase))
 
 
@@ -73,7 +73,7 @@ def weights_of(phase: torch.Tensor) -> torch.Tensor:
 
 
 def current_log_probs(batch: Batch, past: Past) -> Rows:
-    """The log-probs of replayed rows by the actor's pass; in the batch's order."""
+    """Key -> log-probs of a replayed row under the current policy, in the batch's order."""
     keys = [batch.keys[i] for i in _replayed_positions(batch, past)]
     if not keys:
         return {}
@@ -82,13 +82,13 @@ def current_log_probs(batch: Batch, past: Past) -> Rows:
 
 
 def mark(batch: Batch, mixed: bool) -> None:
-    """Write the phase code of every token; of padding too, as a field must be of all rows."""
+    """Write the phase code of every token, of padding too, since all rows need the field."""
     phases = [torch.full((tag["response_len"],), code_of(tag, mixed)) for tag in batch.tags]
     _put(batch, range(len(batch)), {PHASE: phases})
 
 
 def put_recorded(batch: Batch, past: Past, keys: ExperienceConfig) -> bool:
-    """Make the ``old_log_probs`` of replayed rows those of their author: pi_past of equation 4.
+    """Replace ``old_log_probs`` of replayed rows by their author's: pi_past of equation 4.
 
     Returns whether all rows have recorded ones. Others keep this step's, or get zeros
     (``exp_missing_log_probs=one``); with ``exp_is_correct=False`` all rows keep this step's.
@@ -106,7 +106,7 @@ def put_recorded(batch: Batch, past: Past, keys: ExperienceConfig) -> bool:
 
 
 def exempt_replayed_rows(batch: Batch, past: Past) -> None:
-    """Give replayed rows equal rollout and old log-probs: rollout correction leaves them alone."""
+    """Set replayed rows' rollout log-probs to the old ones: rollout correction then skips them."""
     rows = _replayed_positions(batch, past)
     if rows:
         keys = [batch.keys[i] for i in rows]
@@ -115,7 +115,7 @@ def exempt_replayed_rows(batch: Batch, past: Past) -> None:
 
 
 def add_correction(batch: Batch, mixed: bool) -> Batch:
-    """Rollout correction has put its weights into the channel of the phase: both in one code."""
+    """Combine the phase with the weights that rollout correction has written over it."""
     weights = queue.read(batch.keys, batch.partition_id, [PHASE])[PHASE].unbind()
     codes = []
     for weight, tag in zip(weights, batch.tags, strict=True):

@@ -44,7 +44,7 @@ class InFlight:
         self._prompts[uid] = prompt
 
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:
-        """The prompts of these uids, in the order of their names; in flight no more."""
+        """Remove the prompts of these uids and return them, sorted by uid."""
         return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}
 
     def is_replayed(self, uid: str) -> bool:
@@ -52,7 +52,7 @@ class InFlight:
         return uid in self._prompts and self._prompts[uid].is_replayed
 
     def keep_only(self, uids: Collection[str]) -> None:
-        """Forget all other prompts: evicted, so that their questions are free again."""
+        """Forget all other prompts, which verl has evicted: their questions may be drawn again."""
         kept = [uid for uid in self._prompts if uid in uids]
         self._prompts = {uid: self._prompts[uid] for uid in kept}
 

@@ -21,7 +21,7 @@ from exgrpo.on_verl.observe import FreshRow
 
 @dataclass(frozen=True)
 class LossShares:
-    """The settings on which an effect depends.
+    """Computes the `Effect` of replayed rows; holds the settings that it depends on.
 
     Attributes:
         settings: of the loss.
@@ -76,6 +76,8 @@ class LossShares:
         exact = torch.tensor(rewards, dtype=torch.float64)
         advantages = group_advantages(exact, uids, self.by_std).tolist()
         of_joined = advantages[len(fresh) :]
+        # The loss of a replayed row is computed as the actor does; that of fresh rows, whose ratio
+        # is 1 before the update, follows from their advantage.
         own = {}
         for group, advantage in zip(joined, of_joined, strict=True):
             own[group.uid] = self._replayed_loss(group, current, advantage)
@@ -102,13 +104,12 @@ class LossShares:
         if trajectory.loss_mask is not None:
             mask = torch.from_numpy(trajectory.loss_mask.copy())[None]
         advantages = torch.full_like(log_prob, advantage)
-        losses, _ = token_losses_and_sums(
-            log_prob, old, advantages, torch.ones_like(mask), mask, self.settings
-        )
+        rows = {"is_replayed": torch.ones_like(mask), "response_mask": mask}
+        losses, _ = token_losses_and_sums(log_prob, old, advantages, **rows, settings=self.settings)
         return float(losses.abs().sum())
 
     def _fresh_unit(self) -> float:
-        """The factor of a fresh token's advantage at its ratio of 1."""
+        """The absolute loss of a fresh token of advantage 1, at its ratio of 1."""
         one, settings = torch.zeros(1), self.settings
         weights = settings.on_policy_reshape_weight, settings.on_policy_reshape_pow_exp
         return float(on_policy_ratio(one, one, settings.on_policy_reshape, *weights).abs())

@@ -49,7 +49,7 @@ class StepMetrics:
 
     @property
     def questions(self) -> set[str]:
-        """Of the step so far."""
+        """The questions of the step so far."""
         fresh, replayed = self.groups, self.replayed
         return {each.question for each in fresh} | {each.question for each in replayed}
 
@@ -60,19 +60,19 @@ class StepMetrics:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """What is done within it counts as time for replay."""
+        """Time spent within it counts as replay's."""
         started = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - started
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Of choices and importance ratios, over all updates."""
+        """Metrics of choices and importance ratios, over all updates of the step."""
         past = {key: each for group in self.replayed for key, each in group.rows.items()}
         ratios = np.concatenate([np.empty(0, np.float32), *log_ratios(past, self.current).values()])
         return Choice.together(self.choices).metrics(step) | ratio_metrics(ratios)
 
     def work(self) -> dict[str, float]:
-        """What the whole step has cost; verl would average it over the updates."""
+        """Cost of the whole step, which verl would otherwise average over the updates."""
         return {
             "experience/generated_tokens": self.generated_tokens,
             "experience/seconds": self.seconds,

@@ -83,7 +83,7 @@ def compute_policy_loss_exgrpo(
     if not is_mixed(phase, response_mask):  # delayed start: plain PPO until mixing begins
         settings = replace(settings, loss_remove_clip=False)
     token_losses, sums = token_losses_and_sums(
-        log_prob, old_log_prob, advantages, replayed, response_mask, settings
+        log_prob, old_log_prob, advantages, replayed, response_mask, settings=settings
     )
     weights, ours, theirs = weights_of(phase), response_mask, {}
     fresh_loss: torch.Tensor | float = 0.0
@@ -91,8 +91,9 @@ def compute_policy_loss_exgrpo(
         ours = response_mask.bool() & replayed
         policy_loss = get_policy_loss_fn(loss_config.fresh_loss_mode)
         fresh = response_mask.bool() & ~replayed
+        given = {"config": config, "rollout_is_weights": weights}
         fresh_loss, theirs = policy_loss(
-            old_log_prob, log_prob, advantages, fresh, loss_agg_mode, config, weights
+            old_log_prob, log_prob, advantages, fresh, loss_agg_mode, **given
         )
         sums |= dict.fromkeys(("fresh_loss", "fresh_clipped"), weights.new_zeros(()))
     loss = fresh_loss + agg_loss(

@@ -54,9 +54,8 @@ class FreshRow:
             raise ValueError(f"reward={self.reward}: must be a number between 0 and 1")
         entropy = float(np.mean(self.entropies[self.loss_mask.astype(bool)]))
         grader = None if judged_by is None else str(judged_by.by(self.rule))
-        trajectory = Trajectory(
-            self.tokens, self.log_probs, step, entropy, self.loss_mask, self.reward, None, grader
-        )
+        judged = {"loss_mask": self.loss_mask, "reward": self.reward, "grader": grader}
+        trajectory = Trajectory(self.tokens, self.log_probs, step, entropy, **judged)
         trajectory.check_vocabulary(vocab_size)
         return trajectory
 
@@ -145,8 +144,10 @@ def rollout_groups(
     groups = []
     for uid, siblings in rows_of.items():
         past = past_of.get(uid)
+        # of a rescued group: the failure whose row the success took was sampled, and counts
         displaced = [past.displaced] if past is not None and past.displaced is not None else []
         solved = [row for row in siblings if row.reward > threshold]
+        # failures are kept for whole groups alone; a NaN reward is one
         failed = [row for row in siblings if whole and not row.reward > threshold]
         successes = _trajectories(solved, "success", step, make)
         failures = _trajectories(failed, "failure", step, make)
@@ -186,11 +187,16 @@ def judged_groups(
         rewards.setdefault((split_key(key)[0], question), []).append(float(scores.sum()))
     groups = {}
     for (uid, question), each in rewards.items():
-        solved, replayed = sum(reward > threshold for reward in each), int(is_replayed(uid))
         # the stored row has not joined: as rewarded as the others, it adds no spread to theirs
         usual = sum(each) / len(each)
         groups[uid] = RolloutGroup(
-            question, len(each), (), replayed, solved, (), tuple(each), replayed_reward=usual
+            question,
+            size=len(each),
+            successes=(),
+            replayed=int(is_replayed(uid)),
+            refused=sum(reward > threshold for reward in each),
+            rewards=tuple(each),
+            replayed_reward=usual,
         )
     return groups
 

@@ -48,6 +48,6 @@ def make_room(batch: Batch, groups: Sequence[ReplayedGroup], session: int) -> Ba
     if not gone:
         return batch
     scores = queue.read(gone, batch.partition_id, ["rm_scores"])["rm_scores"].unbind()
-    for key, scores_T in zip(gone, scores, strict=True):
-        group_of[key].displaced = float(scores_T.sum())
+    for key, token_rewards in zip(gone, scores, strict=True):
+        group_of[key].displaced = float(token_rewards.sum())
     return queue.without(batch, gone)

@@ -38,7 +38,7 @@ def first_response(batch: Batch, tokenizer: Any) -> str:
 
 
 class FirstResponse:
-    """Shows the first response once it is there; until then says that it is being generated."""
+    """Shows the first response when it has arrived; before, says that it is being generated."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

@@ -68,7 +68,7 @@ class SavedRun:
 
     @property
     def run(self) -> str:
-        """Its id."""
+        """The id of the run."""
         return self.state["run"]
 
     def save(
@@ -83,11 +83,11 @@ class SavedRun:
         if in_flight is not None:
             state["prompts"] = in_flight.state()
         place, groups = folder / checkpoints.POOL, list(replay.groups)
-        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups)
+        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups=groups)
         return self.rotation.make_room(step)
 
     def expect_weights_of(self, step: int) -> None:
-        """RuntimeError unless they are of the step whose pool was loaded."""
+        """RuntimeError unless the loaded weights are of the same step as the loaded pool."""
         if step != self.step:
             raise RuntimeError(f"weights of step {step} with the pool of step {self.step}")
 

@@ -47,7 +47,8 @@ def join(
             key = f"{group.uid}_{session}_0"
             group.rows[key] = rollout
             keys.append(key)
-            fields.append(stored_row(template, of_data, group.uid, rollout, session, prompt))
+            named = {"uid": group.uid, "session": session, "prompt": prompt}
+            fields.append(stored_row(template, of_data, trajectory=rollout, **named))
             tags.append(replayed_tag(batch.tags[0], rollout, len(prompt)))
     return in_order(with_rows(batch, keys, fields, tags))
 

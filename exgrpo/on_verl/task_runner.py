@@ -56,7 +56,7 @@ class OnThisNode:
         return OnThisNode(self._class, self._check, **self._options | options)
 
     def remote(self) -> Any:
-        """Once Ray is up: the actor's handle."""
+        """Start the actor, once Ray is up; returns its handle."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from exgrpo.on_verl.checkpoints import marked_step, step_folder
+from exgrpo.refusal import refuse_as
 
 
 def resumed_folder(trainer: DictConfig) -> Path | None:
@@ -29,9 +30,7 @@ def verify_path(trainer: DictConfig) -> None:
     said = f"trainer.resume_from_path={path}"
     if mode != "resume_path":
         if path is not None:
-            raise ValueError(
-                f"{said}: must be null with trainer.resume_mode={mode}, or the mode resume_path"
-            )
+            refuse_as(said, f"be null with trainer.resume_mode={mode}, or the mode resume_path")
     elif not re.search(r"global_step_\d+/?$", str(path)):
         raise ValueError(
             f"{said}: must be the folder of a checkpoint, .../global_step_<n>, with "

@@ -70,7 +70,7 @@ def _tokens(config: DictConfig, ranks: int) -> Iterator[str]:
 
 
 def _same_as_saved(gpus: int, given: str, resumed: Path | None) -> Iterator[str]:
-    """Checked if the checkpoint's FSDP shards, one file per rank, are here."""
+    """The number of GPUs must be that of the checkpoint, whose shards, if here, tell it."""
     files = [] if resumed is None else (resumed / "actor").glob("model_world_size_*_rank_*.pt")
     saved = {int(path.name.split("_")[3]) for path in files}
     if resumed is not None and saved and gpus not in saved:

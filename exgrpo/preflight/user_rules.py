@@ -26,7 +26,7 @@ REWARD_PARAMETERS = ("data_source", "solution_str", "ground_truth", "extra_info"
 
 
 class _Call(NamedTuple):
-    """How a rule is called, the words for the results that are right, and which these are."""
+    """A call of a rule, what it must return in words, and the test of it."""
 
     key: str
     reference: str

@@ -191,9 +191,7 @@ def shown(value: Any, most: int = 60) -> str:
 
 
 def _wrong_of_ours(config: DictConfig) -> Iterator[str]:
-    """The same for exgrpo's own keys, each by the check that its class has for it; right values
-    are put in their type.
-    """
+    """The lines for exgrpo's own keys, by their classes' checks; right values get their type."""
     trainer = config.trainer
 
     def put(field: Field[Any], value: Any) -> None:  # the trainer and the table read it as it is

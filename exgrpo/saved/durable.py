@@ -133,7 +133,7 @@ def steadily(folder: Path, read: Callable[[], T]) -> T:
 
 
 def _state(folder: Path) -> tuple[Path, int, int] | None:
-    """Which folder is the newest, and where: a replacement moves the old one before it is gone."""
+    """Place, inode and time of the newest folder: the same while nobody replaces it."""
     there = newest(folder)
     try:
         found = there.stat()

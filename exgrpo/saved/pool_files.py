@@ -61,7 +61,7 @@ class DamagedPool(ValueError):
 
 @contextlib.contextmanager
 def parsing(folder: Path) -> Iterator[None]:
-    """Within it, what holds something else than a pool is a DamagedPool too."""
+    """Within it, content that no pool can have raises DamagedPool."""
     wrong = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
     try:
         yield
@@ -165,7 +165,7 @@ class SavedPool:
 
     def _read(self, segment: Segment) -> list[Any]:
         path = durable.newest(self.folder) / TRAJECTORIES / segment.file
-        batches = list(pool_segments.batches(verified(path, segment.sha256)))
+        batches = list(pool_segments.batches(checked_bytes(path, segment.sha256)))
         for batch in batches:
             pool_segments.check_rows(batch)
         return batches
@@ -194,7 +194,8 @@ def _read_saved(folder: Path) -> SavedPool:
     checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
     with parsing(folder):
         contents = {
-            name: table(verified(there / name, checksum)) for name, checksum in checksums.items()
+            name: table(checked_bytes(there / name, checksum))
+            for name, checksum in checksums.items()
         }
         serials = pool_tables.read_live(contents[LIVE])
         state = pool_tables.read_questions(contents[QUESTIONS])
@@ -206,7 +207,7 @@ def _read_saved(folder: Path) -> SavedPool:
             raise ValueError(f"{found} trajectories, questions, retired ones; counts has {counts}")
         if serials.max(initial=-1) >= manifest["next_serial"]:
             raise ValueError(f"next_serial is {manifest['next_serial']}, not beyond all serials")
-    return SavedPool(folder, manifest, state, rows, replays, serials)
+    return SavedPool(folder, manifest, state, rows, replays=replays, serials=serials)
 
 
 def check(folder: Path) -> dict[str, Any]:
@@ -215,7 +216,7 @@ def check(folder: Path) -> dict[str, Any]:
     sums = {there / name: checksum for name, checksum in manifest["sha256"].items()}
     sums |= {there / TRAJECTORIES / each["file"]: each["sha256"] for each in manifest["segments"]}
     with ThreadPoolExecutor(_READERS) as pool:
-        list(pool.map(verified, sums, sums.values()))
+        list(pool.map(checked_bytes, sums, sums.values()))
     return manifest
 
 
@@ -271,7 +272,7 @@ def read_groups(folder: Path) -> list[StoredGroup]:
     manifest = read_manifest(folder)
     if GROUPS not in manifest["sha256"]:
         return []
-    content = verified(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS])
+    content = checked_bytes(durable.newest(folder) / GROUPS, manifest["sha256"][GROUPS])
     with parsing(folder):
         groups = pool_tables.read_groups(content, manifest["counts"]["groups"])
         if any(len(group.rollouts) > manifest["rollout_n"] for group in groups):
@@ -288,8 +289,8 @@ def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, ob
             )
 
 
-def verified(path: Path, checksum: str, what: str = "saved pool") -> bytes:
-    """A file's bytes; DamagedPool, which names `what` it is of, if it is not as it was written."""
+def checked_bytes(path: Path, checksum: str, what: str = "saved pool") -> bytes:
+    """A file's bytes; DamagedPool, which names `what`, if their checksum is another."""
     if not path.is_file():
         raise DamagedPool(f"{what} {path.parent}: {path.name} is missing")
     content = path.read_bytes()

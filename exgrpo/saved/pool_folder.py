@@ -192,12 +192,5 @@ def _restored(
     history: Sequence[Mapping[str, float]],
     replays: ReplayLog | None,
 ) -> ExperiencePool:
-    return ExperiencePool.restore(
-        config,
-        saved.state,
-        history,
-        records,
-        saved.manifest["next_serial"],
-        saved.manifest["counters"],
-        replays,
-    )
+    kept = {name: saved.manifest[name] for name in ("next_serial", "counters")}
+    return ExperiencePool.restore(config, saved.state, history, records, **kept, replays=replays)

@@ -141,7 +141,8 @@ def write(folder: Path, piece: Piece, records: Iterable[Record]) -> list[Segment
     while head := list(itertools.islice(source, 1)):
         path = folder / f"segment-{first:012d}.parquet"
         rows, size, last = _write_file(path, itertools.chain(head, source))
-        segments.append(Segment(path.name, first, last, rows, size, durable.sha256(path)))
+        checksum = durable.sha256(path)
+        segments.append(Segment(path.name, first, last, rows, bytes=size, sha256=checksum))
         first = last + 1
     return segments
 
@@ -244,7 +245,7 @@ def check_rows(batch: pa.RecordBatch) -> None:
 
 
 def _lengths(lists: pa.ListArray) -> npt.NDArray[np.int64]:
-    """Of each list; 0 for a null."""
+    """The length of each list; 0 for a null."""
     lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
     return np.nan_to_num(lengths.astype(np.float64)).astype(np.int64)
 
@@ -274,10 +275,10 @@ def packed_records(
             entropies[row],
             tokens_T,
             log_probs_T,
-            rewards[row],
-            b"" if masks[row] is None else np.packbits(masks[row]).tobytes(),
-            (notes[row] or "").encode(),
-            graders[row],
+            reward=rewards[row],
+            mask_bits=b"" if masks[row] is None else np.packbits(masks[row]).tobytes(),
+            note=(notes[row] or "").encode(),
+            grader=graders[row],
         )
         yield numbers[row], questions[row], packed
 

@@ -12,22 +12,23 @@ from source_code import PACKAGE, ROOT, defined, imports, is_private, overrides, 
 ARROWS = {
     "config": "",
     "console": "",
-    "open_table": "",
+    "refusal": "",
+    "open_table": "refusal",
     "verl_contract": "",
     "gold_answers": "",
     "prompts": "",
     "math_verify_worker": "",
     "full_grader": "math_verify_worker",
     "provenance": "full_grader",
-    "experience": "open_table",
+    "experience": "refusal open_table",
     "data_files": "experience",
     "saved": "experience",
-    "advantages": "",
+    "advantages": "refusal",
     "loss_metrics": "",
     "loss_settings": "open_table",
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
-    "buffer": "experience saved advantages loss_settings mix_core_alg",
+    "buffer": "refusal experience saved advantages loss_settings mix_core_alg",
     "replay": "buffer",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": (
@@ -35,8 +36,8 @@ ARROWS = {
         "mix_core_alg"
     ),
     "preflight": (
-        "open_table verl_contract full_grader prompts experience data_files saved loss_settings math_verify_reward "
-        "on_verl"
+        "refusal open_table verl_contract full_grader prompts experience data_files saved "
+        "loss_settings math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
@@ -148,7 +149,9 @@ def test_one_file_knows_the_transfer_queue():
     assert importers("transfer_queue") == {"exgrpo/on_verl/queue.py"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room(path) in ("experience", "open_table")], ids=shown)
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room(path) in ("experience", "open_table", "refusal")], ids=shown
+)
 def test_memory_and_mathematics_import_numpy_alone(path):
     foreign = {top(name.name) for name in imports(path)} - sys.stdlib_module_names - {"numpy", "exgrpo"}
     assert foreign == ({"verl"} if shown(path) == DATA_SET else set())

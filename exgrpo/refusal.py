@@ -1,0 +1,15 @@
+"""How a wrong value is refused: ValueError, one line that names it and what is allowed."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+def refuse(name: str, value: object, allowed: str) -> NoReturn:
+    """``name=value: must be allowed``."""
+    raise ValueError(f"{name}={value}: must be {allowed}")
+
+
+def refuse_as(given: str, must: str) -> NoReturn:
+    """The same of what is no value of a name, ``given: must ...``, such as a number of entries."""
+    raise ValueError(f"{given}: must {must}")
