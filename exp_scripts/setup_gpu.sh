@@ -104,7 +104,7 @@ fi
 [ "$mode" = container ] || changes_begin "$venv" 3.12
 "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
 
-# --no-compile saves compiling tens of thousands of files: the import check compiles those that a run imports.
+# --no-compile: pip takes one core for it, compile_all all of them.
 install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps $again "$@"; }
 
 has_torch() {
@@ -126,17 +126,19 @@ install_stack() {
     install -r "$lock" || fail "requirements.txt could not be installed"
 }
 
-# verl's container has everything but the grader.
+# verl's images carry torch and vLLM, but neither verl nor the grader, and some packages that are
+# older than verl takes. What is installed may ask for more: until nothing is missing.
 install_in_container() {
-    local verl required
-    required=$(sed -n 's/^verl==//p' "$root/requirements.txt")
-    verl=$("$python" -c 'import torch, verl, vllm; from importlib.metadata import version; print(version("verl"))' 2>&1 | tail -1) || true
-    [ "$verl" = "$required" ] || fail "--container: $python needs verl $required, vLLM and torch, but: $verl"
-    if ! "$python" -c 'import math_verify' 2>/dev/null; then
-        echo "set-up: installing math-verify"
-        install $(grep -E '^(math-verify|latex2sympy2-extended|antlr4-python3-runtime)==' "$lock") ||
-            fail "math-verify could not be installed"
-    fi
+    local lacking wrong
+    wrong=$("$python" -c 'import torch, vllm' 2>&1 | tail -1) || true
+    [ -z "$wrong" ] ||
+        fail "--container: $python needs torch and vLLM, as in verl's container, but: $wrong"
+    while true; do
+        lacking=$("$python" "$root/exp_scripts/lacking.py" "$lock") || exit 2
+        [ -n "$lacking" ] || break
+        echo "set-up: installing" $lacking
+        install $lacking || fail "not all that verl requires could be installed"
+    done
 }
 
 # A CUDA toolkit's folder: CUDA_HOME, that of the nvcc on the PATH, or the usual place.
@@ -198,6 +200,15 @@ install_flash_attn() {
     echo "set-up: flash-attn: $(objects "$log"), $((SECONDS / 60)) min of set-up so far"
 }
 
+# Else each process of the first run compiles what it is first to import. Some packages carry
+# templates that are no Python: they are left as they are.
+compile_all() {
+    local packages
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "set-up: compiling the packages to bytecode on all cores"
+    "$python" -m compileall -qq -j 0 "$packages" || true
+}
+
 # Built outside the checkout, so that no deleted module is installed from an old build folder.
 install_folder() {
     local build
@@ -219,6 +230,7 @@ for project in "$root"/packages/*/pyproject.toml; do
     package=$(dirname "$project")
     install_folder "$(basename "$package")" "$package"
 done
+compile_all
 echo "set-up: importing the modules that a run imports"
 "$python" -m pip check || true
 (cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 from functools import partial
-from importlib.metadata import requires, version
+from importlib.metadata import distribution, requires, version
 from pathlib import Path
 
+import packaging
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -27,7 +28,10 @@ case "$all" in
     *version_info*) echo "${FAKE_VERSION:-3.12}" ;;
     *torch.version.cuda*) echo 13 ;;
     *torch.__version__*) echo "${FAKE_TORCH:-}" ;;
-    *"version('verl')"* | *'version("verl")'*) echo "${FAKE_VERL:-}" ;;
+    *"import torch, vllm"*) [ -z "${FAKE_STACK:-}" ] || { echo "$FAKE_STACK"; exit 1; } ;;
+    *lacking.py*) [ -e "$NOTES" ] || printf 'verl==1\\ntransferqueue==2\\n' ;;
+    *compileall*) echo "compileall ${all#* compileall }" >> "$NOTES" ;;
+    *sysconfig*) echo packages ;;
     "-m venv "*) mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; echo "venv $all" >> "$NOTES" ;;
     *--only-binary*) exit 1 ;;
     *" wheel --no-deps -w "*)
@@ -115,7 +119,7 @@ def run(
         ("setup_gpu.sh", ["--wheelhouse", "nowhere"], {}, "--wheelhouse nowhere: no such folder"),
         ("setup_gpu.sh", ["--wheelhouse", "."], {}, "no requirements.txt in it"),
         ("setup_gpu.sh", ["--venv", "new"], {"FAKE_VERSION": "3.11"}, "no Python 3.12 that runs"),
-        ("setup_gpu.sh", ["--container"], {"FAKE_VERL": "0.8.0"}, f"needs verl {VERL}, vLLM and torch, but: 0.8.0"),
+        ("setup_gpu.sh", ["--container"], {"FAKE_STACK": "no vllm"}, "in verl's container, but: no vllm"),
         ("wheelhouse.sh", [], {}, "which folder?"),
         ("wheelhouse.sh", ["new", "--pieces", "few"], {}, "--pieces few: must be a number of MiB"),
         ("wheelhouse.sh", ["new", "--exclude", "torhc"], {}, "--exclude torhc: not in requirements.txt"),
@@ -139,6 +143,7 @@ def test_torch_first_then_the_lock_then_exgrpo(fake):
         f"--no-compile --no-deps -r {ROOT}/requirements.txt",
         f"--no-compile --no-deps --no-build-isolation {ROOT}",
         *(f"--no-compile --no-deps --no-build-isolation {path.parent}" for path in PACKAGES),
+        "compileall -qq -j 0 packages",
     ]
     assert not done.stderr and "flash" not in done.stdout  # a run says what the actor computes with
 
@@ -154,7 +159,7 @@ def test_flash_attn_is_compiled_last_if_asked_for_and_there_is_its_compiler(fake
     done = call()
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and "is CUDA 12, torch is built for CUDA 13; the rest is installed" in line
-    assert str(PACKAGES[-1].parent) in (fake / "notes").read_text().splitlines()[-1]
+    assert "compileall" in (fake / "notes").read_text().splitlines()[-1]
     (toolkit / "bin" / "nvcc").write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
     done = call(FLASH_ATTN_CUDA_ARCHS="90")
     assert done.returncode == 0, done.stderr
@@ -163,6 +168,50 @@ def test_flash_attn_is_compiled_last_if_asked_for_and_there_is_its_compiler(fake
     # without it the build looks for a wheel of another CUDA
     last = (fake / "notes").read_text().splitlines()[-1]
     assert last == f"forced --no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt"
+
+
+def test_in_a_container_what_verl_lacks_is_installed_beside_its_torch(fake):
+    done = run(fake, "setup_gpu.sh", "--container")
+    assert done.returncode == 0, done.stderr
+    installs = (fake / "notes").read_text().splitlines()
+    assert installs[0] == "--no-compile --no-deps verl==1 transferqueue==2" and installs[1].endswith(str(ROOT))
+
+
+def test_what_a_container_lacks_is_what_verl_does_not_take(tmp_path):
+    """As verl's image of July 2026: no verl, a TransferQueue and a transformers that are too old."""
+    site = tmp_path / "site"
+
+    def put(name, version, metadata=""):
+        folder = site / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(metadata or f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+    def lacking():
+        lock, script = ROOT / "requirements.txt", ROOT / "exp_scripts" / "lacking.py"
+        environment = {"PYTHONPATH": str(site)}  # with -S nothing else is seen
+        command = [sys.executable, "-S", script, lock]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    put("TransferQueue", "0.1.8")
+    put("transformers", "5.3.0")
+    (site / "packaging").symlink_to(Path(packaging.__file__).parent)
+    assert lacking().stdout.split() == ["math-verify==0.9.0", f"verl=={VERL}"]
+    put("verl", VERL, distribution("verl").read_text("METADATA"))
+    found = dict(line.split("==") for line in lacking().stdout.split())
+    lock = pins("requirements.txt")
+    wanted = {"transferqueue", "transformers", "tensordict", "ray", "wandb", "hydra-core"}
+    assert wanted <= found.keys() and not {"torch", "vllm", "verl", "flash-attn"} & found.keys()
+    assert found == {name: lock[name] for name in found}
+    put("ray", "2.50.0")
+    put("wandb", "0.1")
+    assert lacking().stdout.count("==") == len(found) - 2  # within verl's bounds
+    for path in site.glob("verl-*"):
+        path.rename(site / "verl-0.8.0.dist-info")
+    metadata = site / "verl-0.8.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace(f"Version: {VERL}", "Version: 0.8.0"))
+    done = lacking()
+    assert done.returncode == 1 and done.stderr.startswith("exgrpo: --container: verl 0.8.0 is installed, exgrpo is")
+    assert done.stderr.endswith("-m pip uninstall verl\n") and done.stderr.count("\n") == 1
 
 
 def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
@@ -186,6 +235,7 @@ def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
     assert done.returncode == 0, done.stderr
     made, *installs = (fake / "notes").read_text().splitlines()
     assert "--system-site-packages" in made and (fake / "env2" / "seen").read_text() == "outer_packages.py\n"
+    assert "compileall" in installs.pop()
     assert len(installs) == 2 + len(PACKAGES) and all(line.startswith(f"only {pieces}/wheels ") for line in installs)
 
 
@@ -250,7 +300,7 @@ def test_after_an_interrupted_call_the_next_one_installs_all_of_it_again(fake, m
         f"--no-compile --no-deps {again}-r {ROOT}/requirements.txt",
     ]
     assert (fake / "env" / "mine").exists() == (repaired is None)
-    assert "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-1]
+    assert "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-2]
 
 
 def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
