@@ -2,8 +2,8 @@
 
 Needs no GPU. Without NVIDIA's driver library, libcuda.so.1, vLLM's compiled kernels cannot be loaded; that is said, and
 everything else is imported. Where there is a GPU, one kernel of torch and one of Triton run on it. One line for each
-thing that fails; exit status 1 then. ``--machine``: what can be known before anything is installed: the driver's
-version, and what Triton compiles its kernels with.
+thing that fails; exit status 1 then. ``--machine 13``: what can be known before the stack for CUDA 13
+(or 12) is installed: the driver's version, and what Triton compiles its kernels with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-DRIVER, CUDA = 580, 13  # the first driver for the CUDA that torch is built for
+DRIVERS = {12: 525, 13: 580}  # CUDA that torch is built for -> its first driver
 LOCK = Path(__file__).parents[1] / "requirements.txt"
 
 SHOWN = [
@@ -98,12 +98,24 @@ def drivers() -> list[str]:
         return []
 
 
-def driver_problem() -> str | None:
-    """Why this machine's driver cannot run the stack; None where it can, and where there is none."""
-    found = next(iter(drivers()), str(DRIVER))
-    if not found.split(".")[0].isdigit() or int(found.split(".")[0]) >= DRIVER or _cuda_of_driver() >= CUDA:
+def driver_problem(cuda: int) -> str | None:
+    """Why this machine's driver cannot run a stack for `cuda`; None where it can, and without one."""
+    needed = DRIVERS[cuda]
+    found = next(iter(drivers()), str(needed))
+    number = found.split(".")[0]
+    if not number.isdigit() or int(number) >= needed or _cuda_of_driver() >= cuda:
         return None
-    return f"NVIDIA driver {found}: must be {DRIVER} or newer, for CUDA {CUDA}"
+    return f"NVIDIA driver {found}: must be {needed} or newer, for CUDA {cuda}" + (
+        "; older ones take setup_gpu.sh --cuda 12 or, on data-centre GPUs, NVIDIA's package "
+        "cuda-compat-13-0, which verl's container has"
+        if int(number) >= DRIVERS[12]
+        else ""
+    )
+
+
+def _cuda_of_torch() -> int:
+    """The major CUDA that the installed torch is built for; the registry's is for 13."""
+    return 12 if "+cu12" in installed("torch") else 13
 
 
 def _cuda_of_driver() -> int:
@@ -126,11 +138,11 @@ def compiler_problems() -> list[str]:
     return wrong
 
 
-def machine_problems() -> list[str]:
+def machine_problems(cuda: int) -> list[str]:
     """What no package can mend; without a driver, only said, as a run may be meant for another machine."""
     wrong = compiler_problems()
     if has_driver() or not wrong:
-        return wrong + ([problem] if (problem := driver_problem()) else [])
+        return wrong + ([problem] if (problem := driver_problem(cuda)) else [])
     print(f"no NVIDIA driver here; on the machine with GPUs: {'; '.join(wrong)}")
     return []
 
@@ -178,8 +190,8 @@ def kernel_failure() -> str | None:
 
 def main() -> None:
     """Versions, then what is wrong."""
-    if sys.argv[1:] == ["--machine"]:
-        _end_with(machine_problems())
+    if sys.argv[1:2] == ["--machine"]:
+        _end_with(machine_problems(int(sys.argv[2])))
         return
     warnings.simplefilter("ignore")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -194,7 +206,7 @@ def main() -> None:
     driver = has_driver()
     if not driver:
         print(f"no NVIDIA driver here (libcuda.so.1): not loaded: {', '.join(KERNELS)}")
-    wrong = machine_problems() + problems(driver)
+    wrong = machine_problems(_cuda_of_torch()) + problems(driver)
     if driver:
         gpus = importlib.import_module("torch").cuda.device_count()
         print(

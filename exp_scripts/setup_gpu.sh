@@ -8,6 +8,8 @@
 #   bash exp_scripts/setup_gpu.sh --container     with this vLLM and torch already installed, as in
 #                                                 verl's container: what is missing, and this checkout
 #   --wheelhouse FOLDER   without network: only from this folder, made by exp_scripts/wheelhouse.sh
+#   --cuda 12             for a driver older than 580: builds for CUDA 12.9, from the indexes of
+#                         PyTorch and vLLM (requirements/cuda12.txt)
 #   --flash-attn          also flash-attn, compiled for 20 to 60 minutes where pip finds no wheel
 #
 # A call that was interrupted is repaired by the next one: an environment of its own is made anew,
@@ -27,7 +29,7 @@ fail() {
     exit 2
 }
 
-mode="" venv="" wheelhouse="" flash_attn=""
+mode="" venv="" wheelhouse="" cuda=13 flash_attn=""
 choose() { [ -z "$mode" ] || fail "--venv, --active and --container exclude each other"; mode=$1; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -37,13 +39,24 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --active | --container) choose "${1#--}" ;;
+        --cuda)
+            [[ "${2:-}" =~ ^1[23]$ ]] || fail "--cuda ${2:-}: must be 12 or 13"
+            cuda=$2
+            shift
+            ;;
         --flash-attn) flash_attn=yes ;;
         --no-flash-attn) fail "$1: leave it out; flash-attn is installed with --flash-attn alone" ;;
-        *) fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER and --flash-attn" ;;
+        *)
+            fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER," \
+                "--cuda 12 and --flash-attn"
+            ;;
     esac
     shift
 done
 mode=${mode:-venv} venv=${venv:-$root/.venv-gpu} lock=$root/requirements.txt
+if [ "$cuda" = 12 ] && { [ "$mode" = container ] || [ -n "$wheelhouse" ]; }; then
+    fail "--cuda 12 excludes --container, whose torch stays, and --wheelhouse, which is for CUDA 13"
+fi
 
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the GPU stack has wheels for Linux x86_64 only"
 
@@ -100,12 +113,13 @@ esac
 if [ "$mode" != container ] && [ "$(python_version "$python")" != 3.12 ]; then
     fail "$python is Python $(python_version "$python"); the GPU stack is pinned for 3.12"
 fi
-"$python" "$root/exp_scripts/check_install.py" --machine || fail "nothing could run on this machine; nothing was installed"
+"$python" "$root/exp_scripts/check_install.py" --machine "$cuda" || fail "nothing could run on this machine; nothing was installed"
 [ "$mode" = container ] || changes_begin "$venv" 3.12
 "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
 
 # --no-compile: pip takes one core for it, compile_all all of them.
-install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps $again "$@"; }
+install_all() { "$python" -m pip --disable-pip-version-check -qq install --no-compile $again "$@"; }
+install() { install_all --no-deps "$@"; }
 
 has_torch() {
     local required installed
@@ -124,6 +138,18 @@ install_stack() {
     fi
     echo "set-up: installing $(grep -c '^[^#].*==' "$lock") packages of requirements.txt; a few minutes, 10 GB"
     install -r "$lock" || fail "requirements.txt could not be installed"
+}
+
+install_stack_for_cuda_12() {
+    local rest
+    rest=$(mktemp)
+    grep -vE '^(torch|torchvision|torchaudio|vllm|cupy-cuda13x|cuda-.*|nvidia-.*)==' "$lock" >"$rest"
+    echo "set-up: installing torch and vLLM for CUDA 12.9"
+    install_all -r "$root/requirements/cuda12.txt" -c "$rest" ||
+        fail "requirements/cuda12.txt could not be installed"
+    echo "set-up: installing $(grep -c '^[^#].*==' "$rest") packages of requirements.txt"
+    install -r "$rest" || fail "requirements.txt could not be installed"
+    rm "$rest"
 }
 
 # verl's images carry torch and vLLM, but neither verl nor the grader, and some packages that are
@@ -222,6 +248,8 @@ install_folder() {
 if [ "$mode" = container ]; then
     export PIP_BREAK_SYSTEM_PACKAGES=1 # a container's Python is often marked as externally managed
     install_in_container
+elif [ "$cuda" = 12 ]; then
+    install_stack_for_cuda_12
 else
     install_stack
 fi

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +17,7 @@ from packaging.utils import canonicalize_name
 from exgrpo.verl_contract import TESTED
 
 ROOT = Path(__file__).parents[2]
+CUDA12 = ROOT / "requirements" / "cuda12.txt"
 VERL = TESTED[0]
 PACKAGES = sorted(ROOT.glob("packages/*/pyproject.toml"))
 GPU = {"python_version": "3.12", "python_full_version": "3.12.1", "platform_machine": "x86_64", "sys_platform": "linux"}
@@ -41,6 +43,7 @@ case "$all" in
         echo "[1/3] nvcc" "[2/3] nvcc"
         echo "${FLASH_ATTENTION_FORCE_BUILD:+forced }${all#* install }" >> "$NOTES" ;;
     *" install "*)
+        [[ "$all" != *" -c "* ]] || cp "$last" "$(dirname "$NOTES")/constraints"
         [ -z "${INTERRUPTED_AT:-}" ] || [[ "$all" != *$INTERRUPTED_AT* ]] || kill -9 0
         echo "${PIP_NO_INDEX:+only $PIP_FIND_LINKS }${all#* install }" >> "$NOTES" ;;
 esac
@@ -115,6 +118,8 @@ def run(
         ("setup_gpu.sh", ["--venv"], {}, "--venv: which folder?"),
         ("setup_gpu.sh", ["--no-flash-attn"], {}, "--no-flash-attn: leave it out; flash-attn is installed with"),
         ("setup_gpu.sh", ["--active", "--container"], {}, "exclude each other"),
+        ("setup_gpu.sh", ["--cuda", "11"], {}, "--cuda 11: must be 12 or 13"),
+        ("setup_gpu.sh", ["--cuda", "12", "--container"], {}, "--cuda 12 excludes --container"),
         ("setup_gpu.sh", ["--active"], {}, "no environment is active"),
         ("setup_gpu.sh", ["--wheelhouse", "nowhere"], {}, "--wheelhouse nowhere: no such folder"),
         ("setup_gpu.sh", ["--wheelhouse", "."], {}, "no requirements.txt in it"),
@@ -296,8 +301,8 @@ def test_after_an_interrupted_call_the_next_one_installs_all_of_it_again(fake, m
     installs = [line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")]
     again = "" if repaired else "--force-reinstall "
     assert installs[:2] == [
-        f"--no-compile --no-deps {again}torch==2.11.0",
-        f"--no-compile --no-deps {again}-r {ROOT}/requirements.txt",
+        f"--no-compile {again}--no-deps torch==2.11.0",
+        f"--no-compile {again}--no-deps -r {ROOT}/requirements.txt",
     ]
     assert (fake / "env" / "mine").exists() == (repaired is None)
     assert "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-2]
@@ -323,15 +328,48 @@ def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
     assert subprocess.run(ask, capture_output=True, text=True).stdout == "its own\n"
 
 
-@pytest.mark.parametrize("driver, wrong", [("570.86.15", True), ("580.65.06", False), ("610.1", False), ("", False)])
-def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driver, wrong):
+@pytest.mark.parametrize(
+    ("driver", "cuda", "wrong"),
+    [
+        ("570.86.15", 13, "must be 580 or newer, for CUDA 13; older ones take setup_gpu.sh --cuda 12 or"),
+        ("515.1", 13, "must be 580 or newer, for CUDA 13"),
+        ("515.1", 12, "must be 525 or newer, for CUDA 12"),
+        ("580.65.06", 13, None),
+        ("610.1", 12, None),
+        ("535.1", 12, None),
+        ("", 13, None),
+    ],
+)
+def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driver, cuda, wrong):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho {driver}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    said = f"NVIDIA driver {driver}: must be 580 or newer, for CUDA 13"
-    assert check.driver_problem() == (said if wrong else None)
+    said = check.driver_problem(cuda)
+    if wrong is None:
+        assert said is None
+    else:
+        assert said.startswith(f"NVIDIA driver {driver}: {wrong}")
+        assert ("--cuda 12" in said) == ("--cuda 12" in wrong)
     monkeypatch.setattr(check, "_cuda_of_driver", lambda: 13)  # cuda-compat
-    assert check.driver_problem() is None
+    assert check.driver_problem(cuda) is None
+
+
+def test_a_stack_for_cuda_12_has_the_same_pins_but_torch_vllm_and_what_is_for_cuda_13(fake):
+    done = run(fake, "setup_gpu.sh", "--venv", "env", "--cuda", "12")
+    assert done.returncode == 0, done.stderr
+    first, second = (fake / "notes").read_text().splitlines()[1:3]
+    rest = second.removeprefix("--no-compile --no-deps -r ")
+    assert first == f"--no-compile -r {ROOT}/requirements/cuda12.txt -c {rest}"
+    lock, builds = pins("requirements.txt"), dict(re.findall(r"^(\S+)==(\S+)$", CUDA12.read_text(), re.M))
+    kept = pins(fake / "constraints")
+    assert kept == {name: lock[name] for name in kept}
+    gone = lock.keys() - kept.keys()
+    assert {"torch", "torchvision", "torchaudio", "vllm", "cupy-cuda13x", "nvidia-cublas", "cuda-toolkit"} <= gone
+    assert all(name in builds or re.match("cupy|cuda-|nvidia-", name) for name in gone)
+    same = builds.keys() & lock.keys()
+    assert len(same) == 4 and all(builds[name] == f"{lock[name]}+cu129" for name in same)
+    assert builds["cupy-cuda12x"] == lock["cupy-cuda13x"]
+    assert f"/{lock['vllm']}/cu129" in CUDA12.read_text()
 
 
 def test_what_triton_compiles_its_first_kernel_with_must_be_there(check, monkeypatch, tmp_path, capsys):
@@ -346,10 +384,10 @@ def test_what_triton_compiles_its_first_kernel_with_must_be_there(check, monkeyp
     no_compiler, no_header = check.compiler_problems()
     assert no_compiler.startswith("no C compiler") and no_header.startswith(f"{tmp_path}/Python.h: no such file")
     monkeypatch.setattr(check, "has_driver", lambda: True)
-    assert check.machine_problems() == [no_compiler, no_header]
+    assert check.machine_problems(13) == [no_compiler, no_header]
     # where no GPU is, the environment may be for another machine
     monkeypatch.setattr(check, "has_driver", lambda: False)
-    assert check.machine_problems() == [] and no_compiler in capsys.readouterr().out
+    assert check.machine_problems(13) == [] and no_compiler in capsys.readouterr().out
 
 
 def test_a_kernel_that_does_not_run_is_a_failure_where_a_gpu_is(check, monkeypatch):
