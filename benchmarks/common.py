@@ -136,10 +136,15 @@ def report(title: str, figures: Figures, facts: Mapping[str, Any], arguments: ar
     for name, value in figures.items():
         print(f"  {name:<64} {_shown(value)}")
     if arguments.json:
-        options = {key: value for key, value in vars(arguments).items() if key != "json"}
-        text = json.dumps({"machine": facts, "arguments": options, "figures": figures}, indent=1, default=str)
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        durable.replace_file(arguments.json, text + "\n")
+        write_json(arguments.json, figures, facts, arguments)
+
+
+def write_json(file: Path, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+    """The figures with what they depend on, atomically."""
+    options = {key: value for key, value in vars(arguments).items() if key != "json"}
+    text = json.dumps({"machine": facts, "arguments": options, "figures": figures}, indent=1, default=str)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    durable.replace_file(file, text + "\n")
 
 
 def _shown(value: Any) -> str:

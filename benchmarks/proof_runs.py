@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import runs
-from common import OutOfTime, die_with_parent, environment_of
+from common import ROOT, OutOfTime, die_with_parent, environment_of
 
 
 def environment(stack: str) -> dict[str, str]:
@@ -24,6 +24,13 @@ def environment(stack: str) -> dict[str, str]:
     sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
     said = {"VLLM_LOGGING_LEVEL": "INFO"}
     return {**os.environ, **environment_of(stack), **sampler, **said, "PYTHON": sys.executable}
+
+
+def own_tmp(stack: str) -> list[str]:
+    """Before a command on a GPU: a /tmp of its own, where the sockets of verl 0.9.1 have one name for all runs."""
+    if stack == "cpu" or os.geteuid() != 0:
+        return []
+    return ["unshare", "-m", "bash", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "bash"]
 
 
 def finished(stack: str, command: list[str], folder: Path, ends: float) -> None:
@@ -36,7 +43,11 @@ def finished(stack: str, command: list[str], folder: Path, ends: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "output.log", "a") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env=environment(stack), preexec_fn=die_with_parent
+            [*own_tmp(stack), *command],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment(stack),
+            preexec_fn=die_with_parent,
         )
         try:
             code = process.wait(timeout=max(1.0, ends - time.monotonic()))
@@ -67,19 +78,20 @@ def engine(log: Path) -> dict[str, str]:
 class Training:
     """A run of the quickstart, in its own process group; anything left of it is killed when the block ends."""
 
-    def __init__(self, stack: str, folder: Path, name: str, overrides: Sequence[str]) -> None:
+    def __init__(self, stack: str, folder: Path, name: str, overrides: Sequence[str], stock: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / f"{name}.jsonl"
         self.dump = folder / f"dump-{name}"
         self.log = folder / f"{name}.log"
-        arguments = [
-            *runs.quickstart(folder, stack),
-            f"trainer.rollout_data_dir={self.dump}",
-            *overrides,
-        ]
+        if stock:  # verl's own command, with nothing of ours but what its overrides name
+            config = ["--config-dir", str(ROOT / "exgrpo" / "config"), f"+stack={stack}"]
+            command = ["verl.trainer.main_ppo", *config, *overrides]
+        else:
+            ours = [*runs.quickstart(folder, stack), f"trainer.rollout_data_dir={self.dump}"]
+            command = ["exgrpo.main_mix_ppo", *ours, *overrides]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "exgrpo.main_mix_ppo", *arguments],
+                [*own_tmp(stack), sys.executable, "-m", *command],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment(stack) | {"VERL_FILE_LOGGER_PATH": str(self.file)},
@@ -102,6 +114,15 @@ class Training:
             if time.monotonic() > ends:
                 raise OutOfTime(f"time was up at step {last} of {step}; {self.log}")
             time.sleep(0.1)
+
+    def while_there_is_no(self, path: Path, ends: float) -> None:
+        """Return once the path exists; as `until`, if the run ends before that, or time runs out."""
+        while not path.exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"ended before there was {path}; {self.log}")
+            if time.monotonic() > ends:
+                raise OutOfTime(f"time was up before there was {path}; {self.log}")
+            time.sleep(0.01)
 
     def end(self, ends: float) -> int | None:
         """The exit code; None when time runs out."""
@@ -135,10 +156,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def accuracies(steps: dict[int, dict[str, float]]) -> dict[int, float]:
     """step -> test accuracy, of the steps that were tested."""
-    import learning_curves  # the quickstart's
-
-    tested = {step: learning_curves.test_accuracy(values) for step, values in sorted(steps.items())}
-    return {step: value for step, value in tested.items() if value is not None}
+    found = {}
+    for step, values in sorted(steps.items()):
+        of_test = [value for name, value in values.items() if name.startswith("val-core/") and "/acc/mean@" in name]
+        if of_test:
+            found[step] = of_test[0]
+    return found
 
 
 def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
@@ -146,10 +169,12 @@ def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
     names = {
         "probability, vLLM - actor: mean of means": ("training/rollout_probs_diff_mean", "mean"),
         "probability, vLLM - actor: maximum": ("training/rollout_probs_diff_max", "max"),
-        "correlation of the two, mean": ("training/rollout_actor_probs_pearson_corr", "mean"),
+        "log-perplexity, vLLM - actor: mean": ("rollout_corr/log_ppl_abs_diff", "mean"),
+        "log-perplexity, vLLM - actor: maximum": ("rollout_corr/log_ppl_abs_diff", "max"),
         "actor's peak memory, GiB": ("actor/perf/max_memory_allocated_gb", "max"),
         "actor's peak reserved memory, GiB": ("actor/perf/max_memory_reserved_gb", "max"),
         "gradient norm, mean": ("actor/grad_norm", "mean"),
+        "verl's mfu of the update, mean": ("perf/mfu/actor", "mean"),
         "seconds a step, mean": ("timing_s/step", "mean"),
     }
     figures: dict[str, float] = {}
@@ -158,21 +183,3 @@ def agreement(steps: dict[int, dict[str, float]]) -> dict[str, float]:
         if values:
             figures[words] = max(values) if how == "max" else sum(values) / len(values)
     return figures
-
-
-def gpu_used_mib() -> int:
-    """Memory in use on the first GPU."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
-
-
-def wait_for_gpu(before: int, ends: float) -> float:
-    """Seconds until nine tenths of the memory used before are free; RuntimeError when time runs out."""
-    started = time.monotonic()
-    while (used := gpu_used_mib()) > before / 10:
-        if time.monotonic() > min(ends, started + 60):
-            raise RuntimeError(
-                f"{used} MiB of the GPU are still in use {time.monotonic() - started:.0f} s after the kill"
-            )
-        time.sleep(0.5)
-    return time.monotonic() - started

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, refuse
+from common import refuse
 
 QUICKSTART = "quickstart"
 # as in exp_scripts/run_smollm2_cpu.sh
@@ -41,14 +39,7 @@ def settings(model: str, folder: Path, stack: str = "cpu") -> list[str]:
         return arguments
     if not (Path(model) / "config.json").is_file():
         refuse(f"--model={model}: must be {QUICKSTART} or the folder of a model")
-    sums = folder / "sums"
-    if not (sums / "test.parquet").is_file():
-        task = ["--task", "chain_sum", "--param", "max_terms=2", "--param", "max_digits=1"]
-        make = [sys.executable, str(ROOT / "data" / "make_tasks.py"), *task, "--count", "128", "--test_count", "32"]
-        if subprocess.run([*make, "--output_dir", str(sums)]).returncode:
-            sys.exit(1)
-    files = [f"data.train_files={sums}/train.parquet", f"data.val_files={sums}/test.parquet"]
-    return [*arguments, *SMOLLM2, *files, f"actor_rollout_ref.model.path={Path(model).resolve()}"]
+    return [*arguments, *SMOLLM2, f"actor_rollout_ref.model.path={Path(model).resolve()}"]
 
 
 def quickstart(folder: Path, stack: str) -> list[str]:

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 
 from omegaconf import DictConfig, OmegaConf
 
+from exgrpo.config import kernels
+
 RELEASED_GPUS = 8
 
 
@@ -50,3 +52,5 @@ def _config_of_verl() -> str:
 
 OmegaConf.register_new_resolver("exgrpo.released_scale", _released_scale, replace=True)
 OmegaConf.register_new_resolver("exgrpo.config_of_verl", _config_of_verl, replace=True)
+for _name in ("attention", "fused", "fused_backend"):
+    OmegaConf.register_new_resolver(f"exgrpo.{_name}", getattr(kernels, _name), replace=True)

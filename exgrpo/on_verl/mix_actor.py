@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
+from verl.utils.device import get_device_name
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPOptimizerConfig, PolicyLossConfig
 from verl.workers.engine import EngineRegistry
@@ -25,6 +26,7 @@ from exgrpo.config import RELEASED_GPUS
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.correct import OF_POLICY_LOSS, ON_POLICY, is_mixed, settings_of, weights_of
+from exgrpo.on_verl.triton_start import compile_log_prob_kernels
 
 OURS = "exgrpo"
 MixPolicyLossConfig = make_dataclass(
@@ -156,6 +158,10 @@ class SkippingFSDPEngine(FSDPEngineWithLMHead):
 
     Selected by VERL_ENGINE_VENDOR=exgrpo, which our configuration sets for its own workers.
     """
+
+    def initialize(self) -> None:
+        super().initialize()
+        compile_log_prob_kernels(self.model_config, self._autocast_dtype, get_device_name())
 
     def optimizer_step(self) -> torch.Tensor:
         limit = getattr(self.optimizer_config, "skip_grad_bound", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import math
 import os
@@ -15,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from exgrpo import verl_contract
+from exgrpo.config import kernels
 from exgrpo.data_files import column_names, is_local, paths_of, read_question_ids
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
@@ -48,6 +48,8 @@ def check(config: DictConfig) -> None:
     verify(config)
     machine.verify(config, os.environ)
     resolve(config)
+    if config.trainer.device != "cpu":
+        print(kernels.line(config), flush=True)
 
 
 def verify(config: DictConfig) -> None:
@@ -79,6 +81,7 @@ def verify(config: DictConfig) -> None:
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
+        lambda: _log_probs(config),
     )
     if with_replay:
         _text_alone(config)
@@ -119,6 +122,7 @@ def resolve(config: DictConfig) -> None:
         actor = config.actor_rollout_ref.actor
         # resolved now: other processes lack our resolver
         actor.loss_scale_factor = actor.loss_scale_factor
+        kernels.settle(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
         if config.trainer.rollout_seeded:
@@ -144,23 +148,51 @@ def _platform(config: DictConfig) -> None:
 
 
 def _attention(config: DictConfig) -> None:
-    """flash-attn may be missing; verl's sequence parallelism requires it."""
-    key = "actor_rollout_ref.model.override_config.attn_implementation"
-    actor = config.actor_rollout_ref.actor
-    value = str(OmegaConf.select(config, key))
-    on_gpus = config.trainer.device != "cpu"
-    if value == "flash_attention_2" and on_gpus and importlib.util.find_spec("flash_attn") is None:
+    """The package of the actor's attention is there, and it fits card and settings."""
+    value = str(OmegaConf.select(config, kernels.ATTENTION))
+    if value not in kernels.ATTENTIONS and "/" not in value:
         raise ValueError(
-            f"{key}={value}: the package flash-attn is not installed; sdpa works without it, best"
-            " with actor_rollout_ref.model.use_fused_kernels=True and a smaller"
-            " actor_rollout_ref.actor.ppo_max_token_len_per_gpu: memory grows by its square"
+            f"{kernels.ATTENTION}={value}: must be one of {', '.join(kernels.ATTENTIONS)}, or a "
+            "kernel of the hub, OWNER/NAME"
         )
-    for name in ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size"):
-        size = OmegaConf.select(actor, name)
-        if size > 1 and not value.startswith("flash_attention"):
-            raise ValueError(
-                f"actor_rollout_ref.actor.{name}={size}: must be 1 with attn_implementation={value}"
-            )
+    if config.trainer.device != "cpu" and (why := _unfit(config, value)):
+        raise ValueError(f"{kernels.ATTENTION}={value}: {why}; {_instead(config)}")
+    ranks = kernels.sequence_parallel(config.actor_rollout_ref.actor)
+    if ranks > 1 and not value.startswith("flash_attention"):
+        raise ValueError(
+            f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={ranks}: must be 1 with "
+            f"attn_implementation={value}"
+        )
+
+
+def _log_probs(config: DictConfig) -> None:
+    """The kernels of the actor's log-probs run here, if it takes any."""
+    model = config.actor_rollout_ref.model
+    backend = model.fused_kernel_options.impl_backend
+    if model.use_fused_kernels and backend == "triton" and (why := kernels.why_no_triton(config)):
+        raise ValueError(
+            f"{kernels.MODEL}.fused_kernel_options.impl_backend=triton: {why}; torch works"
+        )
+
+
+def _unfit(config: DictConfig, attention: str) -> str:
+    """Why this machine cannot use the attention; empty if it can."""
+    package = kernels.ATTENTIONS.get(attention, "torch")
+    if not kernels.installed(package):
+        return f"the package {package} is not installed"
+    if attention == kernels.VARLEN:
+        return kernels.why_no_varlen(config)
+    return kernels.too_old(attention) or ""
+
+
+def _instead(config: DictConfig) -> str:
+    chosen = kernels.attention(_root_=config)
+    if chosen == "sdpa":  # its mask is dense over the whole packed row
+        return (
+            "sdpa works, best with actor_rollout_ref.model.use_fused_kernels=True and a smaller "
+            "actor_rollout_ref.actor.ppo_max_token_len_per_gpu: memory grows by its square"
+        )
+    return f"{chosen} works, which is taken where nothing is given"
 
 
 def _files(config: DictConfig) -> None:

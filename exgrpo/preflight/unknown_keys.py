@@ -14,6 +14,17 @@ from omegaconf import DictConfig, OmegaConf
 from exgrpo.preflight.values import entries
 
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
+# keys of earlier versions, and what to use now
+_GONE = {
+    "trainer.exp_max_candidates": "every candidate is scored",
+    **dict.fromkeys(
+        (
+            "actor_rollout_ref.actor.policy_loss.off_policy_baseline_shift",
+            "actor_rollout_ref.actor.policy_loss.off_policy_m2_bound",
+        ),
+        "a loss of your own by off_policy_loss=path/file.py:name has its numbers in its file",
+    ),
+}
 _ADVICE = re.compile(r"\s*(Config search path:|See https:|To append to your).*", re.DOTALL)
 
 
@@ -47,6 +58,8 @@ def _key(override: str) -> str:
 
 def _hint(key: str, keys: Sequence[str]) -> str:
     """The nearest key; one of the same last name, if no key is as near as a typing error."""
+    if key in _GONE:
+        return f"it is gone: {_GONE[key]}"
     name = key.rpartition(".")[2]
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
     namesakes = [each for each in keys if each.rpartition(".")[2] == name]

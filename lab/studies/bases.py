@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 import numpy as np
-import study_folders  # noqa: F401
+import skills
 import torch
 from make_base import build_model, build_tokenizer
 from once_tasks import EVERY_TASK
@@ -46,7 +46,8 @@ def make(task: RareTask, base: int = 0) -> None:
         tokenizer = build_tokenizer(folder)
         model = build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, LAYERS, WIDTH)
     else:
-        tokenizer, model = AutoTokenizer.from_pretrained(task.start), AutoModelForCausalLM.from_pretrained(task.start)
+        start = skills.base(task.start.name, f"make_study_bases.py {task.start.name}")
+        tokenizer, model = AutoTokenizer.from_pretrained(start), AutoModelForCausalLM.from_pretrained(start)
         tokenizer.save_pretrained(folder)
     barred = set(task.kept_back())
     for phase in task.phases:

@@ -16,19 +16,17 @@ import functools
 import json
 import random
 import string
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import study_folders
+import skills
 from fast_policy import FastPolicy
 from minimal_loop import Task
-from skills import SKILLS, Phase, Skill, box
+from skills import BASES, SKILLS, Phase, Skill, box
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = Path(__file__).resolve().parent
-BASES = study_folders.BASES
 TRAIN, TEST = 40, 128
 KEPT_BACK = 192  # from the bases: more than are asked
 LETTERS = string.ascii_lowercase
@@ -232,9 +230,7 @@ def load(task: RareTask, draw: int = 0, base: int = 0) -> tuple[FastPolicy, Task
         draw: 0, the questions of `split`; other numbers: other questions, of those that the bases never saw.
         base: 0 or 1, the same lessons with another seed.
     """
-    folder = BASES / base_name(task, base)
-    if not (folder / "model.safetensors").exists():
-        sys.exit(f"{folder}: no base model; first run python lab/studies/bases.py {task.name} --base {base}")
+    folder = skills.base(base_name(task, base), f"bases.py {task.name} --base {base}")
     model = AutoModelForCausalLM.from_pretrained(folder)
     policy = FastPolicy(model.eval(), AutoTokenizer.from_pretrained(folder), task.max_tokens)
     return policy, Task(*questions(task, draw), task.reward)

@@ -8,6 +8,7 @@ out an answer: it is right on 10 to 30 % of the questions, by care or by luck, a
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,11 +183,19 @@ def teach(
     fit(model, draw, phase.updates, phase.lr)
 
 
+def base(name: str, command: str) -> Path:
+    """The folder of a base model; SystemExit with the command of lab/studies/ that makes it, if it is not there."""
+    folder = BASES / name
+    if not (folder / "model.safetensors").exists():
+        sys.exit(f"{folder}: no base model; first run python lab/studies/{command}")
+    return folder
+
+
 def load(name: str) -> tuple[Policy, Task]:
-    """The base model of a task that ships with the repository, and its questions."""
-    skill = SKILLS[name]
-    model = AutoModelForCausalLM.from_pretrained(BASES / name)
-    policy = Policy(model.eval(), AutoTokenizer.from_pretrained(BASES / name), skill.max_tokens)
+    """The base model of a task and its questions."""
+    skill, folder = SKILLS[name], base(name, f"make_study_bases.py {name}")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    policy = Policy(model.eval(), AutoTokenizer.from_pretrained(folder), skill.max_tokens)
     train, test = skill.split()
     return policy, Task(train, test, skill.reward)
 

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-import rare_tasks
+import skills
 import torch
 from minimal_loop import Policy, Rows, Task, groups_of, settings
 from once_tasks import EVERY_TASK as TASKS
@@ -136,7 +136,7 @@ def test_a_rescued_group_is_filed_by_its_fresh_rows():
 
 
 def test_a_base_that_is_not_there_is_one_line_with_the_command_that_makes_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(rare_tasks, "BASES", tmp_path)
+    monkeypatch.setattr(skills, "BASES", tmp_path)
     with pytest.raises(
         SystemExit, match=r"caesar-1: no base model; first run python lab/studies/bases\.py caesar --base 1"
     ):

@@ -58,7 +58,9 @@ def shared(job=prepared_workers.FIRST_JOB):
     They have one thread each: two files' runs share two cores.
     """
     stack = OmegaConf.load(Path(prepared_workers.__file__).with_name("stack") / "cpu.yaml")
-    stack.ray_kwargs.ray_init.runtime_env.env_vars.OMP_NUM_THREADS = "1"  # read when torch is imported
+    variables = stack.ray_kwargs.ray_init.runtime_env.env_vars
+    variables.OMP_NUM_THREADS = "1"  # read when torch is imported
+    variables.VERL_ENGINE_VENDOR = "exgrpo"  # as in our configuration; read when verl is imported
     workers, thresholds = prepared_workers.PreparedWorkers(), gc.get_threshold()
     with read_at_import() as patch:
         patch.setattr(prepared_workers, "FIRST_JOB", job)

@@ -62,21 +62,6 @@ def test_each_rank_gets_its_share_of_the_tokens_and_each_candidate_its_own_view(
         assert rows == [[7, 8, 9, *each.tokens] for _, each in flat]
 
 
-def test_only_the_most_promising_candidates_go_through_the_model(partition):
-    """Recorded entropies say 3, 1, 2; the model says 5, 8, 6: with two of them left, the third is the best."""
-    known = tuple(
-        Trajectory([now], [-2.0], step=2, entropy=recorded) for now, recorded in [(5, 3.0), (8, 1.0), (6, 2.0)]
-    )
-    candidates, model = {"a": known, "b": known[:1]}, Model()
-    choice = choose(candidates, model, exp_max_candidates=2)
-    assert model.calls == [[[7, 8, 9, 8], [7, 8, 9, 6]]]
-    assert choice.trajectories == {"a": known[2], "b": known[0]}
-    assert (choice.chosen_scores, choice.passed_over_scores) == ([6.0], [8.0])
-    metrics = choice.metrics(step=5)
-    assert metrics["candidates"] == 4 and metrics["candidates_scored"] == 2 and metrics["candidates_guarded"] == 0
-    assert choose(candidates, model, exp_max_candidates=1).trajectories["a"] is known[1] and len(model.calls) == 1
-
-
 def test_candidates_are_scored_at_the_temperature_of_the_rollouts(partition):
     rollout, model = job(f"{ROLLOUT}.temperature=0.5", f"{ROLLOUT}.log_prob_use_dynamic_bsz=True"), Model()
     scorer = CandidateScorer.of({"a": torch.tensor([7, 8, 9])}, model, rollout.actor_rollout_ref.rollout)

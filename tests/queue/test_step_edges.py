@@ -1,5 +1,6 @@
 """Steps in which questions fail, leave or are filtered, by verl's own functions but for rollouts and actor."""
 
+import numpy as np
 import pytest
 import torch
 from queue_trainer import FILTERED, WHOLE_STEP, K, filters_by_reward, make_ready, make_trainer, pass_batch, sample
@@ -31,17 +32,23 @@ def test_what_the_filter_left_out_is_observed_with_the_step(make):
     assert trainer.replay.pool.retired == ["q1"]
 
 
+def two_alone(successes, rollout_n, mean, sigma):
+    """Questions with two successes are drawn, others never."""
+    return np.where(successes == 2, 0.0, -np.inf)
+
+
 def test_what_replayed_rows_weigh_is_known_of_every_update_of_a_step(make):
     """Two updates, the first with q0, the second with q9; the model's log-prob of token 1 is -1, as recorded."""
     steps = "trainer.v1.separate_async.parameter_sync_step=2"
-    trainer = make(steps, "trainer.exp_difficulty=fresh", trainer_class=ExperienceMixPPOTrainerSeparateAsync)
+    rule = f"trainer.exp_bucket_manager={__file__}:two_alone"
+    trainer = make(steps, rule, trainer_class=ExperienceMixPPOTrainerSeparateAsync)
     for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
         setattr(trainer.actor_rollout_wg, name, lambda number: None)
-    trainer.replay.pool.file("q9", 0, Trajectory([1], [-1.0], step=1))
+    trainer.replay.pool.file("q9", 1, Trajectory([1], [-1.0], step=1))
     for update, (drawn, other) in enumerate([("q0", "q9"), ("q9", "q0")]):
         trainer.local_trigger_step = update
-        trainer.replay.pool.file(drawn, 1)
-        trainer.replay.pool.file(other, 0)  # of which nothing is drawn
+        trainer.replay.pool.file(drawn, 2)
+        trainer.replay.pool.file(other, 1)  # of which nothing is drawn
         trainer._add_prompts_to_generate(4)
         pass_batch(trainer, sample(trainer), {})
     effects = {row.question: row.effect.ratio_mean for row in trainer.replay.pool.replays}

@@ -50,9 +50,9 @@ def test_rbound_defaults_to_all_but_the_retired(value):
     assert list(config.collected_buckets) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("value", "count"), [(None, None), ("null", None), ("3", 3), (1, 1)])
-def test_so_many_candidates_are_scored_or_all(value, count):
-    assert ExperienceConfig.from_mapping({"exp_max_candidates": value}, 8).exp_max_candidates == count
+@pytest.mark.parametrize(("value", "steps"), [(None, None), ("null", None), ("3", 3), (1, 1)])
+def test_so_many_steps_a_trajectory_stays_or_for_good(value, steps):
+    assert ExperienceConfig.from_mapping({"experience_max_age": value}, 8).experience_max_age == steps
 
 
 def test_bounds_are_exclusive_below_and_inclusive_above():
@@ -121,8 +121,8 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
         ("exp_bucket_sigma", 0, "a finite number above 0"),
         ("exp_bucket_sigma", "inf", "a finite number above 0"),
         ("exp_seed", -1, "an integer of at least 0"),
-        ("exp_max_candidates", 0, "an integer of at least 1, or null"),
-        ("exp_max_candidates", "few", "an integer of at least 1, or null"),
+        ("experience_max_age", 0, "an integer of at least 1, or null"),
+        ("experience_max_age", "few", "an integer of at least 1, or null"),
         ("experience_max_per_question", 0, "an integer of at least 1"),
         ("experience_max_trajectories", "many", "an integer of at least 1"),
     ],

@@ -8,43 +8,25 @@ import pytest
 from pool_groups import bucket_of, group, new_pool, success, tokens_of
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome
 from exgrpo.experience.packing import pack
-from exgrpo.experience.rules import fresh, released, reward_std
+from exgrpo.experience.rules import released, reward_std
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 STORED, RETIRED, SKIPPED = Outcome.STORED, Outcome.RETIRED, Outcome.SKIPPED
 
 
-@pytest.mark.parametrize(
-    ("solved", "size", "replayed", "bucket"),
-    [
-        (3, 8, 0, 3),  # all fresh: simply the count
-        (0, 8, 0, 0),
-        (8, 8, 0, 8),
-        (3, 7, 1, 3),  # 3/7 of 8 is 3.43; the release, counting the replayed success in, has 4
-        (4, 7, 1, 5),  # 4.57
-        (7, 7, 1, 8),
-        (1, 7, 1, 1),  # 1.14
-        (6, 7, 1, 7),  # 6.86
-        (1, 3, 0, 3),  # 2.67
-        (5, 6, 0, 7),  # 6.67
-    ],
-)
-def test_bucket_is_the_fresh_success_rate_out_of_k(solved, size, replayed, bucket):
-    assert fresh([group("q", size, *[success(1)] * solved, replayed=replayed)], 8) == [bucket]
-
-
 def test_a_tie_goes_to_the_even_count():
     groups = [group("q", 4, success(1)), group("q", 4, *[success(1)] * 3)]
-    assert fresh(groups, 6) == [2, 4] == released(groups, 6)  # 1.5 and 4.5
+    assert released(groups, 6) == [2, 4]  # 1.5 and 4.5
 
 
 @pytest.mark.parametrize("rollout_n", [2, 3, 4, 7, 8, 16])
 def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
     for size in range(1, rollout_n + 1):
         groups = [group("q", size, *[success(1)] * solved) for solved in range(size + 1)]
-        buckets = fresh(groups, rollout_n)
+        buckets = released(groups, rollout_n)
         assert buckets[0] == 0 and buckets[-1] == rollout_n
         assert all(1 <= bucket < rollout_n for bucket in buckets[1:-1])
         assert buckets == sorted(buckets)
@@ -112,43 +94,33 @@ def test_a_question_whose_rollouts_all_fail_stays_drawable():
     assert pool.observe(group("q", 7, replayed=1)) is SKIPPED  # replayed: its success is the group's only one
     assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (5,)]
     assert pool.choose(1, np.random.default_rng(0)) == ["q"]
-    assert pool.metrics()["undrawable_questions"] == 0
 
 
-def test_by_the_fresh_rule_falling_to_zero_keeps_the_trajectories_out_of_reach_until_it_is_solved_again():
-    pool = new_pool(exp_difficulty="fresh")
-    pool.observe(group("q", 8, success(1), success(2)))
-    assert pool.observe(group("q", 7, replayed=1)) is SKIPPED
-    assert bucket_of(pool, "q") == 0 and pool.eligible == 0 and tokens_of(pool, "q") == [(1,), (2,)]
-    assert pool.choose(1, np.random.default_rng(0)) == [] and pool.metrics()["undrawable_questions"] == 1
-    assert pool.observe(group("q", 8, success(3))) is STORED
-    assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (3,)]
-
-
-@pytest.mark.parametrize(("rule", "bucket", "eligible"), [("released", 3, 1), ("fresh", 4, 0)])
-def test_the_bounds_gate_what_is_collected_and_by_the_fresh_rule_alone_what_is_drawn(rule, bucket, eligible):
-    pool = new_pool(experience_lbound=1, experience_rbound=3, exp_difficulty=rule)
+def test_the_bounds_gate_what_is_collected_and_not_what_is_drawn():
+    pool = new_pool(experience_lbound=1, experience_rbound=3)
     assert pool.observe(group("q", 8, success(1))) is SKIPPED
     assert pool.metrics()["pool_questions"] == 0
     assert pool.observe(group("q", 8, *map(success, range(3)))) is STORED
     assert pool.observe(group("q", 8, *map(success, range(10, 14)))) is SKIPPED
-    assert bucket_of(pool, "q") == bucket and pool.eligible == eligible and len(pool.candidates("q")) == 3
+    assert bucket_of(pool, "q") == 3 and pool.eligible == 1 and len(pool.candidates("q")) == 3
     pool.file("r", 8, success(1))  # as an import may
-    assert pool.eligible == eligible + (rule == "released")
+    assert pool.eligible == 2
 
 
-def test_a_pool_whose_questions_had_fallen_to_zero_draws_them_again_by_the_released_rule():
-    old = new_pool(exp_difficulty="fresh")
+def test_questions_that_a_saved_pool_has_under_zero_are_drawn_again_and_one_line_says_so(caplog):
+    old = new_pool()
     for question in "abc":
         old.observe(group(question, 8, success(1)))
-    old.observe(group("b", 8))
     state = old.snapshot()
     records = [(serial, name, pack(serial, each)) for serial, name, each in state.records(0, state.next_serial)]
-    parts = (state.state, state.history, records, state.next_serial, state.counters)
-    new = ExperiencePool.restore(ExperienceConfig(rollout_n=8), *parts)
-    same = ExperiencePool.restore(ExperienceConfig(rollout_n=8, exp_difficulty="fresh"), *parts)
+    config, rest = ExperienceConfig(rollout_n=8), (state.history, records, state.next_serial, state.counters)
+    same = ExperiencePool.restore(config, state.state, *rest)
+    assert same.metrics() == old.metrics() and not caplog.messages
+    fallen = BucketState(["a", "b", "c"], [1, 0, 1], [0, 0, 1], [])  # as exp_difficulty=fresh saved them
+    new = ExperiencePool.restore(config, fallen, *rest)
     assert [new.bucket(name) for name in "abc"] == [1, 1, 1] and new.eligible == 3
-    assert [same.bucket(name) for name in "abc"] == [1, 0, 1] and same.eligible == 2
+    (line,) = caplog.messages
+    assert line.startswith("exgrpo: 1 questions of the saved pool are filed under 0 successes, by a rule that is gone")
 
 
 def varied(question, *rewards, replayed=0, replayed_reward=1.0):
@@ -200,9 +172,7 @@ def test_the_beginning_of_a_trajectory_is_no_duplicate_of_it():
     [("first_half", 6, "abc"), ("last_half", 6, "def"), ("first_half", 5, "ab"), ("last_half", 5, "cde")],
 )
 def test_a_half_is_of_the_eligible_questions_by_order_of_entry(half, count, allowed):
-    pool = new_pool(exp_sample_range=half, exp_difficulty="fresh")
-    pool.observe(group("not eligible", 8, success(1)))
-    pool.observe(group("not eligible", 8))
+    pool = new_pool(exp_sample_range=half)
     for question in "abcdef"[:count]:
         pool.observe(group(question, 8, success(1)))
     pool.observe(group("a", 8, *map(success, range(5))))  # moving to another bucket is no new entry

@@ -30,9 +30,8 @@ class PoolMachine(RuleBasedStateMachine):
         age=st.sampled_from([None, 1, 5]),
         method=st.sampled_from(["normal", "linear", False]),
         sample_range=st.sampled_from(["all", "first_half", "last_half"]),
-        difficulty=st.sampled_from(["released", "fresh"]),
     )
-    def start(self, lbound, rbound, per_question, overall, memory, age, method, sample_range, difficulty):
+    def start(self, lbound, rbound, per_question, overall, memory, age, method, sample_range):
         self.config = ExperienceConfig(
             rollout_n=K,
             experience_lbound=lbound,
@@ -43,7 +42,6 @@ class PoolMachine(RuleBasedStateMachine):
             experience_max_age=age,
             exp_bucket_manager=method,
             exp_sample_range=sample_range,
-            exp_difficulty=difficulty,
         )
         self.pool, self.folder = ExperiencePool(self.config), PoolFolder()
         self.records = []  # (question, token, step, entropy), the latest recording last
@@ -55,7 +53,6 @@ class PoolMachine(RuleBasedStateMachine):
         return [record for record in self.records if record[0] == question]
 
     def model_observe(self, question, size, successes, replayed):
-        fresh = self.config.exp_difficulty == "fresh"
         if question in self.retired:
             return Outcome.SKIPPED
         if len(successes) == size and size >= K - 1:  # of K - 1 fresh rollouts one is replayed: a whole group
@@ -63,12 +60,9 @@ class PoolMachine(RuleBasedStateMachine):
             self.buckets.pop(question, None)
             self.records = [record for record in self.records if record[0] != question]
             return Outcome.RETIRED
-        right, rows = len(successes), size
-        if not fresh:
-            right, rows = right + replayed, rows + replayed
-        bucket = round(right * K / rows)
+        bucket = round((len(successes) + replayed) * K / (size + replayed))
         wanted = self.config.experience_lbound < bucket <= self.config.experience_rbound
-        if (wanted and successes) or (question in self.buckets and (wanted or fresh)):
+        if (wanted and successes) or (question in self.buckets and wanted):
             self.buckets[question] = bucket
         if not (wanted and successes):
             return Outcome.SKIPPED
@@ -119,9 +113,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 7), seed=st.integers(0, 3), exclude=st.sets(st.sampled_from(QUESTIONS)))
     def choose(self, count, seed, exclude):
-        low, high = self.config.experience_lbound, self.config.experience_rbound
-        fresh = self.config.exp_difficulty == "fresh"
-        eligible = [name for name, bucket in self.buckets.items() if not fresh or low < bucket <= high]
+        eligible = list(self.buckets)
         half = len(eligible) // 2
         allowed = {"all": eligible, "first_half": eligible[:half], "last_half": eligible[half:]}
         allowed = set(allowed[self.config.exp_sample_range]) - exclude

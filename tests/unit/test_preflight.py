@@ -1,6 +1,5 @@
 """What is wrong is said in one line before anything starts: by the real command and on composed configurations."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -176,20 +175,6 @@ def test_a_missing_math_verify_is_named(files, monkeypatch):
         verify(configuration(files))
     (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
     verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))
-
-
-def test_a_missing_flash_attn_is_named_with_what_works_without_it(files, monkeypatch):
-    monkeypatch.delenv("VERL_PLATFORM", raising=False)
-    flash = configuration(files, "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2")
-    found = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "flash_attn" else found(name))
-    with pytest.raises(ValueError, match="flash-attn is not installed; sdpa works without it"):
-        verify(flash)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: found("math") if name == "flash_attn" else found(name))
-    verify(flash)
-    verify(
-        OmegaConf.merge(flash, {"actor_rollout_ref": {"actor": {"fsdp_config": {"ulysses_sequence_parallel_size": 2}}}})
-    )
 
 
 def test_seeded_rollouts_are_an_agent_loop_verl_can_load(files):

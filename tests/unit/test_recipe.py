@@ -72,9 +72,20 @@ def configuration(tmp_path_factory):
     return of
 
 
-ROWS = tables(["key", "release", "ours", "why they differ"])
+def same_in_both():
+    """The settings in the page's blocks after "The same in both:", as rows of the table that has the others."""
+    blocks = re.findall(r"^The same in both:\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    settings = (line.partition("=") for block in blocks for line in block.splitlines())
+    return [[f"`{key}`", f"`{setting}`", f"`{setting}`", ""] for key, _, setting in settings]
+
+
+ROWS = tables(["key", "release", "ours", "why they differ"]) + same_in_both()
 SETTINGS = {value(row[0]): value(row[2]) for row in ROWS}
-OF_RECIPES = [tuple(map(value, row)) for row in tables(["recipe", "key", "value"])]
+OF_RECIPES = [
+    (value(recipe), key, value(f"`{setting}`"))
+    for recipe, settings in tables(["recipe", "settings"])
+    for key, _, setting in (each.partition("=") for each in re.findall("`([^`]+)`", settings))
+]
 
 
 def test_the_page_has_what_the_script_prints(configuration):

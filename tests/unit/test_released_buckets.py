@@ -11,14 +11,13 @@ from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "released_buckets.json").read_text())["cases"]
 
 
-def differing_steps(case, difficulty):
+def differing_steps(case):
     """The steps after which buckets, drawable questions or retired ones are not the release's."""
     config = ExperienceConfig(
         rollout_n=case["rollouts"],
         experience_lbound=case["lbound"],
         experience_rbound=case["rbound"],
         experience_start_sratio=0,
-        exp_difficulty=difficulty,
     )
     pool = ExperiencePool(config)
     differing = []
@@ -38,10 +37,4 @@ def differing_steps(case, difficulty):
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_released_rule_is_the_releases_step_by_step(case):
-    assert len(case["steps"]) in (25, 30) and differing_steps(case, "released") == []
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_fresh_rule_is_another(case):
-    """From the first steps with a replayed row on: it counts fresh rollouts alone, and lets questions fall to zero."""
-    assert len(differing_steps(case, "fresh")) >= len(case["steps"]) - 2
+    assert len(case["steps"]) in (25, 30) and differing_steps(case) == []

@@ -25,7 +25,7 @@ ARROWS = {
     "saved": "experience",
     "advantages": "refusal",
     "loss_metrics": "",
-    "loss_settings": "open_table",
+    "loss_settings": "refusal open_table",
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
     "buffer": "refusal experience saved advantages loss_settings mix_core_alg",
@@ -36,8 +36,8 @@ ARROWS = {
         "mix_core_alg"
     ),
     "preflight": (
-        "refusal open_table verl_contract full_grader prompts experience data_files saved "
-        "loss_settings math_verify_reward on_verl"
+        "config refusal open_table verl_contract full_grader prompts experience data_files saved loss_settings "
+        "math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",

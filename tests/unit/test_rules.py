@@ -163,11 +163,7 @@ def test_weights_that_are_no_logarithms_are_named():
 
 def test_named_rules_by_hand():
     group = RolloutGroup("q", 7, (success(1),) * 7, replayed=1)
-    assert (
-        rules.all_solved(group, 8)
-        and not rules.never(group, 8)
-        and rules.released([group], 8) == [8] == rules.fresh([group], 8)
-    )
+    assert rules.all_solved(group, 8) and not rules.never(group, 8) and rules.released([group], 8) == [8]
     assert rules.highest_entropy(success(1, entropy=math.nan)) == math.inf
     assert rules.lowest_entropy(success(1, entropy=math.nan)) == math.inf
     assert rules.lowest_entropy(success(1, entropy=0.2)) > rules.lowest_entropy(success(1, entropy=0.3))
@@ -180,12 +176,6 @@ def test_what_is_never_retired_waits_until_a_rollout_fails():
     pool.observe(RolloutGroup("q", 2, (success(1),)))
     pool.observe(RolloutGroup("q", 2, (success(2), success(3))))
     assert pool.bucket("q") == 1 and not pool.retired and pool.eligible == 1  # stays drawable
-    following = ExperiencePool(ExperienceConfig(rollout_n=2, exp_retirement="never", exp_difficulty="fresh"))
-    following.observe(RolloutGroup("q", 2, (success(1),)))
-    following.observe(RolloutGroup("q", 2, (success(2), success(3))))
-    assert following.bucket("q") == 2 and following.eligible == 0
-    following.observe(RolloutGroup("q", 2, (success(4),)))
-    assert following.eligible == 1
 
 
 def test_a_reshape_of_another_file_shapes_replayed_tokens_and_no_others(mine):

@@ -131,7 +131,7 @@ def test_a_pool_of_version_0_2_0_is_read_with_all_that_it_holds_and_draws_as_it_
     expected, folder = json.loads((GOLDEN / "expected.json").read_text()), GOLDEN / "pool"
     state = read_manifest(folder)["replay_state"]
     assert "bucket_mean" in state and {"reviewed", "returned"} <= read_saved(folder).history[-1].keys()
-    config = ExperienceConfig(rollout_n=4, experience_start_sratio=0, exp_difficulty="fresh")
+    config = ExperienceConfig(rollout_n=4, experience_start_sratio=0)
     for _ in range(2):  # as 0.2.0 wrote it, and saved again
         disk = PoolFolder()
         pool = disk.load(folder, config, 14, {"data_fingerprint": "abc"})

@@ -234,6 +234,9 @@ def test_an_unknown_key_gets_the_nearest_name():
     first, second = said("trainer.save_freqq=3", "trainer.total_epochs=2", "trainer.lr=1e-6")
     assert first == "trainer.save_freqq=3: no such key; did you mean trainer.save_freq?"
     assert re.search(r"did you mean \S+\.optim\.lr\?$", second)
+    gone = said("trainer.exp_max_candidates=4", f"{LOSS}.off_policy_m2_bound=0.1")
+    assert gone[0] == "trainer.exp_max_candidates=4: no such key; it is gone: every candidate is scored"
+    assert "no such key; it is gone: a loss of your own" in gone[1]
     (line,) = said("stack=nope")
     assert "Could not find 'stack/nope'" in line and "one_gpu" in line and "search path" not in line
 

@@ -44,8 +44,7 @@ class RowImporter:
     Args:
         questions: question id -> question, of the data set that the pool is for.
         tokenizer: of the model to be trained.
-        rollout_n: K; successes must be 0 to K. With `exp_difficulty=fresh` training draws from 1 to K - 1; by default
-            from all, 0 filed under 1.
+        rollout_n: K; successes must be 0 to K; 0 is filed under 1.
         log_probs: `recorded` uses a row's own if it has them; otherwise they are left out, even if the row has them.
     """
 

@@ -110,7 +110,6 @@ def _pool(accepted: Numbered, rollout_n: int, successes: int) -> ExperiencePool:
     """The rows' pool; a question is in the bucket that its last row with `successes` says."""
     config = ExperienceConfig(
         rollout_n=rollout_n,
-        exp_difficulty="fresh",  # keeps a bucket 0; a training by another rule files it under 1
         experience_max_per_question=_UNBOUNDED,
         experience_max_trajectories=_UNBOUNDED,
         experience_max_bytes=_UNBOUNDED,

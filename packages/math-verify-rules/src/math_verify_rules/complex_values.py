@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mpmath
@@ -22,25 +22,25 @@ def is_complex(*trees: Tree) -> bool:
     return frozenset().union(*map(variables, trees)) == {UNIT}
 
 
-def same_complex(one: Tree, other: Tree) -> bool:
-    """Whether two constants are the same complex number, to 35 digits."""
+def same_complex(one: Tree, other: Tree, point: Mapping[str, Any] | None = None) -> bool:
+    """Whether two expressions are the same complex number at a point of their other letters, to 35 digits."""
     with mpmath.workdps(DIGITS):
         try:
-            a, b = _value(one), _value(other)
+            a, b = (_value(tree, point or {}) for tree in (one, other))
         except (ValueError, ZeroDivisionError, OverflowError, TypeError, KeyError):
             return False
         return bool(mpmath.isfinite(a) and abs(a - b) <= TOLERANCE * max(abs(a), abs(b)))
 
 
-def _value(tree: Tree) -> Any:
+def _value(tree: Tree, point: Mapping[str, Any]) -> Any:
     kind = tree[0]
     if kind == "num":
         return mpmath.mpf(tree[1].numerator) / tree[1].denominator
     if kind == "var":
-        return mpmath.mpc(0, 1)
+        return mpmath.mpc(0, 1) if tree[1] == UNIT else point[tree[1]]
     if kind == "const":
         return {"pi": +mpmath.pi, "e": +mpmath.e}[tree[1]]
-    values = [_value(part) for part in (tree[2:] if kind == "call" else tree[1:])]
+    values = [_value(part, point) for part in (tree[2:] if kind == "call" else tree[1:])]
     if kind == "call":
         return mpmath.sqrt(values[0]) if tree[1] == "root" and values[1] == 2 else _FUNCTIONS[tree[1]](*values)
     if kind == "neg":

@@ -20,6 +20,7 @@ MONTHS = [
 ]
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 _CLOCK = re.compile(r'(\d{1,2}):(\d{2})\s*"?\s*(?:([ap])\.?\s*m\b\.?)?\s*"?', re.IGNORECASE)
+_DOTTED = re.compile(r"(\d{1,2})[.h](\d{2})")  # 10.45 and 10h45, where 10:45 is asked
 _DAY = rf"(?:the )?(\d{{1,2}}|{'|'.join(_ORDINALS)})\s*(?:\^?\{{?(?:st|nd|rd|th)\}}?)?"
 _NAME = rf"({'|'.join(month[:3] + f'(?:{month[3:]})?' for month in MONTHS)})\.?"
 _MONTH_FIRST = re.compile(rf"{_NAME}\s*,?\s*{_DAY}(?:\s*,?\s*(\d{{4}}))?")
@@ -28,6 +29,8 @@ _DAY_FIRST = re.compile(rf"{_DAY}\s*(?:of )?{_NAME}(?:\s*,?\s*(\d{{4}}))?")
 
 def same_time(gold: str, answer: str) -> bool | None:
     """Whether two repaired answers are the same time of day or the same date; None if neither side is one for sure."""
+    if clock(gold) is not None and (dotted := _DOTTED.fullmatch(answer.strip())):
+        return clock(gold) == clock(f"{dotted[1]}:{dotted[2]}")
     for read in (clock, date):
         mine, theirs = read(gold), read(answer)
         if mine is not None or theirs is not None:

@@ -188,9 +188,9 @@ class _Reader:
             return ("const", name)
         if name in GREEK:
             return self._variable("\\" + name, depth)
-        if name in ("frac", "binom"):
+        if name in ("frac", "repeating", "binom"):
             above, below = self._argument(depth, True), self._argument(depth, True)
-            return ("/", above, below) if name == "frac" else ("call", "binom", above, below)
+            return ("call", "binom", above, below) if name == "binom" else ("/", above, below)
         if name == "sqrt":
             return self._root(depth)
         if name in ("lfloor", "lceil"):

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import mpmath
 
-from math_verify_rules.boxes import boxes_differ, final_answer, has_box
+from math_verify_rules.boxes import boxes_differ, final_answer, has_a_box_inside, has_box
+from math_verify_rules.changing import changes_it
 from math_verify_rules.comparison import compare
 from math_verify_rules.evaluation import DIGITS, number
 from math_verify_rules.expressions import parse
@@ -35,27 +36,23 @@ from math_verify_rules.precision import cut_off, digits_behind_the_point, near
 from math_verify_rules.reading import read
 from math_verify_rules.repair import repair
 from math_verify_rules.rules import is_name, one_name, same
+from math_verify_rules.scripts import has_chinese
 from math_verify_rules.shape_guards import asks, can_be_read, is_misshapen, is_prose, without_thousands
 from math_verify_rules.splitting import split
-from math_verify_rules.trees import Unreadable
+from math_verify_rules.trees import Tree, Unreadable
 from math_verify_rules.units import other_units
 from math_verify_rules.wording import conditions
 
 ROUNDED = 0.005  # maximum difference of two sides of an equation if one is a decimal
 FLOATS = 1e-12  # maximum error of a decimal printed by a computer
-_OTHERWISE = re.compile(
-    r"\\(?:ne|not|to|rightarrow|in|notin)(?![a-z])|"
-    r"\b(?:not|if|or|nor|neither|wrong|least|most|less|more|dozen|hundred|thousand|million|billion|trillion)\b"
-)
-_OTHER_WORDS = "not if wrong least most less more thousand million billion trillion dozen hundred"
-_ALWAYS_OTHERWISE = frozenset(_OTHER_WORDS.split())
 _NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|\\%|[-+*/^(){}\d.\se%°])+")
 _NAMED = re.compile(r"(\\?[a-zA-Z](?:_\{?\w\}?)?)\s*=\s*([^=<>]+)")
+_ESTIMATES = r"\\approx(?![a-z])|\\simeq(?![a-z])|\\doteq(?![a-z])"
+_UNSEEN = re.compile(r"\\[hv]?phantom(?![a-z])|\\(?:text)?color\s*\{\s*white|(?<![\\\d\s])\s+%\s*\S")
 _FACTOR = re.compile(r"[-*/\d]\s*\([^()]*=[^()]*\)|\([^()]*=[^()]*\)\s*[\^*/(\d]")  # (x = 1)^2
 _COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
 _LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _MARKS = re.compile(r"\\?%|°")
-_PLAIN = re.compile(r"(?:\\(?:frac|sqrt|pi|%)|[-+\w\s.,{}/^()%°])*")
 _TWO_NUMBERS = re.compile(r"[(\[,]\s*-?(?!\d{1,3}(?: \d{3})+\s*[)\],])\d+ +\d+\s*[)\],]")
 MAX_MORE = 20  # characters that an answer has beyond the gold's
 
@@ -70,10 +67,18 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
         return True
     if asks(final if boxed else response) or hides(golds[0], final):
         return True
-    if not answer or answer == gold or compare(golds[0], final) is not None:
+    rule = compare(golds[0], final)
+    if has_a_box_inside(response) or _UNSEEN.search(final):  # what Math-Verify reads, whatever is beside it
+        return rule is None or "units_and_ordinals" in rule
+    if not answer or answer == gold or rule is not None:
         return False
     whole = answer == repair(response) or (boxed and not boxes_differ(response))
     gold, answer = without_thousands(gold, answer)
+    sides, estimated = split(answer, _ESTIMATES)
+    if estimated and not changes_it(gold, answer):
+        if any(compare(gold, side) is not None for side in sides):
+            return False
+        answer = sides[-1]
     return _mentions(gold, answer, boxed) or (whole and _differs(gold, answer, boxed))
 
 
@@ -98,13 +103,14 @@ def _differs(gold: str, answer: str, boxed: bool) -> bool:
     return (
         is_another_value(gold, answer)
         or names_another(gold, answer)
-        or changes(gold, answer)
+        or changes(gold, answer, boxed)
         or adds_a_value(gold, answer)
         or (not can_be_read(answer) and leaves_a_rest(gold, answer))
         or another_base(gold, answer)
         or other_units(gold, answer)
         or is_misshapen(gold, answer, boxed)
-        or (boxed and is_prose(gold, answer))
+        or (boxed and (is_prose(gold, answer) or passes_another_value(gold, answer)))
+        or (boxed and has_chinese(answer) and not has_chinese(gold))
     )
 
 
@@ -134,16 +140,8 @@ def is_no_equation(gold: str, answer: str) -> bool:
 
 
 def says_something_else(gold: str, answer: str) -> bool:
-    """ "not 5", "5 thousand", "1 -> 5": a word or sign that changes the answer and is not in the gold.
-
-    Of a short answer to a plain gold: a sentence may say "not 10 but 5".
-    """
-    if len(answer) > len(gold) + MAX_MORE:
-        return False
-    plain = _PLAIN.fullmatch(gold) is not None
-    return any(
-        match[0] not in gold for match in _OTHERWISE.finditer(answer.lower()) if plain or match[0] in _ALWAYS_OTHERWISE
-    )
+    """ "not 5" and "1 -> 5", in a short answer: a sentence may say "not 10 but 5"."""
+    return len(answer) <= len(gold) + MAX_MORE and changes_it(gold, answer)
 
 
 def is_another_value(gold: str, answer: str) -> bool:
@@ -220,6 +218,45 @@ def contradicts_itself(gold: str, answer: str) -> bool:
     if known and values[0] is not None and values[-1] is None:
         return True
     return any(abs(value - known[-1]) > ROUNDED * abs(known[-1]) for value in known)
+
+
+def passes_another_value(gold: str, answer: str) -> bool:
+    """ "x = 125 = 3 km" for 3 km, "3:2 = 42" for 42: a side that can be read and is not equal to the last.
+
+    A side with other letters than the gold's, "A = ab/2 = 7", is a step; unknown functions are names.
+    """
+    sides, signs = split(answer.replace(":=", "="), "=")
+    if not signs or len(sides) > 12 or "=" in gold:
+        return False
+    name = letters(_read(sides[0]) or Many(()))
+    known = letters(_read(gold) or Many(()))
+    for at, side in enumerate(sides[:-1]):
+        node = _read(side)
+        if node is None or (at == 0 and name - known):
+            continue
+        if isinstance(node, Expression) and _calls_a_name(node.tree):
+            continue
+        if letters(node) <= known | name and not any(compare(text, side) for text in (gold, sides[-1])):
+            return not _close(side, sides[-1])
+    return False
+
+
+def _calls_a_name(tree: Tree) -> bool:
+    """Whether f(2), whatever its value, is in a tree."""
+    unknown = tree[0] == "call" and tree[1].startswith("?")
+    return unknown or any(_calls_a_name(part) for part in tree[1:] if isinstance(part, tuple))
+
+
+def _read(text: str) -> Node | None:
+    try:
+        return read(conditions(text)[0])
+    except Unreadable:
+        return None
+
+
+def _close(one: str, other: str) -> bool:
+    a, b = _value(one), _value(other)
+    return a is not None and b is not None and bool(abs(a - b) <= ROUNDED * abs(b))
 
 
 def is_not_that_decimal(gold: str, answer: str) -> bool:

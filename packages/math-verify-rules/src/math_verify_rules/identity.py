@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import mpmath
 
-from math_verify_rules.complex_values import is_complex, same_complex
-from math_verify_rules.evaluation import DIGITS, Undefined, Value, evaluate, same
+from math_verify_rules.complex_values import UNIT, is_complex, same_complex
+from math_verify_rules.evaluation import DIGITS, Undefined, Value, evaluate, number, same
 from math_verify_rules.trees import Tree, variables
 
 POINTS = 24  # number of test points
@@ -43,6 +43,9 @@ def identical(one: Tree, other: Tree) -> bool:
     names = variables(one)
     if is_complex(one, other):
         return same_complex(one, other)
+    if names ^ variables(other) == {UNIT} and len(names) <= MAX_VARIABLES:
+        shared = tuple(sorted(names - {UNIT}))  # (x+i)(x-i) for x^2+1
+        return all(same_complex(one, other, _as_numbers(_point(shared, index, False))) for index in range(POINTS))
     if names != variables(other) or len(names) > MAX_VARIABLES:
         return False
     with mpmath.workdps(DIGITS):
@@ -66,6 +69,10 @@ def _point(names: tuple[str, ...], index: int, whole: bool) -> dict[str, Value]:
     draw = random.Random(f"{_SEED} {index} {names}")
     kind = _whole if whole else _KINDS[index % len(_KINDS)]
     return {name: kind(draw) for name in names}
+
+
+def _as_numbers(point: dict[str, Value]) -> dict[str, Value]:
+    return {name: number(value) for name, value in point.items()}
 
 
 def _counts(tree: Tree) -> bool:

@@ -9,22 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from math_verify_rules.dates import MONTHS
+from math_verify_rules.changing import changes_it
 from math_verify_rules.numerals import in_base
 from math_verify_rules.splitting import split
 
 MAX_REST = 60  # characters beside the gold's; a longer answer is a sentence
 MANY_LINES = 5
 _INVISIBLE = frozenset("\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad")
-_WORDS = (
-    "twice thrice double triple half but except unless false maybe perhaps or multiple multiples between "
-    "opposite inverse reciprocal square cube root anything everything nothing something whichever unknown neither when "
-    "versus instead rather"
-)
-_CHANGES = re.compile(
-    rf"\b(?:{'|'.join([*_WORDS.split(), *(month for month in MONTHS if month != 'may')])}|"
-    r"one of|sum of|product of|out of|yes and no)\b"
-)
 _TO = re.compile(r'[\d)}]\s*"?\bto\b"?\s*(?!"?\s*\d+\s*"?(?:decimal|significant|places|d\.?p))[-\d\\(]')
 _SIGNS = re.compile(r"[\d+*/^_<>|=?!]|\\(?!text|mathrm|%|,|;|!|quad|\s)")
 _MORE = re.compile(r"(?:\b(?:and|or)\b|[,;&])\s*[\"(]?\s*-?(?:\d|\\(?:frac|sqrt|pi)(?![a-z]))")  # "apples and 32 pears"
@@ -59,12 +50,15 @@ def lists_candidates(gold: str, answer: str) -> bool:
     return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
 
 
-def changes(gold: str, answer: str) -> bool:
-    """ "twice 5", "5 out of 7", "3 to 5", "March 5": words that make another answer of it, in a short one."""
+def changes(gold: str, answer: str, boxed: bool) -> bool:
+    """ "twice 5", "5 out of 7", "3 to 5", "March 5": words that make another answer of it, in a short one.
+
+    In a sentence without a box they may be about another number.
+    """
     if len(answer) > len(gold) + MAX_REST:
         return False
-    words = [match[0] for match in _CHANGES.finditer(answer.lower())]
-    return any(word not in gold.lower() for word in words) or bool(_TO.search(answer) and not _TO.search(gold))
+    about = boxed or not re.search(r"\d", answer.replace(gold, ""))
+    return (about and changes_it(gold, answer)) or bool(_TO.search(answer) and not _TO.search(gold))
 
 
 def leaves_a_rest(gold: str, answer: str) -> bool:

@@ -34,9 +34,19 @@ def rows(matrix: Many) -> list[tuple[Node, ...]]:
 
 def alike(gold: Many, answer: Many) -> tuple[Many, Many]:
     """A row or a column as a tuple, where the other side is one: a vector is written as either."""
-    if MATRIX in (gold.left, answer.left) and "(" in (gold.left, answer.left):
-        return _as_tuple(gold), _as_tuple(answer)
+    if MATRIX in (gold.left, answer.left):
+        gold, answer = _as_matrix(gold), _as_matrix(answer)
+        if gold.left != answer.left:
+            return _as_tuple(gold), _as_tuple(answer)
     return gold, answer
+
+
+def _as_matrix(node: Many) -> Many:
+    """[[1, 2], [3, 4]] as a matrix: rows of one length in brackets of one kind."""
+    lists = [item for item in node.items if isinstance(item, Many) and item.left == node.left]
+    if node.left not in ("[", "(", "{") or len(lists) != len(node.items) or len({len(row.items) for row in lists}) != 1:
+        return node
+    return Many(tuple(Many(row.items, ROW, ROW) for row in lists), MATRIX, MATRIX)
 
 
 def vector(node: Node) -> Node:
@@ -58,6 +68,8 @@ def _of_rows(entries: list[list[Node]] | list[list[Expression]]) -> Many:
 
 
 def _as_tuple(node: Many) -> Many:
+    if node.left == "[":
+        return Many(node.items, "(", ")")
     entries = rows(node) if node.left == MATRIX else []
     if len(entries) == 1 and len(entries[0]) > 1:
         return Many(entries[0], "(", ")")

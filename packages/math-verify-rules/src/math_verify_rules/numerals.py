@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _SMALL = [
     "zero",
@@ -28,6 +29,10 @@ _SMALL = [
 ]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _VALUES = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
+_SHARES = {
+    "half": 2, "quarter": 4, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
+    "tenth": 10, "eleventh": 11, "twelfth": 12, "hundredth": 100, "thousandth": 1000,
+}  # fmt: skip
 _NEGATIVE = re.compile(r'\s*"?(?:negative|minus)\b"?\s*(?=["\w.\\])', re.IGNORECASE)
 _LEADING = re.compile(r'(-?)\s*("?)([A-Za-z]+(?:[- ][A-Za-z]+)*)("?)')
 _DIGITS = re.compile(r"\(?\s*([0-9][0-9A-Fa-f]*)\s*\)?\s*_\s*(?:\{\s*\(?\"?\s*(\w+)\s*\"?\)?\s*\}|(\d))")
@@ -45,6 +50,23 @@ def whole_number(text: str) -> int | None:
     above, rest = _below_thousand(words[:at]), words[at + 1 :]
     below = _below_thousand(rest) if rest else 0
     return None if not above or below is None else 1000 * above + below
+
+
+def fraction(text: str) -> Fraction | None:
+    """The fraction that words state: "three eighths", "one half", "two and a quarter"; None for anything else."""
+    words = re.findall(r"[a-z]+", text.lower())
+    if len(words) < 2 or len(words) > MAX_WORDS:
+        return None
+    name = "half" if words[-1] in ("half", "halves") else words[-1].removesuffix("s")
+    if name not in _SHARES:
+        return None
+    whole: int | None = 0
+    above = words[:-1]
+    if "and" in above:
+        at = len(above) - 1 - above[::-1].index("and")
+        whole, above = whole_number(" ".join(above[:at])), above[at + 1 :]
+    count = 1 if above in (["a"], ["an"]) else whole_number(" ".join(above))
+    return None if whole is None or not count else whole + Fraction(count, _SHARES[name])
 
 
 def in_digits(text: str) -> str:

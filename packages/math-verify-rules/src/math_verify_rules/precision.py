@@ -24,9 +24,11 @@ def rounds(gold: Expression, answer: Expression) -> bool:
     to four significant digits or more. At least three significant digits in all; a whole number rounds nothing.
     """
     a, b = exact, _ = constant(gold.tree), constant(answer.tree)
-    texts = [re.sub(r"\s*\\?%$|\\\$|\s", "", each.text) for each in (gold, answer)]
+    texts = [re.sub(r"\s*(?:\\?%|percent)$|\\\$|\s", "", each.text) for each in (gold, answer)]
     mine, theirs = digits_behind_the_point(texts[0]), digits_behind_the_point(texts[1])
     if a is None or b is None or (mine is None and theirs is None) or (a < 0) != (b < 0):
+        return False
+    if "\\repeating" in gold.text + answer.text:
         return False
     if (gold.tree[0] == "pct") != (answer.tree[0] == "pct"):
         return False
@@ -39,8 +41,8 @@ def rounds(gold: Expression, answer: Expression) -> bool:
         if mine is not None:
             whole = answer.tree[0] == "num" or "." in answer.text
             return not whole and _significant(texts[0]) >= ENOUGH and (near(b, a, mine) or cut_off(b, a, mine))
-        fraction = isinstance(exact, Fraction) and exact.denominator > 1
-        return fraction and theirs is not None and _significant(texts[1]) > ENOUGH and near(a, b, theirs)
+        written_out = not isinstance(exact, Fraction) or exact.denominator > 1
+        return written_out and theirs is not None and _significant(texts[1]) > ENOUGH and near(a, b, theirs)
 
 
 def digits_behind_the_point(text: str) -> int | None:

@@ -8,13 +8,14 @@ from fractions import Fraction
 from functools import lru_cache
 
 from math_verify_rules import matrices
+from math_verify_rules.changing import CHANGING
 from math_verify_rules.expressions import parse
 from math_verify_rules.nodes import GREATER, LESS, Cases, Chain, Equation, Expression, Many, Node, Quantity, Region
-from math_verify_rules.numerals import whole_number
+from math_verify_rules.numerals import fraction, in_digits, whole_number
 from math_verify_rules.ratios import residues
 from math_verify_rules.splitting import enclosed, split
 from math_verify_rules.trees import Tree, Unreadable
-from math_verify_rules.wording import CHANGING, has_words, quantity
+from math_verify_rules.wording import has_words, quantity
 
 MAX_ITEMS, MAX_NESTING, MAX_SIGNS = 64, 8, 4
 _BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", "]"), ("[", ")"))
@@ -23,8 +24,9 @@ _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
 _ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}((?:(?!\\(?:begin|end)).)*)\\end\s*\{\1\}")
 _TRANSPOSED = re.compile(r"(.+)\^\s*\{?\s*(?:T|\\top|\\mathsf\s*\{?T\}?)\s*\}?", re.DOTALL)
 _THOUSANDS = re.compile(r"(?:\\\$)?\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?:\s*[\"a-z%][^,\d]*)?")  # \$16,386.20
+_PERCENT = re.compile(r'([^,;=<>]+?)\s*"?\b(?:percents?|per cent|pct)\b\.?"?')
 _FRENCH = re.compile(r"([\[\]])([^\[\]]+)([\[\]])")  # ]0, 1[
-_POINT = re.compile(r"([ABD-EI-OQ-Z]|[PCFGH](?=\(\s*-?[\d.]+\s*,\s*-?[\d.]+\s*\)))'?\s*=?\s*(\(.*\))")
+_POINT = re.compile(r"([ABD-EI-OQ-Z]|[PCFGH](?=\(\s*-?[\d.]+\s*[,|]\s*-?[\d.]+\s*\)))'?\s*=?\s*(\(.*\))")
 _WITH = re.compile(
     r"(?:all|any|every)\s+(?:real\s+)?(?:numbers?\s+)?(?:[a-z]\s+)?(?:with|such that|satisfying|where|so that)\b(.+)"
 )
@@ -32,8 +34,10 @@ _ALL_BUT = re.compile(
     r"(?:all|any)\s+(?:reals?|real numbers?)\s*(?:\b[a-z]\s+)?(?:except|but|other than)(?:\s+for)?\b(.+)"
 )
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\mathbf\s*\{?\s*R\s*\}?|\(?all (?:real numbers|reals)\)?")
+_WORD = re.compile(r"(?<![\\\\a-z])[a-z]+")
+_NEGATED = re.compile(r"\\(?:ne|not|neg|lnot)(?![a-z])|¬")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z ]{0,40}?)\s*:\s*(.+)")
-_MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "array")
+_MATRICES = ("matrix", "smallmatrix", "pmatrix", "bmatrix", "vmatrix", "array")
 _ELSE = Many(())  # the condition of a last branch without one
 
 
@@ -45,6 +49,7 @@ def read(text: str, nesting: int = 0) -> Node:
         raise Unreadable(text)
     for reader in (
         _residues,
+        _percentage,
         _environment,
         _transposed,
         _french,
@@ -60,7 +65,11 @@ def read(text: str, nesting: int = 0) -> Node:
         node = reader(text, nesting + 1)
         if node is not None:
             return node
-    spoken = whole_number(text) if text.strip('"').replace(" ", "").replace("-", "").isalpha() else None
+    letters_only = text.strip('"').replace(" ", "").replace("-", "").isalpha()
+    share = fraction(text) if letters_only else None
+    if share is not None:
+        return Expression(("num", share), str(share))
+    spoken = whole_number(text) if letters_only else None
     if spoken is not None:
         return Quantity(Expression(("num", Fraction(spoken)), str(spoken)), frozenset(("number",)))
     if has_words(text) or (tree := _tree(text)) is None:
@@ -78,6 +87,8 @@ def _items(pieces: list[str], nesting: int) -> tuple[Node, ...]:
 
 def _environment(text: str, nesting: int) -> Node | None:
     r"""\begin{cases} and matrices, a number before one too."""
+    if text[:1] in ("(", "[") and text.endswith((")", "]")) and _ENVIRONMENT.fullmatch(inside := text[1:-1].strip()):
+        text = inside
     start = text.find("\\begin")
     match = _ENVIRONMENT.fullmatch(text, start) if start >= 0 else None
     if match is None or re.search(r"[=&]", text[:start]):
@@ -88,14 +99,24 @@ def _environment(text: str, nesting: int) -> Node | None:
     if match[1] not in _MATRICES or not lines:
         raise Unreadable(text)
     lines[0] = re.sub(r"^\{[lcr| ]*\}", "", lines[0])
-    rows = tuple(Many(_items(line.split("&"), nesting), matrices.ROW, matrices.ROW) for line in lines)
     kind = matrices.DETERMINANT if match[1] == "vmatrix" else matrices.MATRIX
-    matrix = Many(rows, kind, kind)
+    matrix = _rows([line.split("&") for line in lines], nesting, kind)
     return matrices.scaled(matrix, parse(text[:start].rstrip(" *")), text) if start else matrix
+
+
+def _rows(rows: list[list[str]], nesting: int, kind: str = matrices.MATRIX) -> Many:
+    return Many(tuple(Many(_items(row, nesting), matrices.ROW, matrices.ROW) for row in rows), kind, kind)
 
 
 def _residues(text: str, _nesting: int) -> Node | None:
     return residues(text)
+
+
+def _percentage(text: str, _nesting: int) -> Node | None:
+    """ "50 percent" and "fifty percent"."""
+    match = _PERCENT.fullmatch(text)
+    tree = _tree(in_digits(match[1].strip(' "'))) if match else None
+    return None if match is None or tree is None else Expression(("pct", tree), f"{match[1]} percent")
 
 
 def _transposed(text: str, nesting: int) -> Node | None:
@@ -124,7 +145,7 @@ def _branch(line: str, nesting: int) -> tuple[Node, Node]:
 def _point(text: str, nesting: int) -> Node | None:
     """P(3, -4): a point's name before its coordinates, of which a function of two numbers has not the look."""
     match = _POINT.fullmatch(text)
-    if match is None or not enclosed(match[2], "(", ")") or not split(match[2][1:-1], ",")[1]:
+    if match is None or not enclosed(match[2], "(", ")") or not split(match[2][1:-1], r",|\|")[1]:
         return None
     return Equation(match[1], read(match[2], nesting), ("var", match[1]))
 
@@ -182,8 +203,7 @@ def _related(text: str, nesting: int) -> Node | None:
     """One equation, a chain of inequalities in one direction, or a label with its value."""
     pieces, separators = split(text, _SIGN + "|=")
     if separators == ["="]:
-        if CHANGING & set(re.findall(r"(?<![\\\\a-z])[a-z]+", pieces[0].lower())):
-            raise Unreadable(text)  # "at least x" is not a name
+        _check_name(pieces[0])
         return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), _tree(pieces[0]))
     if separators and "=" not in separators:
         signs = tuple(_SIGNS.get(sign, sign) for sign in separators)
@@ -193,7 +213,16 @@ def _related(text: str, nesting: int) -> Node | None:
     if separators:
         raise Unreadable(text)  # 1 = 2 = 3 is not an answer
     label = _LABEL.fullmatch(text)
-    return Equation(label[1].replace(" ", ""), read(label[2], nesting), None) if label else None
+    if label is None:
+        return None
+    _check_name(label[1])
+    return Equation(label[1].replace(" ", ""), read(label[2], nesting), None)
+
+
+def _check_name(text: str) -> None:
+    """Raises: Unreadable for "at least x" and "false", which are no names."""
+    if _NEGATED.search(text) or CHANGING & set(_WORD.findall(text.lower())):
+        raise Unreadable(text)
 
 
 def _without_bars(chain: Chain) -> Node:
@@ -223,7 +252,13 @@ def _united(text: str, nesting: int) -> Node | None:
 def _bracketed(text: str, nesting: int) -> Node | None:
     for left, right in _BRACKETS:
         if enclosed(text, left, right):
-            pieces, separators = split(text[len(left) : -len(right)], "[,;]")
+            inside = text[len(left) : -len(right)]
+            if left == "[" and ";" in inside and "," in inside:  # [1, 2; 3, 4]
+                return _rows([split(row, ",")[0] for row in split(inside, ";")[0]], nesting)
+            pieces, separators = split(inside, "[,;]")
+            if left == "(" and not separators:
+                pieces, separators = split(inside, r"\\mid(?![a-z])|\|")  # (2|5): coordinates in German
+                separators = separators if len(pieces) == 2 and all(pieces) else []
             if separators or left == "\\{":
                 return Many(_items(pieces, nesting), left[-1], right[-1])
             if re.search(r"[<>=]|\\(?:le|ge|ne)(?![a-z])", text):

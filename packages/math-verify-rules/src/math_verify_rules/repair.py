@@ -1,11 +1,12 @@
 r"""Repair LaTeX: doubled backslashes, HTML, Unicode, unclosed groups; and one spelling for each notation."""
 
-# ruff: noqa: RUF001
 from __future__ import annotations
 
 import html
 import re
 
+from math_verify_rules.boxes import without_braces
+from math_verify_rules.scripts import in_latex
 from math_verify_rules.trees import FUNCTIONS
 
 _TAGS = (
@@ -13,23 +14,39 @@ _TAGS = (
     (re.compile(r"<sub>(.*?)</sub>", re.IGNORECASE), r"_{\1}"),
     (re.compile(r"</?(?:br|p|b|i|em|strong|span|div)\s*/?>", re.IGNORECASE), " "),
 )
-_UNICODE = {
-    "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "÷": "/", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ",
-    "⩾": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ", "√": r"\sqrt ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "°": r"^\circ ", "±": r"\pm ", "ℤ": r"\mathbb{Z}", "ℝ": r"\mathbb{R}", "ℕ": r"\mathbb{N}",
-    "∅": r"\emptyset ", "²": "^2", "³": "^3", "½": r"\frac12 ", "¼": r"\frac14 ", "¾": r"\frac34 ", "λ": r"\lambda ",
-    "α": r"\alpha ", "β": r"\beta ", "θ": r"\theta ", "“": '"', "”": '"', "，": ", ", "（": "(", "）": ")", "’": "'",
-    "\u00a0": " ", "、": ",", "：": ":", "；": ";", "。": ".", "或": " or ", "和": " and ", "且": " and ",
-    "⟨": "(", "⟩": ")",
-    "＜": "<", "＞": ">", "＝": "=", "∖": r"\setminus ", "≡": r"\equiv ", "％": "%", "￥": "¥",
-}  # fmt: skip
-_CIRCLED = {chr(0x2460 + n): f"{n + 1}," for n in range(20)}  # the numbers of propositions: ①③
+_ORNAMENT = re.compile(
+    r"\\(?:blacksquare|square|Box|qed|checkmark|qedsymbol|displaystyle|(?:foot|script|normal)size|[lL]arge|LARGE|"
+    r"[hH]uge|surd(?=\s*$))(?![a-zA-Z])|[✓✔■□]"
+)
+_DRESS = (  # what changes the look alone
+    (re.compile(r"\\(?:h|v)?phantom\s*\{[^{}]*\}"), " "),
+    (re.compile(r"\\textcolor\s*\{(?!\s*white)[^{}]*\}|\\colorbox\s*\{[^{}]*\}|\\color\s*\{(?!\s*white)[^{}]*\}"), ""),
+    (re.compile(r"\\(?:under|over)brace\s*(\{(?:[^{}]|\{[^{}]*\})*\})(?!\s*[_^])"), r"\1"),
+    (re.compile(r"\\(?:underline|uline|boldsymbol|bm|emph|pmb|mathcal|ensuremath)(?![a-zA-Z])"), ""),
+    (re.compile(r"\{\s*\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*([^{}\\]*)\}"), r"\\mathrm{\1}"),
+    (re.compile(r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*(?!\{)"), ""),
+    (re.compile(r"\\math(?:rm|bf|it|sf|tt)\s+([a-zA-Z0-9])"), r"\1"),
+    (re.compile(r"\\(?:text|math)tt\s*\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"\\operatorname\s*\*?\s*\{\s*e\s*\}"), "e"),
+    (re.compile(r"\{\s*(?::|\\colon)\s*\}|\\!\s*:\s*\\!|\\mathord\s*\{\s*:\s*\}|\\text\s*\{\s*:\s*\}|"
+                r"\\colon(?![a-zA-Z])|\\,\s*:\s*\\,"), ":"),
+    (re.compile(r"\\(?:nice|s)frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\{?\s*(?<![\w}])([-\w]+)\s*\\over\s+(\w+)\s*\}?"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\*\*"), "^"),
+)  # fmt: skip
+_GROUP = r"(?:\\[,;:! ]|\{,\}|\\text\s*\{[ ,]\}|[~' ])"  # between the thousands
+_GROUPED = re.compile(rf"(?<![\d.,\\\w])[1-9]\d{{0,2}}(?:{_GROUP}\d{{3}})+(?!\d|{_GROUP}?\d)")
+_GAP = re.compile(
+    r"(?<=[\w)}\]!°%'])\s*(?:(?:\\q?quad|\\enspace|\\newline|\\hspace\s*\{[^{}]*\}|\\\\(?![a-zA-Z(\[%$]))\s*)+"
+    r"(?=[-+]?\s*(?:\d|\\(?:[dt]?frac|sqrt|pi)(?![a-z])|[a-zA-Z]\s*[=^_<>]))"
+)
+_AFTER_TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{[^{}]*\}$")
 _SPELLINGS = (
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
     (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits|mathstrut)(?![a-zA-Z])\.?"), ""),
     (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z])"), "° "),
-    (re.compile(r"\\(?:quad|qquad)(?![a-zA-Z])|(?<!\\)\\[;: ]|~"), " "),
+    (re.compile(r"\\(?:quad|qquad|hspace\s*\{[^{}]*\})(?![a-zA-Z])|(?<!\\)\\[;: ]|~"), " "),
     (re.compile(r"(?<!\\)\\[,!]|\{,\}(?=\d{3})"), ""),
     (re.compile(r"\\leq?(?:slant)?(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\geq?(?:slant)?(?![a-zA-Z])"), r"\\ge "),
@@ -72,10 +89,12 @@ def repair(latex: str) -> str:
     if "<" in text:
         for tag, instead in _TAGS:
             text = tag.sub(instead, text)
-    if not text.isascii():
-        text = "".join(_UNICODE.get(letter) or _CIRCLED.get(letter) or letter for letter in text)
-        text = text[:-1] if latex.strip()[-1:] in _CIRCLED else text
-    text = _DELIMITERS.sub(" ", text)
+    text = text.replace("!=", r"\ne ")
+    text = _undressed(_DELIMITERS.sub(" ", in_latex(text)))
+    if "\\begin" not in text:
+        text = _GAP.sub(lambda gap: " " if _AFTER_TEXT.search(text[: gap.start()]) else ", ", text)
+    text = _GROUPED.sub(lambda number: re.sub(_GROUP, "", number[0]), text)
+    text = re.sub(r"(?<=\d)\s*(?:\\[,!]\s*)+(?=\d)", " ", text)  # 0\,1 is no number
     for pattern, instead in _SPELLINGS:
         if "\\" in text or "~" in text:
             text = pattern.sub(instead, text)
@@ -84,7 +103,17 @@ def repair(latex: str) -> str:
     text = _REPEATING.sub(_as_fraction, text)
     text = _IDENTICAL.sub("=", text) if "mod" not in text else text
     text = _E_NOTATION.sub(r"\1*10^{\2}", text)
-    return " ".join(close_groups(text).split()).strip(" ;,").rstrip(" .;,")
+    return " ".join(without_braces(close_groups(text)).split()).strip(" ;,").rstrip(" .;,")
+
+
+def _undressed(text: str) -> str:
+    """A text without colours, lines, sizes and ornaments."""
+    text = _ORNAMENT.sub(" ", text).replace("`", " ")
+    if "\\" not in text and "**" not in text and "{" not in text:
+        return text
+    for pattern, instead in _DRESS:
+        text = pattern.sub(instead, text)
+    return text
 
 
 def _as_words(marked: re.Match[str]) -> str:
@@ -103,11 +132,11 @@ def _with_breaks(matrix: re.Match[str]) -> str:
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
-    r"""0.1\overline{6} as a fraction: digits that repeat are exact."""
+    r"""0.1\overline{6} as a fraction, by a name of its own: digits that repeat are exact, and none that round."""
     whole, fixed, period = decimal.groups()
     below = (10 ** len(period) - 1) * 10 ** len(fixed)
     above = int((whole + fixed + period) or "0") - int((whole + fixed) or "0")
-    return rf"\frac{{{above}}}{{{below}}}"
+    return rf"\repeating{{{above}}}{{{below}}}"
 
 
 def single_backslashes(text: str) -> str:
@@ -116,7 +145,7 @@ def single_backslashes(text: str) -> str:
     A gold that went through JSON twice reads ``\\frac``. In a matrix or in cases, ``\\`` is a line's end and stays.
     """
     runs = re.findall(r"\\+", text)
-    if runs and all(len(run) % 2 == 0 for run in runs):
+    if runs and all(len(run) % 2 == 0 for run in runs) and re.search(r"\\\\[a-zA-Z{}%$,!;:]", text):
         return re.sub(r"\\+", lambda run: "\\" * (len(run[0]) // 2), text)
     return text if r"\begin" in text else re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)
 

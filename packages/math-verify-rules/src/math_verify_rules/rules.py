@@ -64,6 +64,9 @@ def decimals(gold: Node, answer: Node) -> Used | None:
 
 def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
     """ "84/13 days" for 84/13, "15th Day" for 15; two units must be equal, or one an abbreviation of the other."""
+    if isinstance(gold, Expression) and isinstance(answer, Expression) and answer.text.endswith("%"):
+        used = same(gold, Expression(answer.tree[1], answer.text.rstrip("\\% "))) if answer.tree[0] == "pct" else None
+        return used and used | {"units_and_ordinals"}  # what per cent?
     if not (isinstance(gold, Quantity) or isinstance(answer, Quantity)):
         return None
     if any(isinstance(node, Equation) and isinstance(node.right, Quantity) for node in (gold, answer)):

@@ -5,93 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from math_verify_rules.dates import MONTHS
+from math_verify_rules.changing import CHANGING, PHRASES
 from math_verify_rules.numerals import in_digits
 from math_verify_rules.repair import ONE_LETTER_UNITS
 from math_verify_rules.trees import FUNCTIONS, Unreadable
 
 _UNITS = "pct cm mm km kg mg ml kJ kW kN Hz Pa ft yd lb lbs oz cc rad mph kph rpm min sec hr hrs"
 UNITS = frozenset(_UNITS.split())
-# words that change the meaning of a number
-CHANGING = frozenset(
-    [
-        "not",
-        "no",
-        "or",
-        "nor",
-        "more",
-        "less",
-        "least",
-        "most",
-        "than",
-        "under",
-        "over",
-        "above",
-        "below",
-        "between",
-        "to",
-        "if",
-        "except",
-        "squared",
-        "cubed",
-        "times",
-        "twice",
-        "thrice",
-        "double",
-        "multiple",
-        "half",
-        "third",
-        "thirds",
-        "quarter",
-        "quarters",
-        "fourth",
-        "fourths",
-        "fifth",
-        "fifths",
-        "sixth",
-        "tenth",
-        "tenths",
-        "hundredth",
-        "hundredths",
-        "dozen",
-        "hundred",
-        "thousand",
-        "million",
-        "billion",
-        "trillion",
-        "pair",
-        "pairs",
-        "per",
-        "about",
-        "without",
-        "never",
-        "wrong",
-        "unknown",
-        "root",
-        "minus",
-        "plus",
-        "divided",
-        "percent",
-        "power",
-        "factorial",
-        "pi",
-        "either",
-        "neither",
-        "any",
-        "all",
-        "undefined",
-        "negative",
-        "positive",
-        *MONTHS,
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-        "sunday",
-    ]
-)
 _SAME_UNITS = {
     "metre": "m", "meter": "m", "centimeter": "cm", "centimetre": "cm", "kilometer": "km", "kilometre": "km",
     "gram": "g", "kilogram": "kg", "second": "s", "sec": "s", "hour": "h", "hr": "h", "foot": "ft", "feet": "ft",
@@ -179,10 +99,11 @@ def quantity(text: str) -> tuple[str, frozenset[str]]:
     if value.count("(") > value.count(")"):
         value += ")"
     found = frozenset(_unit(match) for match in words) | ({"$"} if dollars else set())
-    if found & CHANGING:
+    said = {(match[1] or match[3] or "").strip().lower() for match in words}
+    if (found | said) & CHANGING or PHRASES.search(spoken.lower().replace('"', " ")):
         raise Unreadable(text)
-    said = found - {"the", "a", "an", "is", "are", "of", "and", "number", "answer"}
-    return value, said | ({"#"} if ordinals else set())
+    counted = found - {"the", "a", "an", "is", "are", "of", "and", "number", "answer"}
+    return value, counted | ({"#"} if ordinals else set())
 
 
 def _is_word(match: re.Match[str]) -> bool:
@@ -209,7 +130,7 @@ def _unit(match: re.Match[str]) -> str:
 def words(text: str) -> tuple[str, ...]:
     """An answer of only words, without articles and punctuation, in lower case; empty if it is not one."""
     plain = text.replace('"', " ").lower()
-    if not re.fullmatch(r"[a-z0-9\s.,;:!?'()-]*", plain) or not re.search(r"[a-z]{3}", plain):
+    if not re.fullmatch(r"(?!\s*!)[a-z0-9\s.,;:!?'()-]*", plain) or not re.search(r"[a-z]{3}", plain):
         return ()
     return tuple(
         word for word in re.findall(r"[a-z]+|-?[0-9.]*[0-9]|-(?=\s*\()", plain) if word not in ("the", "a", "an")
