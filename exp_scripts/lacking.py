@@ -1,7 +1,7 @@
-"""What a container lacks of verl's requirements: ``python exp_scripts/lacking.py LOCK`` prints pins.
+"""What a container lacks of verl's requirements: ``python exp_scripts/lacking.py LOCK``.
 
-One pin of the lock file a line, for each package that verl or the grader requires, at any depth, and
-that is missing or of a version that they do not take; nothing where all is there. What torch and
+Prints a pin of the lock a line, for each package that verl or the grader requires, at any depth,
+and that is missing or of a version that they do not take; nothing where all is there. What torch and
 vLLM require is theirs. Another verl than the lock's ends in one line, as it may be somebody's own.
 """
 
@@ -60,8 +60,8 @@ def main() -> None:
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     if (verl := installed("verl")) not in (None, pins["verl"]):
         sys.exit(
-            f"exgrpo: --container: verl {verl} is installed, exgrpo is for {pins['verl']}, which this "
-            f"command installs after: {sys.executable} -m pip uninstall verl"
+            f"exgrpo: --container: verl {verl} is installed, exgrpo is for {pins['verl']}, "
+            f"which this command installs after: {sys.executable} -m pip uninstall verl"
         )
     print("\n".join(f"{name}=={pins[name]}" for name in lacking(pins)))
 

@@ -8,9 +8,11 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from exgrpo.overrides import override
 from exgrpo.preflight.values import entries
 
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
@@ -37,6 +39,8 @@ def explain(
         error: raised for these overrides.
         compose: overrides -> the configuration; raises HydraException.
     """
+    if unread := [line for each in overrides if (line := _unreadable(each))]:
+        return unread
     found = _UNKNOWN.match(str(error))
     unknown = [each for each in overrides if found and _key(each) == found["key"]]
     if not unknown:
@@ -52,8 +56,18 @@ def explain(
     return [*(f"{each}: no such key; {_hint(_key(each), keys)}" for each in unknown), *following]
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0]
+def _unreadable(given: str) -> str:
+    """The cure of an override that Hydra's grammar does not read; empty if it does."""
+    try:
+        OverridesParser.create().parse_override(given)
+    except HydraException:
+        key, _, value = given.partition("=")
+        return f'{given}: Hydra cannot read it; write "{override(key, value)}"'
+    return ""
+
+
+def _key(given: str) -> str:
+    return given.partition("=")[0]
 
 
 def _hint(key: str, keys: Sequence[str]) -> str:

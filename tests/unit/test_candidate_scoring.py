@@ -7,13 +7,24 @@ from exgrpo.on_verl.complete import dealt
 
 @pytest.mark.parametrize(("ranks", "multiple"), [(8, 8), (8, 32), (64, 64)])
 def test_ranks_get_equal_numbers_and_about_equal_work(ranks, multiple):
-    """Questions one after another, the first ones' answers eight times as long as the last ones'."""
+    """Questions one after another, the first ones' answers eight times as long as the last
+    ones'.
+    """
     lengths = [8000 - 110 * question + 10 * answer for question in range(64) for answer in range(5)]
     order = dealt(lengths, ranks, multiple)
-    assert len(order) % multiple == 0 and len(order) - len(lengths) < multiple and set(order) == set(range(320))
-    assert sorted(order) == sorted([*range(320), *[315] * (len(order) - 320)])  # the shortest fills up
+    assert (
+        len(order) % multiple == 0
+        and len(order) - len(lengths) < multiple
+        and set(order) == set(range(320))
+    )
+    assert sorted(order) == sorted(
+        [*range(320), *[315] * (len(order) - 320)]
+    )  # the shortest fills up
     share = len(order) // ranks
-    tokens = [sum(lengths[row] for row in order[rank * share : (rank + 1) * share]) for rank in range(ranks)]
+    tokens = [
+        sum(lengths[row] for row in order[rank * share : (rank + 1) * share])
+        for rank in range(ranks)
+    ]
     assert max(tokens) < 1.1 * min(tokens)
 
 

@@ -1,4 +1,6 @@
-"""The rule that files a question case by case: buckets, retirement, duplicates, and what can be drawn."""
+"""The rule that files a question case by case: buckets, retirement, duplicates, and what can be
+drawn.
+"""
 
 import math
 
@@ -34,7 +36,9 @@ def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
 
 def test_a_group_larger_than_k_is_refused_before_anything_changes():
     pool = new_pool()
-    with pytest.raises(ValueError, match="group of question 'q' has 8 fresh and 1 replayed rows: must be at most 8"):
+    with pytest.raises(
+        ValueError, match="group of question 'q' has 8 fresh and 1 replayed rows: must be at most 8"
+    ):
         pool.observe(group("q", 8, success(1), replayed=1))
     assert pool.metrics()["pool_questions"] == 0
 
@@ -42,7 +46,9 @@ def test_a_group_larger_than_k_is_refused_before_anything_changes():
 def test_partially_solved_is_stored_and_eligible():
     pool = new_pool()
     assert pool.observe(group("q", 8, success(1, 2), success(3))) is STORED
-    assert tokens_of(pool, "q") == [(1, 2), (3,)] and bucket_of(pool, "q") == 2 and pool.eligible == 1
+    assert (
+        tokens_of(pool, "q") == [(1, 2), (3,)] and bucket_of(pool, "q") == 2 and pool.eligible == 1
+    )
     assert pool.choose(5, np.random.default_rng(0)) == ["q"]
     assert pool.choose(5, np.random.default_rng(0), exclude={"q"}) == []
 
@@ -59,7 +65,11 @@ def test_all_correct_retires_for_good_with_its_trajectories():
     pool = new_pool()
     pool.observe(group("q", 8, success(1)))
     assert pool.observe(group("q", 7, *[success(2)] * 7, replayed=1)) is RETIRED
-    assert pool.metrics()["retired_questions"] == 1 and pool.metrics()["pool_tokens"] == 0 and pool.eligible == 0
+    assert (
+        pool.metrics()["retired_questions"] == 1
+        and pool.metrics()["pool_tokens"] == 0
+        and pool.eligible == 0
+    )
     with pytest.raises(KeyError, match="question 'q': it is retired"):
         pool.candidates("q")
     for again in (group("q", 8, success(1)), group("q", 8), group("q", 8, *[success(2)] * 8)):
@@ -85,13 +95,17 @@ def test_the_released_bucket_is_the_whole_groups_success_count(solved, size, rep
 
 
 def test_a_question_whose_rollouts_all_fail_stays_drawable():
-    """The regime of weak models: most stored successes are lucky hits, and their questions fail when asked again."""
+    """The regime of weak models: most stored successes are lucky hits, and their questions fail
+    when asked again.
+    """
     pool = new_pool()
     assert pool.observe(group("q", 8)) is SKIPPED and pool.metrics()["pool_questions"] == 0
     pool.observe(group("q", 8, success(1), success(2), success(5)))
     assert pool.observe(group("q", 8)) is SKIPPED  # asked as a fresh question
     assert bucket_of(pool, "q") == 3 and pool.eligible == 1
-    assert pool.observe(group("q", 7, replayed=1)) is SKIPPED  # replayed: its success is the group's only one
+    assert (
+        pool.observe(group("q", 7, replayed=1)) is SKIPPED
+    )  # replayed: its success is the group's only one
     assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (5,)]
     assert pool.choose(1, np.random.default_rng(0)) == ["q"]
 
@@ -112,19 +126,31 @@ def test_questions_that_a_saved_pool_has_under_zero_are_drawn_again_and_one_line
     for question in "abc":
         old.observe(group(question, 8, success(1)))
     state = old.snapshot()
-    records = [(serial, name, pack(serial, each)) for serial, name, each in state.records(0, state.next_serial)]
-    config, rest = ExperienceConfig(rollout_n=8), (state.history, records, state.next_serial, state.counters)
+    records = [
+        (serial, name, pack(serial, each))
+        for serial, name, each in state.records(0, state.next_serial)
+    ]
+    config, rest = (
+        ExperienceConfig(rollout_n=8),
+        (state.history, records, state.next_serial, state.counters),
+    )
     same = ExperiencePool.restore(config, state.state, *rest)
     assert same.metrics() == old.metrics() and not caplog.messages
-    fallen = BucketState(["a", "b", "c"], [1, 0, 1], [0, 0, 1], [])  # as exp_difficulty=fresh saved them
+    fallen = BucketState(
+        ["a", "b", "c"], [1, 0, 1], [0, 0, 1], []
+    )  # as exp_difficulty=fresh saved them
     new = ExperiencePool.restore(config, fallen, *rest)
     assert [new.bucket(name) for name in "abc"] == [1, 1, 1] and new.eligible == 3
     (line,) = caplog.messages
-    assert line.startswith("exgrpo: 1 questions of the saved pool are filed under 0 successes, by a rule that is gone")
+    assert line.startswith(
+        "exgrpo: 1 questions of the saved pool are filed under 0 successes, by a rule that is gone"
+    )
 
 
 def varied(question, *rewards, replayed=0, replayed_reward=1.0):
-    return RolloutGroup(question, len(rewards), (), replayed, rewards=rewards, replayed_reward=replayed_reward)
+    return RolloutGroup(
+        question, len(rewards), (), replayed, rewards=rewards, replayed_reward=replayed_reward
+    )
 
 
 def test_continuous_rewards_are_filed_by_how_much_they_vary_over_the_step():
@@ -136,7 +162,11 @@ def test_continuous_rewards_are_filed_by_how_much_they_vary_over_the_step():
     ]
     assert reward_std(groups, 8) == [0, 8, 4, 2]
     assert reward_std(groups[:1] * 3, 8) == [0, 0, 0] and reward_std([], 8) == []
-    counted = [group("a", 8, *[success(1)] * 4), group("b", 8, success(1)), group("c", 8)]  # .5, .3307, 0
+    counted = [
+        group("a", 8, *[success(1)] * 4),
+        group("b", 8, success(1)),
+        group("c", 8),
+    ]  # .5, .3307, 0
     assert reward_std(counted, 8) == [8, 5, 0]
 
 
@@ -154,7 +184,12 @@ def test_a_duplicate_is_recorded_anew_but_stored_once():
     pool.observe(group("q", 8, success(1, step=9, entropy=0.1), success(1, step=9, entropy=0.1)))
     old, new = pool.candidates("q")
     assert (old.tokens.tolist(), old.step) == ([2], 1)
-    assert (new.tokens.tolist(), new.step, new.entropy, new.log_probs.tolist()) == ([1], 9, 0.1, [-2.25])
+    assert (new.tokens.tolist(), new.step, new.entropy, new.log_probs.tolist()) == (
+        [1],
+        9,
+        0.1,
+        [-2.25],
+    )
     metrics = pool.metrics()
     assert (metrics["stored"], metrics["duplicates"], metrics["pool_trajectories"]) == (2, 2, 2)
     invariants.check(pool)
@@ -169,7 +204,12 @@ def test_the_beginning_of_a_trajectory_is_no_duplicate_of_it():
 
 @pytest.mark.parametrize(
     ("half", "count", "allowed"),
-    [("first_half", 6, "abc"), ("last_half", 6, "def"), ("first_half", 5, "ab"), ("last_half", 5, "cde")],
+    [
+        ("first_half", 6, "abc"),
+        ("last_half", 6, "def"),
+        ("first_half", 5, "ab"),
+        ("last_half", 5, "cde"),
+    ],
 )
 def test_a_half_is_of_the_eligible_questions_by_order_of_entry(half, count, allowed):
     pool = new_pool(exp_sample_range=half)
@@ -203,8 +243,14 @@ def test_metrics_have_the_same_keys_always_and_count_bytes():
     pool.observe(group("q", 8, success(1, 2, 3)))
     metrics = pool.metrics()
     assert list(metrics) == keys and all(type(value) is float for value in metrics.values())
-    assert [key for key in keys if key.startswith("bucket_")] == [f"bucket_{bucket}" for bucket in range(9)]
-    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (3, 3 * 8 + 200, 1)
+    assert [key for key in keys if key.startswith("bucket_")] == [
+        f"bucket_{bucket}" for bucket in range(9)
+    ]
+    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (
+        3,
+        3 * 8 + 200,
+        1,
+    )
 
 
 def test_a_negative_count_is_refused():
@@ -227,9 +273,14 @@ def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool.file("a", 4, success(2))
     assert pool.metrics()["bucket_4"] == 1 and tokens_of(pool, "a") == [(1,), (2,)]
     pool.file("unsolved", 0, success(1))
-    assert sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "unsolved"] and pool.bucket("unsolved") == 1
+    assert (
+        sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "unsolved"]
+        and pool.bucket("unsolved") == 1
+    )
     for bucket in (-1, 9):
-        with pytest.raises(ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"):
+        with pytest.raises(
+            ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"
+        ):
             pool.file("b", bucket, success(1))
     pool.observe(group("b", 8, *map(success, range(8))))
     with pytest.raises(ValueError, match="question 'b' is retired"):

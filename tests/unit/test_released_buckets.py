@@ -1,4 +1,6 @@
-"""The pool beside the released bucket manager, run on the same groups: 85 steps of three simulated runs."""
+"""The pool beside the released bucket manager, run on the same groups: 85 steps of three simulated
+runs.
+"""
 
 import json
 from pathlib import Path
@@ -8,7 +10,9 @@ import pytest
 
 from exgrpo import ExperienceConfig, ExperiencePool, RolloutGroup, Trajectory
 
-CASES = json.loads((Path(__file__).parents[1] / "golden" / "released_buckets.json").read_text())["cases"]
+CASES = json.loads((Path(__file__).parents[1] / "golden" / "released_buckets.json").read_text())[
+    "cases"
+]
 
 
 def differing_steps(case):
@@ -23,14 +27,20 @@ def differing_steps(case):
     differing = []
     for number, step in enumerate(case["steps"]):
         groups = [
-            RolloutGroup(name, size, tuple(Trajectory([t], [-1.0], number) for t in range(solved)), replayed)
+            RolloutGroup(
+                name, size, tuple(Trajectory([t], [-1.0], number) for t in range(solved)), replayed
+            )
             for name, size, solved, replayed in step["groups"]
         ]
         for group, bucket in zip(groups, pool.buckets_of(groups), strict=True):
             pool.observe(group, bucket)
         drawable = pool.choose(1000, np.random.default_rng(0))
         same = {name: pool.bucket(name) for name in pool} == step["buckets"]
-        if not same or sorted(drawable) != step["drawable"] or sorted(pool.retired) != step["retired"]:
+        if (
+            not same
+            or sorted(drawable) != step["drawable"]
+            or sorted(pool.retired) != step["retired"]
+        ):
             differing.append(number)
     return differing
 

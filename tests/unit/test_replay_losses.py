@@ -1,4 +1,6 @@
-"""Losses of replayed rows: the documented formulas, computed by hand, term by term, with the standard library."""
+"""Losses of replayed rows: the documented formulas, computed by hand, term by term, with the
+standard library.
+"""
 
 import math
 
@@ -9,7 +11,8 @@ from exgrpo.loss_settings import REPLAY_LOSS_NAMES, SHAPED, LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
 from exgrpo.replay_losses import REPLAY_LOSSES
 
-# two replayed rows: a success of three tokens, a failure of two; probabilities under the current policy and the author
+# two replayed rows: a success of three tokens, a failure of two; probabilities under the current
+# policy and the author
 NOW = [[0.5, 0.9, 0.2], [0.3, 0.6, 0.5]]
 PAST = [[0.4, 0.3, 0.25], [0.6, 0.5, 0.5]]
 ADVANTAGE = [0.75, -0.25]
@@ -66,7 +69,9 @@ def test_all_max_clip_leaves_likely_tokens_without_a_loss(name):
 def test_topr_of_a_failure_that_has_become_likelier_is_not_more_than_reinforce():
     now, past = torch.log(torch.tensor([[0.8]])).requires_grad_(), torch.log(torch.tensor([[0.2]]))
     settings = LossSettings(off_policy_loss="topr")
-    found, _ = mixed_token_losses(now, past, torch.tensor([[-1.0]]), torch.tensor([True]), torch.ones(1, 1), settings)
+    found, _ = mixed_token_losses(
+        now, past, torch.tensor([[-1.0]]), torch.tensor([True]), torch.ones(1, 1), settings
+    )
     assert float(found.sum()) == pytest.approx(math.log(0.8))
 
 
@@ -88,9 +93,13 @@ def test_a_fresh_row_beside_them_has_its_own_loss(name):
     now, past = torch.log(torch.tensor(NOW)).requires_grad_(), torch.log(torch.tensor(PAST))
     advantages = torch.tensor(ADVANTAGE)[:, None].expand(2, 3)
     settings = LossSettings(off_policy_loss=name)
-    mixed, metrics = mixed_token_losses(now, past, advantages, torch.tensor([True, False]), MASK, settings)
+    mixed, metrics = mixed_token_losses(
+        now, past, advantages, torch.tensor([True, False]), MASK, settings
+    )
     torch.testing.assert_close(mixed[1], torch.tensor([0.25 * w(1, 0), 0.25 * w(1, 1), 0.0]))
-    assert float(metrics["replayed_ratio_mean"]) == pytest.approx(sum(w(0, c) for c in range(3)) / 3)
+    assert float(metrics["replayed_ratio_mean"]) == pytest.approx(
+        sum(w(0, c) for c in range(3)) / 3
+    )
     assert torch.isfinite(mixed).all()
 
 
@@ -113,7 +122,10 @@ def test_the_names_are_those_of_the_table():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"off_policy_loss": "tapered"}, "policy_loss.off_policy_loss=tapered: must be one of shaped, clip, topr"),
+        (
+            {"off_policy_loss": "tapered"},
+            "policy_loss.off_policy_loss=tapered: must be one of shaped, clip, topr",
+        ),
         ({"off_policy_loss": "pkg://math:floor"}, "must take the arguments"),
     ],
 )
