@@ -1,8 +1,8 @@
 """What a container lacks of verl's requirements: ``python exp_scripts/lacking.py LOCK``.
 
 Prints a pin of the lock a line, for each package that verl or the grader requires, at any depth,
-and that is missing or of a version that they do not take; nothing where all is there. What torch and
-vLLM require is theirs. Another verl than the lock's ends in one line, as it may be somebody's own.
+and that is missing or of a version that they do not take; nothing where all is there. What torch
+and vLLM require is theirs. Another verl than the lock's ends in one line: it may be somebody's own.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ compile_all() {
     local packages
     packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     echo "set-up: compiling the packages to bytecode on all cores"
-    "$python" -m compileall -qq -j 0 "$packages" || true
+    "$python" -W ignore -m compileall -qq -j 0 "$packages" || true
 }
 
 # Built outside the checkout, so that no deleted module is installed from an old build folder.
