@@ -7,11 +7,16 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-VERL = re.search(r'TESTED = \("([^"]+)"', (ROOT / "exgrpo" / "verl_contract.py").read_text()).group(1)
-VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "exgrpo" / "__init__.py").read_text()).group(1)
+VERL = re.search(r'TESTED = \("([^"]+)"', (ROOT / "exgrpo" / "verl_contract.py").read_text()).group(
+    1
+)
+VERSION = re.search(
+    r'__version__ = "([^"]+)"', (ROOT / "exgrpo" / "__init__.py").read_text()
+).group(1)
 # Where this copy of the project lives; the maintainer's release sets it, and the site's build
 URL = os.environ.get("EXGRPO_URL", "")
-# package -> its folder: the model card's names for eval/ and data/, which no package on the path may have
+# package -> its folder: the model card's names for eval/ and data/, which no package on the path
+# may have
 FOLDERS = {
     "exgrpo": "exgrpo",
     "exgrpo_tools": "packages/exgrpo_tools",
@@ -27,7 +32,11 @@ setup(
     long_description_content_type="text/markdown",
     author="The exgrpo developers",
     license="Apache-2.0",
-    project_urls={"Source": URL, "Changelog": f"{URL}/blob/main/CHANGELOG.md", "Issues": f"{URL}/issues"}
+    project_urls={
+        "Source": URL,
+        "Changelog": f"{URL}/blob/main/CHANGELOG.md",
+        "Issues": f"{URL}/issues",
+    }
     if URL
     else {},
     license_files=["LICENSE"],
@@ -74,7 +83,8 @@ setup(
     },
     install_requires=["numpy"],
     extras_require={
-        # without verl's extra fsdp, whose flash-attn no resolver can install: exp_scripts/setup_gpu.sh
+        # without verl's extra fsdp, whose flash-attn no resolver can install:
+        # exp_scripts/setup_gpu.sh
         "verl": [f"verl[vllm]>={VERL},<0.11", "math-verify==0.9.0"],
         "torch": ["torch"],
         "save": ["pyarrow"],

@@ -1,11 +1,15 @@
-"""The actor's part of a step alone - log-probs and update - by setting, in one process: no Ray, queue or vLLM.
+"""The actor's part of a step alone - log-probs and update - by setting, in one process: no Ray,
+queue or vLLM.
 
-    python benchmarks/actor.py MODEL_FOLDER [--stack one_gpu] [--json FILE] [--profile NAME ...] [--settings NAME ...]
+    python benchmarks/actor.py MODEL_FOLDER [--stack one_gpu] [--json FILE] [--profile NAME ...]
+    [--settings NAME ...]
 
-verl's worker is built from exgrpo's configuration for each setting in turn, and given the same rows: K responses each
-of some questions, lengths drawn from a geometric distribution cut off at --longest. Prints seconds of a pass for old
-log-probs and of an update with --minibatches, the loss and the gradient norm of the first, memory, and verl's mfu;
-with --profile also which operations the update spends its time in. With --stack cpu the same runs without a GPU.
+verl's worker is built from exgrpo's configuration for each setting in turn, and given the same
+rows: K responses each of some questions, lengths drawn from a geometric distribution cut off at
+--longest. Prints seconds of a pass for old
+log-probs and of an update with --minibatches, the loss and the gradient norm of the first, memory,
+and verl's mfu; with --profile also which operations the update spends its time in. With --stack cpu
+the same runs without a GPU.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from common import Figures, at_least, engine_package, machine, parser, refuse, s
 from hydra import compose, initialize_config_module
 
 from exgrpo.config import kernels
+from exgrpo.overrides import override
 
 MODEL, ACTOR = kernels.MODEL, "actor_rollout_ref.actor"
 LOOP = [f"{kernels.ATTENTION}=sdpa", f"{MODEL}.use_fused_kernels=False"]
@@ -49,9 +54,13 @@ def main() -> None:
     cli.add_argument("--questions", type=at_least(1), default=16)
     cli.add_argument("--rollouts", type=at_least(1), default=8)
     cli.add_argument("--minibatches", type=at_least(1), default=2)
-    cli.add_argument("--mean", type=at_least(1), default=240, help="tokens of a response (default 240)")
+    cli.add_argument(
+        "--mean", type=at_least(1), default=240, help="tokens of a response (default 240)"
+    )
     cli.add_argument("--longest", type=at_least(1), default=1024)
-    cli.add_argument("--runs", type=at_least(1), default=3, help="of each, after one that is not counted")
+    cli.add_argument(
+        "--runs", type=at_least(1), default=3, help="of each, after one that is not counted"
+    )
     cli.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     cli.add_argument("--profile", nargs="*", choices=list(SETTINGS), default=[])
     cli.add_argument("--overrides", nargs="*", default=[], help="Hydra overrides of every setting")
@@ -63,10 +72,17 @@ def main() -> None:
         facts["gpu"] = torch.cuda.get_device_name()
     figures: Figures = {}
     for name in options.settings:
-        # a process each: verl changes the model's class for fused kernels, and does not let go of a worker
+        # a process each: verl changes the model's class for fused kernels, and does not let go of a
+        # worker
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as one:
-            figures[name] = one.submit(measured, options, SETTINGS[name], name in options.profile).result()
-        print(name, {key: value for key, value in figures[name].items() if key != "profile"}, flush=True)
+            figures[name] = one.submit(
+                measured, options, SETTINGS[name], name in options.profile
+            ).result()
+        print(
+            name,
+            {key: value for key, value in figures[name].items() if key != "profile"},
+            flush=True,
+        )
         if options.json:
             write_json(options.json, figures, facts, options)
 
@@ -80,7 +96,10 @@ def measured(options: argparse.Namespace, setting: list[str], profiled: bool) ->
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29511",
     }
-    os.environ |= {"VERL_ENGINE_VENDOR": "exgrpo", **({"VERL_PLATFORM": "cpu"} if options.stack == "cpu" else {})}
+    os.environ |= {
+        "VERL_ENGINE_VENDOR": "exgrpo",
+        **({"VERL_PLATFORM": "cpu"} if options.stack == "cpu" else {}),
+    }
     try:
         return timed(*built(options, setting), options, profiled)
     except Exception as error:
@@ -94,7 +113,7 @@ def built(options: argparse.Namespace, setting: list[str]) -> tuple[Any, Any]:
     rows = options.questions * options.rollouts
     overrides = [
         f"stack={options.stack}",
-        f"{MODEL}.path={options.model}",
+        override(f"{MODEL}.path", options.model),
         f"data.max_response_length={options.longest}",
         f"{ACTOR}.ppo_mini_batch_size={rows // options.minibatches // options.rollouts}",
         f"actor_rollout_ref.rollout.n={options.rollouts}",
@@ -140,7 +159,9 @@ def rows_of(options: argparse.Namespace, config: Any, words: int) -> Any:
         for name, value in values.items():
             columns.setdefault(name, []).append(value)
     jagged = {k: torch.nested.as_nested_tensor(v, layout=torch.jagged) for k, v in columns.items()}
-    return tu.get_tensordict(jagged, {"temperature": float(config.actor_rollout_ref.rollout.temperature)})
+    return tu.get_tensordict(
+        jagged, {"temperature": float(config.actor_rollout_ref.rollout.temperature)}
+    )
 
 
 def timed(worker: Any, config: Any, options: argparse.Namespace, profiled: bool) -> Figures:
@@ -155,7 +176,9 @@ def timed(worker: Any, config: Any, options: argparse.Namespace, profiled: bool)
         data = rows_of(options, config, words)
         size = rows // options.minibatches
         told = {"global_batch_size": size, "mini_batch_size": size, "epochs": 1, "seed": 0}
-        tu.assign_non_tensor(data, **told, dataloader_kwargs={"shuffle": False}, calculate_entropy=False)
+        tu.assign_non_tensor(
+            data, **told, dataloader_kwargs={"shuffle": False}, calculate_entropy=False
+        )
         return clocked(lambda: worker.update_actor(data))
 
     def log_probs() -> Any:
@@ -183,7 +206,9 @@ def timed(worker: Any, config: Any, options: argparse.Namespace, profiled: bool)
         "mfu": last.get("mfu"),
         "loss": metrics.get("loss"),
         "gradient norm": metrics.get("grad_norm"),
-        "mean log-prob, entropy": [float(of_passes[0][1][k].values().mean()) for k in ("log_probs", "entropy")],
+        "mean log-prob, entropy": [
+            float(of_passes[0][1][k].values().mean()) for k in ("log_probs", "entropy")
+        ],
         "GiB allocated": last.get("perf/max_memory_allocated_gb"),
         "GiB reserved": last.get("perf/max_memory_reserved_gb"),
     }
@@ -204,7 +229,9 @@ def clocked(work: Any) -> tuple[float, Any]:
 
 
 def profile(work: Any) -> list[str]:
-    """The 60 operations with the most time on the device, and the 30 with the most on the processor."""
+    """The 60 operations with the most time on the device, and the 30 with the most on the
+    processor.
+    """
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
@@ -213,7 +240,11 @@ def profile(work: Any) -> list[str]:
     table = seen.key_averages()
     sorts = [("self_cuda_time_total", 60)] if torch.cuda.is_available() else []
     sorts.append(("self_cpu_time_total", 30))
-    return [line for key, rows in sorts for line in table.table(sort_by=key, row_limit=rows).splitlines()]
+    return [
+        line
+        for key, rows in sorts
+        for line in table.table(sort_by=key, row_limit=rows).splitlines()
+    ]
 
 
 if __name__ == "__main__":

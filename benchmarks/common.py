@@ -1,7 +1,8 @@
-"""Shared by the benchmarks: the machine's facts, alternating timing, a table, a JSON file, a training as a process.
+"""Shared by the benchmarks: the machine's facts, alternating timing, a table, a JSON file, a
+training as a process.
 
-Every figure is [median, least, greatest]. Variants are run alternately within one process, and the ratio is the median
-of the ratios of adjacent runs: a machine that slows down meanwhile slows both.
+Every figure is [median, least, greatest]. Variants are run alternately within one process, and the
+ratio is the median of the ratios of adjacent runs: a machine that slows down meanwhile slows both.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from exgrpo.saved import durable
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "exp_scripts"
-# eval/ and the quickstart's modules are not installed
-sys.path[:0] = [str(ROOT), str(SCRIPTS / "quickstart"), str(SCRIPTS / "guarded")]
-# environment of a training; by default Ray's workers have almost the lowest priority and wait for other processes
+sys.path[:0] = [str(SCRIPTS / "quickstart"), str(SCRIPTS / "guarded")]  # theirs are not installed
+# environment of a training; by default Ray's workers have almost the lowest priority and wait for
+# other processes
 RUN = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "RAY_worker_niceness": "0"}
 STACKS = ("cpu", "one_gpu")
 Figures = dict[str, Any]  # name -> a number, or [median, least, greatest]
@@ -43,7 +44,9 @@ def descendants(root: int) -> list[int]:
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """What the figures depend on: the processor, its load before, and versions of Python, exgrpo and the packages."""
+    """What the figures depend on: the processor, its load before, and versions of Python, exgrpo
+    and the packages.
+    """
     described = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line for line in described if line.startswith("model name")), ": unknown")
     return {
@@ -62,7 +65,9 @@ def engine_package(stack: str) -> str:
 
 
 def environment_of(stack: str) -> dict[str, str]:
-    """The environment variables of a training, beside the present ones; it can import what is in this folder."""
+    """The environment variables of a training, beside the present ones; it can import what is in
+    this folder.
+    """
     folders = (str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH"))
     path = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
     return RUN | path | ({"VERL_PLATFORM": "cpu"} if stack == "cpu" else {})
@@ -70,7 +75,9 @@ def environment_of(stack: str) -> dict[str, str]:
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """A parser with the options that all benchmarks have."""
-    cli = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("--json", type=Path, help="also write the figures here")
     return cli
 
@@ -93,7 +100,9 @@ def at_least(low: int) -> Callable[[str], int]:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process according to the kernel, after freed memory has been returned."""
+    """Resident memory of this process according to the kernel, after freed memory has been
+    returned.
+    """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -107,7 +116,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def in_turn(works: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, list[float]]:
-    """name -> seconds of each of ``runs`` rounds, after a warm-up round; every other round in reverse order."""
+    """name -> seconds of each of ``runs`` rounds, after a warm-up round; every other round in
+    reverse order.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for run in range(-1, runs):
         names = list(works)
@@ -130,7 +141,9 @@ def ratios(these: Sequence[float], those: Sequence[float]) -> list[float]:
     return spread([a / b for a, b in zip(these, those, strict=True)])
 
 
-def report(title: str, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+def report(
+    title: str, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace
+) -> None:
     """Print the table; with ``--json`` also write it, atomically."""
     print(f"{title}; {dict(facts)}")
     for name, value in figures.items():
@@ -139,10 +152,14 @@ def report(title: str, figures: Figures, facts: Mapping[str, Any], arguments: ar
         write_json(arguments.json, figures, facts, arguments)
 
 
-def write_json(file: Path, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+def write_json(
+    file: Path, figures: Figures, facts: Mapping[str, Any], arguments: argparse.Namespace
+) -> None:
     """The figures with what they depend on, atomically."""
     options = {key: value for key, value in vars(arguments).items() if key != "json"}
-    text = json.dumps({"machine": facts, "arguments": options, "figures": figures}, indent=1, default=str)
+    text = json.dumps(
+        {"machine": facts, "arguments": options, "figures": figures}, indent=1, default=str
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     durable.replace_file(file, text + "\n")
 
@@ -167,9 +184,9 @@ def training(
 ) -> None:
     """Run ``python ARGUMENTS`` to its end, with its output in ``folder/train.log``.
 
-    It has its own process group, which is ended with this process or at the time limit. ``look`` is called ten times a
-    second, and once at the end, with the seconds since the start. ``environment`` has the variables that the stack
-    needs (:func:`environment_of`).
+    It has its own process group, which is ended with this process or at the time limit. ``look`` is
+    called ten times a second, and once at the end, with the seconds since the start.
+    ``environment`` has the variables that the stack needs (:func:`environment_of`).
 
     Raises:
         OutOfTime: at the time limit.

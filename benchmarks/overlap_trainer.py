@@ -1,6 +1,8 @@
-"""The trainer of benchmarks/overlap.py: separate_async with stamps of when the actor works and when servers generate.
+"""The trainer of benchmarks/overlap.py: separate_async with stamps of when the actor works and when
+servers generate.
 
-    python benchmarks/overlap_trainer.py +stamps=FILE key=value ...            the configuration of exgrpo.main_mix_ppo
+    python benchmarks/overlap_trainer.py +stamps=FILE key=value ...            the configuration of
+                                                                               exgrpo.main_mix_ppo
 
 FILE gets a line of JSON per interval: what it is, its begin and its end on the machine's clock.
 """
@@ -23,7 +25,10 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainerSeparateAsync
 from exgrpo.on_verl.task_runner import MixTaskRunner
 
 NAME = "exgrpo_overlap"
-ACTOR = {"compute_log_prob": "log_probs", "update_actor": "update"}  # the actor's methods -> name of the interval
+ACTOR = {
+    "compute_log_prob": "log_probs",
+    "update_actor": "update",
+}  # the actor's methods -> name of the interval
 
 
 def note(config: DictConfig, what: str, begin: float, **more: Any) -> None:
@@ -54,9 +59,18 @@ class StampedTrainer(ExperienceMixPPOTrainerSeparateAsync):
 
     def on_train_begin(self) -> None:
         """The first prompts are submitted here."""
-        note(self.config, "hybrid", time.time(), servers=list(self.llm_server_manager.server_addresses))
+        note(
+            self.config,
+            "hybrid",
+            time.time(),
+            servers=list(self.llm_server_manager.server_addresses),
+        )
         for method, what in ACTOR.items():
-            setattr(self.actor_rollout_wg, method, self._stamped(getattr(self.actor_rollout_wg, method), what))
+            setattr(
+                self.actor_rollout_wg,
+                method,
+                self._stamped(getattr(self.actor_rollout_wg, method), what),
+            )
         manager = self.standalone_checkpoint_manager
         manager.update_weights = self._stamped(manager.update_weights, "weights")
         super().on_train_begin()

@@ -1,9 +1,11 @@
 """The trainer of benchmarks/step.py: steps with and without replay in one run, on the same prompts.
 
-    python benchmarks/paired_trainer.py +paired_warmup=N key=value ...     the configuration of exgrpo.main_mix_ppo
+    python benchmarks/paired_trainer.py +paired_warmup=N key=value ...     the configuration of
+                                                                           exgrpo.main_mix_ppo
 
-After N steps with replay, which fill the pool, steps come in pairs: the same questions once with replay and once with
-verl's own GRPO, in alternating order. The trainer and the task runner are exgrpo's, with a switch and timers added.
+After N steps with replay, which fill the pool, steps come in pairs: the same questions once with
+replay and once with verl's own GRPO, in alternating order. The trainer and the task runner are
+exgrpo's, with a switch and timers added.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class PairedTrainer(ExperienceMixPPOTrainer):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         self.noted: defaultdict[str, float] = defaultdict(float)
-        self.modes = {on: dataclasses.replace(self.experience, experience=on) for on in (True, False)}
+        self.modes = {
+            on: dataclasses.replace(self.experience, experience=on) for on in (True, False)
+        }
         self.cpu_seconds: dict[int, float] = {}  # process -> what it has used
         self.drawn: Any = None  # a TensorDict, for both steps of a pair
         self.past: list[StoredGroup] = []  # of exp_unit=group: the past groups of that draw
@@ -83,7 +87,9 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         return watched
 
     def _compute(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """The actor's pass, with tokens and seconds recorded separately for candidates and the step's rows."""
+        """The actor's pass, with tokens and seconds recorded separately for candidates and the
+        step's rows.
+        """
         kind = "candidates" if batch.partition_id == SCRATCH else "rows"
         started = time.perf_counter()
         result = self.compute(batch)
@@ -92,7 +98,9 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         return result
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """The first step of a pair draws for both; the one without replay has the same rows with K rollouts each."""
+        """The first step of a pair draws for both; the one without replay has the same rows with K
+        rollouts each.
+        """
         turn = self.global_steps - 1 - self.config.paired_warmup
         second = turn > 0 and turn % 2 == 1
         self.experience = self.modes[turn < 0 or turn % 4 in (0, 3)]
@@ -115,7 +123,9 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         return batch
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """exgrpo's, which has a part of experience/seconds inside verl's timer of the log-prob pass."""
+        """exgrpo's, which has a part of experience/seconds inside verl's timer of the log-prob
+        pass.
+        """
         before = self.so_far.seconds
         batch = super()._compute_old_log_prob(batch, metrics)
         self.noted["after_s"] += metrics.get("experience/seconds", before) - before
@@ -137,7 +147,9 @@ class PairedTrainer(ExperienceMixPPOTrainer):
         before, self.cpu_seconds = self.cpu_seconds, dict(cpu_seconds(int(os.environ[ROOT])))
         return sum(seconds - before.get(pid, 0.0) for pid, seconds in self.cpu_seconds.items())
 
-    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any
+    ) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update({f"paired/{name}": float(value) for name, value in self.noted.items()})
         metrics["paired/cpu_s"] = self.cpu_of_step()

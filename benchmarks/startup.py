@@ -2,9 +2,9 @@
 
     python benchmarks/startup.py [--runs 3] [--output DIR] [--json FILE]
 
-Each run is one step of the quickstart without validation. A stage ends when its line appears in the log, which is read
-ten times a second. Python's compiled files and the file system's cache are warm, except in the first run after an
-installation.
+Each run is one step of the quickstart without validation. A stage ends when its line appears in the
+log, which is read ten times a second. Python's compiled files and the file system's cache are warm,
+except in the first run after an installation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import runs
-from common import ROOT, Figures, at_least, environment_of, machine, parser, report, spread, training
+from common import (
+    ROOT,
+    Figures,
+    at_least,
+    environment_of,
+    machine,
+    parser,
+    report,
+    spread,
+    training,
+)
 
 # stage -> the line in the log that ends it
 STAGES = {
@@ -37,7 +47,9 @@ def main() -> None:
     output = options.output.resolve()
     timings = [once(output, options.limit_s) for _ in range(options.runs)]
     figures: Figures = {f"{stage}, s": spread([run[stage] for run in timings]) for stage in STAGES}
-    figures["command to the end of the first step, s"] = spread([sum(run.values()) for run in timings])
+    figures["command to the end of the first step, s"] = spread(
+        [sum(run.values()) for run in timings]
+    )
     report(f"start-up, {options.runs} runs", figures, facts, options)
 
 
@@ -58,7 +70,9 @@ def once(output: Path, limit_s: float) -> dict[str, float]:
     except RuntimeError as error:
         raise SystemExit(str(error)) from error
     if missing := [stage for stage in STAGES if stage not in reached]:
-        raise SystemExit(f"{output}/train.log: no line for {missing[0]!r}: the log of another version")
+        raise SystemExit(
+            f"{output}/train.log: no line for {missing[0]!r}: the log of another version"
+        )
     ends = [0.0, *(reached[stage] for stage in STAGES)]
     return {stage: end - begin for stage, begin, end in zip(STAGES, ends, ends[1:], strict=False)}
 

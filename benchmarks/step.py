@@ -1,13 +1,22 @@
-"""A complete training step with replay against the same step without it, phase by phase, in one run.
+"""A complete training step with replay against the same step without it, phase by phase, in one
+run.
 
-    python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE] [key=value ...]
-    python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800  # SmolLM2's
-    python benchmarks/step.py --mode lora --pairs 12                       with the settings of a row of modes.py
-    python benchmarks/step.py --stack one_gpu                                                  on a GPU, not on the CPU
+    python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE] [key=value
+    ...] python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800  #
+    SmolLM2's python benchmarks/step.py --mode lora --pairs 12                       with the
+                                                                                     settings of a
+                                                                                     row of modes.py
+    python benchmarks/step.py --stack one_gpu                                                  on a
+                                                                                               GPU,
+                                                                                               not
+                                                                                               on
+                                                                                               the
+                                                                                               CPU
 
-After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay and once with
-verl's own GRPO (benchmarks/paired_trainer.py), in alternating order. The learning rate is 0, so that policy and lengths
-do not change. The loss is exgrpo's in both: lab/benchmarks/loss.py compares it with verl's.
+After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay
+and once with verl's own GRPO (benchmarks/paired_trainer.py), in alternating order. The learning
+rate is 0, so that policy and lengths do not change. The loss is exgrpo's in both:
+lab/benchmarks/loss.py compares it with verl's.
 """
 
 from __future__ import annotations
@@ -39,8 +48,14 @@ from common import (
 
 Step = dict[str, float]
 # phase -> its metric; old log-probs and bookkeeping are separated below
-TIMERS = {"generation": "gen", "advantage": "adv", "update": "update_actor", "weight sync": "update_weights"}
-# a step of these is a draw, its rollouts and an update, so that two steps can have the same questions
+TIMERS = {
+    "generation": "gen",
+    "advantage": "adv",
+    "update": "update_actor",
+    "weight sync": "update_weights",
+}
+# a step of these is a draw, its rollouts and an update, so that two steps can have the same
+# questions
 MODES = ("sync", "tools", "lora", "rollout_correction", "rloo", "gspo", "partial_rewards")
 
 
@@ -49,13 +64,31 @@ def main() -> None:
     cli = parser(__doc__)
     cli.add_argument("--stack", choices=STACKS, default="cpu")
     cli.add_argument("--model", default=runs.QUICKSTART, help="quickstart, or a model's folder")
-    cli.add_argument("--mode", choices=MODES, default="sync", help="of modes.py; the others' steps overlap or refill")
+    cli.add_argument(
+        "--mode",
+        choices=MODES,
+        default="sync",
+        help="of modes.py; the others' steps overlap or refill",
+    )
     cli.add_argument("--pairs", type=at_least(1), default=30)
-    cli.add_argument("--warmup", type=at_least(1), default=12, help="steps with replay before the first pair")
-    cli.add_argument("--candidates", type=at_least(1), default=8, help="experience_max_per_question")
-    cli.add_argument("--response_length", type=at_least(8), default=48, help="data.max_response_length")
-    cli.add_argument("--ranks", type=at_least(1), default=1, help="FSDP ranks, each with its own vLLM")
-    cli.add_argument("--limit_s", type=at_least(1), default=1500, help="time limit; the pairs taken until then count")
+    cli.add_argument(
+        "--warmup", type=at_least(1), default=12, help="steps with replay before the first pair"
+    )
+    cli.add_argument(
+        "--candidates", type=at_least(1), default=8, help="experience_max_per_question"
+    )
+    cli.add_argument(
+        "--response_length", type=at_least(8), default=48, help="data.max_response_length"
+    )
+    cli.add_argument(
+        "--ranks", type=at_least(1), default=1, help="FSDP ranks, each with its own vLLM"
+    )
+    cli.add_argument(
+        "--limit_s",
+        type=at_least(1),
+        default=1500,
+        help="time limit; the pairs taken until then count",
+    )
     cli.add_argument("--output", type=Path, default=ROOT / "outputs" / "bench-step")
     cli.add_argument("overrides", nargs="*", help="Hydra overrides, key=value")
     options = cli.parse_intermixed_args()
@@ -75,10 +108,16 @@ def main() -> None:
     except RuntimeError as error:
         if not (isinstance(error, OutOfTime) and finished_pairs(file, options.warmup)):
             raise SystemExit(str(error)) from error
-        print(f"{str(error).splitlines()[-1]}; the figures are of the pairs that are finished", file=sys.stderr)
+        print(
+            f"{str(error).splitlines()[-1]}; the figures are of the pairs that are finished",
+            file=sys.stderr,
+        )
     steps = [divided(step) for step in finished_pairs(file, options.warmup)]
     report(
-        f"a step of {Path(options.model).name}, {options.mode}, {options.pairs} pairs", compare(steps), facts, options
+        f"a step of {Path(options.model).name}, {options.mode}, {options.pairs} pairs",
+        compare(steps),
+        facts,
+        options,
     )
 
 
@@ -118,9 +157,15 @@ def divided(step: Step) -> Step:
     phases["old log-probs"] = step["timing_s/old_log_prob"] - after
     phases["bookkeeping"] = step.get("experience/seconds", 0.0) - phases["candidate scoring"]
     parts = sum(phases.values())
-    phases["whole step"] = step["timing_s/step"] - draw  # one draw serves both steps of a pair; it is added below
+    phases["whole step"] = (
+        step["timing_s/step"] - draw
+    )  # one draw serves both steps of a pair; it is added below
     phases["rest"] = phases["whole step"] - parts
-    facts = {name.removeprefix("paired/"): value for name, value in step.items() if name.startswith("paired/")}
+    facts = {
+        name.removeprefix("paired/"): value
+        for name, value in step.items()
+        if name.startswith("paired/")
+    }
     return phases | facts | {"candidates": step.get("experience/candidates_scored", 0.0)}
 
 
@@ -133,14 +178,24 @@ def compare(steps: list[Step]) -> Figures:
         step["bookkeeping"] += first["draw_s"]
         step["whole step"] += first["draw_s"]
     figures: Figures = {"pairs": len(pairs)}
-    order = ["whole step", "generation", "old log-probs", "advantage", "update", "weight sync", "rest"]
+    order = [
+        "whole step",
+        "generation",
+        "old log-probs",
+        "advantage",
+        "update",
+        "weight sync",
+        "rest",
+    ]
     for phase in [*order, "candidate scoring", "bookkeeping"]:
         figures[f"{phase}, s: replayed"] = spread(column(replayed, phase))
         if phase in order:
             figures[f"{phase}, s: on-policy"] = spread(column(plain, phase))
     these, those = column(replayed, "whole step"), column(plain, "whole step")
     own = [step["candidate scoring"] + step["bookkeeping"] for step in replayed]
-    without = [[step["whole step"] - step["generation"] for step in kind] for kind in (replayed, plain)]
+    without = [
+        [step["whole step"] - step["generation"] for step in kind] for kind in (replayed, plain)
+    ]
     return figures | {
         "replayed / on-policy, medians": float(np.median(these) / np.median(those)),
         "replayed / on-policy, of pairs": ratios(these, those),
@@ -163,13 +218,17 @@ def traffic(replayed: list[Step], plain: list[Step]) -> Figures:
         "scoring, us a token of a candidate": [
             1e6 * step["candidates_s"] / step["candidates_tokens"] for step in scored
         ],
-        "old log-probs, us a token": [1e6 * step["rows_s"] / step["rows_tokens"] for step in replayed],
+        "old log-probs, us a token": [
+            1e6 * step["rows_s"] / step["rows_tokens"] for step in replayed
+        ],
     }
     return {
         "candidates scored a step": spread(column(replayed, "candidates")),
         "tokens scored a step": spread([step.get("candidates_tokens", 0.0) for step in replayed]),
         **{name: spread(values) for name, values in per_token.items() if values},
-        "the model's pass over candidates, s": spread([step.get("candidates_s", 0.0) for step in replayed]),
+        "the model's pass over candidates, s": spread(
+            [step.get("candidates_s", 0.0) for step in replayed]
+        ),
         "queue calls of the driver: replayed": spread(column(replayed, "queue_calls")),
         "queue calls of the driver: on-policy": spread(column(plain, "queue_calls")),
         "queue calls, s: replayed": spread(column(replayed, "queue_s")),

@@ -1,4 +1,6 @@
-"""A training as exgrpo.main_mix_ppo starts it, with the trainer and the task runner of a benchmark."""
+"""A training as exgrpo.main_mix_ppo starts it, with the trainer and the task runner of a
+benchmark.
+"""
 
 from __future__ import annotations
 

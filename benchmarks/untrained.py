@@ -1,13 +1,17 @@
-"""A model of the paper's size with random weights, for what a step costs and holds where no model can be fetched.
+"""A model of the paper's size with random weights, for what a step costs and holds where no model
+can be fetched.
 
     python benchmarks/untrained.py 1.5B FOLDER [--mean 240]
-    python benchmarks/step.py --stack one_gpu --model FOLDER --response_length 1024 --pairs 4 --warmup 2 \\
-        reward.custom_reward_function.path=$PWD/benchmarks/untrained.py reward.custom_reward_function.name=chance
+    python benchmarks/step.py --stack one_gpu --model FOLDER --response_length 1024 --pairs 4
+    --warmup 2 \\
+        reward.custom_reward_function.path=$PWD/benchmarks/untrained.py
+        reward.custom_reward_function.name=chance
 
-Sizes are those of ``exgrpo-sizing``. The tokenizer is the quickstart's, with as many further words as the
-vocabulary has, since verl masks vLLM's logits beyond the tokenizer's words, and engine and actor would disagree. A
-response ends after each token with nearly the same probability: lengths follow a geometric distribution with the given
-mean, cut off at the longest response. A reward by chance fills the pool: times and memory are real, learning is not.
+Sizes are those of ``exgrpo-sizing``. The tokenizer is the quickstart's, with as many further words
+as the vocabulary has, since verl masks vLLM's logits beyond the tokenizer's words, and engine and
+actor would disagree. A response ends after each token with nearly the same probability: lengths
+follow a geometric distribution with the given mean, cut off at the longest response. A reward by
+chance fills the pool: times and memory are real, learning is not.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ def main() -> None:
 
     from exgrpo_tools.sizing import NAMED
 
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("size", choices=list(NAMED))
     cli.add_argument("folder", type=Path)
     cli.add_argument("--mean", type=float, default=240, help="tokens of a response (default 240)")
@@ -60,15 +66,18 @@ def main() -> None:
     for file in ("tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
         shutil.copy(TOKENIZER / file, options.folder)
     write_tokenizer(options.folder / "tokenizer.json", model.vocabulary)
-    print(f"{options.folder}: {sum(each.numel() for each in network.parameters()) / 1e9:.2f} billion parameters")
+    print(
+        f"{options.folder}: {sum(each.numel() for each in network.parameters()) / 1e9:.2f} "
+        "billion parameters"
+    )
 
 
 def end_after(network: Any, mean: float) -> None:
     """Let the network end with probability 1 / mean after each token.
 
-    One dimension of every word's embedding is 1 and no layer writes to it, so that the last hidden state always has
-    nearly the same value there; the end's weight in it is raised until its logit is above the others' by
-    ln(words / mean).
+    One dimension of every word's embedding is 1 and no layer writes to it, so that the last hidden
+    state always has nearly the same value there; the end's weight in it is raised until its logit
+    is above the others' by ln(words / mean).
     """
     import torch
 
@@ -96,12 +105,16 @@ def write_tokenizer(file: Path, words: int) -> None:
 
 
 def wait_for(file: str) -> None:
-    """Return once the file exists: trainings that were started together then run one after another."""
+    """Return once the file exists: trainings that were started together then run one after
+    another.
+    """
     while file and not os.path.exists(file):
         time.sleep(0.2)
 
 
-def graded(data_source: str, solution_str: str, ground_truth: str, turn: str = "", **settings: Any) -> Any:
+def graded(
+    data_source: str, solution_str: str, ground_truth: str, turn: str = "", **settings: Any
+) -> Any:
     """exgrpo's reward, once the file ``turn`` exists."""
     from exgrpo.math_verify_reward import compute_score
 
@@ -109,7 +122,9 @@ def graded(data_source: str, solution_str: str, ground_truth: str, turn: str = "
     return compute_score(data_source, solution_str, ground_truth, **settings)
 
 
-def chance(data_source: str, solution_str: str, ground_truth: str, turn: str = "", **_: Any) -> float:
+def chance(
+    data_source: str, solution_str: str, ground_truth: str, turn: str = "", **_: Any
+) -> float:
     """1 for half of all responses, by the response alone, once the file ``turn`` exists."""
     wait_for(turn)
     return float(zlib.crc32(solution_str.encode()) % 2)

@@ -1,4 +1,6 @@
-"""Read question, answer and cluster from a row of a benchmark's source, as eval/benchmarks/*.yaml defines them."""
+"""Read question, answer and cluster from a row of a benchmark's source, as eval/benchmarks/*.yaml
+defines them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def read(benchmark: Benchmark, row: Row) -> Pair:
     if isinstance(benchmark.choices, list):
         question, answer = _right_first(row, benchmark.question, benchmark.choices)
     elif benchmark.choices:
-        question, answer = _labelled(row[benchmark.question], row[benchmark.choices], row[str(benchmark.answer)])
+        question, answer = _labelled(
+            row[benchmark.question], row[benchmark.choices], row[str(benchmark.answer)]
+        )
     else:
         question, answer = _free_form(row, benchmark.question, str(benchmark.answer))
     return benchmark.template.replace(PLACEHOLDER, question) if question else "", answer
@@ -44,7 +48,9 @@ def _free_form(row: Row, question: str, answer: str) -> Pair:
 
 
 def _labelled(question: str, choices: Row | list[str], answer: str | int) -> Pair:
-    """Choices in a list get letters; those of ARC have labels, some of them numbers. An answer may be an index."""
+    """Choices in a list get letters; those of ARC have labels, some of them numbers. An answer may
+    be an index.
+    """
     if isinstance(choices, list):
         pairs = list(zip(LETTERS, choices, strict=False))
     else:
@@ -65,4 +71,6 @@ def _right_first(row: Row, question: str, columns: list[str]) -> Pair:
 
 def _lettered(question: str, choices: Iterable[tuple[str, str]]) -> str:
     """A question with its choices below it, as "A) ..."."""
-    return question.strip() + "\n\n" + "\n".join(f"{label}) {text.strip()}" for label, text in choices)
+    return (
+        question.strip() + "\n\n" + "\n".join(f"{label}) {text.strip()}" for label, text in choices)
+    )

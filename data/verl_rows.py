@@ -13,35 +13,50 @@ SYSTEM_PROMPT = Path(__file__).with_name("system_prompt.txt")
 
 
 def read_system_prompt(file: str) -> str | None:
-    """The text of a system message, or the one of all rows of a parquet file in verl's schema; None for ``none``.
+    """The text of a system message, or the one of all rows of a parquet file in verl's schema; None
+    for ``none``.
 
     Raises:
         OSError: no such file.
-        ValueError: the file is empty, or a parquet file's rows have different system messages, or none.
+        ValueError: the file is empty, or a parquet file's rows have different system messages, or
+            none.
     """
     if file == "none":
         return None
-    text = _of_rows(file) if file.endswith(".parquet") else Path(file).read_text(encoding="utf-8").strip()
+    text = (
+        _of_rows(file)
+        if file.endswith(".parquet")
+        else Path(file).read_text(encoding="utf-8").strip()
+    )
     if not text:
-        raise ValueError(f"--system_prompt_file {file}: empty; 'none' leaves the system message out")
+        raise ValueError(
+            f"--system_prompt_file {file}: empty; 'none' leaves the system message out"
+        )
     return text
 
 
 def _of_rows(file: str) -> str:
     source = open_file(Path(file))
     if "prompt" not in source.columns:
-        raise ValueError(f"--system_prompt_file {file}: no column 'prompt'; it has {', '.join(source.columns)}")
+        raise ValueError(
+            f"--system_prompt_file {file}: no column 'prompt'; it has {', '.join(source.columns)}"
+        )
     prompts = [row["prompt"] for row in source.rows(["prompt"])]
     messages = {turns[0]["content"] if turns[0]["role"] == "system" else None for turns in prompts}
     if len(messages) != 1:
-        raise ValueError(f"--system_prompt_file {file}: has {len(messages)} system messages; must be one in all rows")
+        raise ValueError(
+            f"--system_prompt_file {file}: has {len(messages)} system messages; must be one "
+            "in all rows"
+        )
     return messages.pop() or ""
 
 
 def make_row(
     question: str, answer: str, index: int, *, data_source: str, split: str, system: str | None
 ) -> dict[str, Any]:
-    """One row of verl's schema; ``extra_info.question_id`` is the same in every file that has the question."""
+    """One row of verl's schema; ``extra_info.question_id`` is the same in every file that has the
+    question.
+    """
     messages = [{"role": "system", "content": system}] if system else []
     return {
         "data_source": data_source,

@@ -1,7 +1,8 @@
-"""A benchmark's definition: the source of its questions, the columns to read, samples per question, and the grader.
+"""A benchmark's definition: the source of its questions, the columns to read, samples per question,
+and the grader.
 
-Each is a YAML file; the benchmarks that are known by name are in eval/benchmarks/. docs/evaluation.md explains the
-fields.
+Each is a YAML file; the benchmarks that are known by name are in eval/benchmarks/.
+docs/evaluation.md explains the fields.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ SOURCE_FIELDS = ({"hub", "split"}, {"hub", "split", "subset"}, {"file"})
 class Benchmark:
     """The checked fields of a benchmark's file.
 
-    `choices` is the column with a question's choices; or a list of columns, of which the first has the right choice.
-    `part` names the file that its questions are written to, valid.PART.parquet. `hub_task` is the task's id in the data
-    set's eval.yaml on the hub, for exported results. `cluster` is a column; questions with an equal value there
-    count as one cluster in intervals and tests.
+    `choices` is the column with a question's choices; or a list of columns, of which the first has
+    the right choice. `part` names the file that its questions are written to, valid.PART.parquet.
+    `hub_task` is the task's id in the data set's eval.yaml on the hub, for exported results.
+    `cluster` is a column; questions with an equal value there count as one cluster in intervals and
+    tests.
     """
 
     name: str
@@ -80,15 +82,28 @@ def _fault(content: Any) -> str | None:
     names = [field.name for field in fields(Benchmark)]
     if unknown := [name for name in content if name not in names]:
         return f"{unknown[0]}: no such field; there are {', '.join(names)}"
-    if missing := [field.name for field in fields(Benchmark) if field.default is MISSING and field.name not in content]:
+    if missing := [
+        field.name
+        for field in fields(Benchmark)
+        if field.default is MISSING and field.name not in content
+    ]:
         return f"{missing[0]}: must be given"
     source, choices = content["source"], content.get("choices")
-    if not isinstance(source, dict) or set(source) not in SOURCE_FIELDS or not _texts(list(source.values())):
-        return "source: must be {hub: DATA_SET, split: SPLIT}, with a subset where it has one, or {file: PATH}"
+    if (
+        not isinstance(source, dict)
+        or set(source) not in SOURCE_FIELDS
+        or not _texts(list(source.values()))
+    ):
+        return (
+            "source: must be {hub: DATA_SET, split: SPLIT}, with a subset where it has one, or "
+            "{file: PATH}"
+        )
     if choices is not None and not _texts(choices if isinstance(choices, list) else [choices]):
         return "choices: must be a column, or a list of columns"
     if isinstance(choices, list) == ("answer" in content):
-        return "answer: must be a column, and left out where choices is a list, whose first is right"
+        return (
+            "answer: must be a column, and left out where choices is a list, whose first is right"
+        )
     for name in ("name", "question", "answer", "part", "hub_task", "cluster"):
         if name in content and not _texts([content[name]]):
             return f"{name}={content[name]!r}: must be a text"
@@ -96,7 +111,11 @@ def _fault(content: Any) -> str | None:
 
 
 def _setting_fault(content: dict[str, Any]) -> str | None:
-    samples, grader, template = content.get("samples", 1), content.get("grader", "math"), content.get("template")
+    samples, grader, template = (
+        content.get("samples", 1),
+        content.get("grader", "math"),
+        content.get("template"),
+    )
     if type(samples) is not int or samples < 1:
         return f"samples={samples!r}: must be 1 or more"
     if grader not in GRADERS:

@@ -1,4 +1,6 @@
-"""The process of Oat's grader, started by its path: eval/grade/oat_grader.py says what it judges."""
+"""The process of Oat's grader, started by its path: eval/grade/oat_grader.py says what it
+judges.
+"""
 
 from exgrpo_eval.grade.oat_grader import main
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from exgrpo.open_table import REFERENCES, is_reference, load_reference
+from exgrpo.refusal import refuse
 
 NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
 RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
-REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", "asymre", "m2po")
+REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr")
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
 _P_DIV_P = "p_div_p_"
-_FINITE = (
-    "off_policy_baseline_shift",
-    *(f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")),
-)
+_FINITE = [
+    f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")
+]
 
 
 def _key(default: Any, meaning: str) -> Any:
@@ -43,13 +43,7 @@ class LossSettings:
     off_policy_loss: str = _key(
         SHAPED,
         "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, "
-        "topr, asymre, m2po; or your own rule",
-    )
-    off_policy_baseline_shift: float = _key(
-        -0.1, "of asymre: what is added to the group's mean reward"
-    )
-    off_policy_m2_bound: float = _key(
-        0.04, "of m2po: greatest mean squared log-ratio of the tokens that are left"
+        "topr; or your own rule",
     )
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
@@ -82,15 +76,11 @@ class LossSettings:
             check_reshape(getattr(self, key), key)
         for key in _FINITE:
             if not math.isfinite(getattr(self, key)):
-                raise ValueError(f"policy_loss.{key}={getattr(self, key)}: must be a finite number")
-        if not self.off_policy_m2_bound > 0:
-            given = f"policy_loss.off_policy_m2_bound={self.off_policy_m2_bound}"
-            raise ValueError(f"{given}: must be a positive number")
+                refuse(f"policy_loss.{key}", getattr(self, key), "a finite number")
         for key in ("off_policy_max_clip", "off_policy_min_clip", "all_max_clip"):
             bound = getattr(self, key)
             if bound != -1 and not 0 < bound < math.inf:
-                allowed = "must be a finite number above 0, or -1 for off"
-                raise ValueError(f"policy_loss.{key}={bound}: {allowed}")
+                refuse(f"policy_loss.{key}", bound, "a finite number above 0, or -1 for off")
         low, high = self.off_policy_min_clip, self.off_policy_max_clip
         if 0 < high <= low:
             raise ValueError(
@@ -100,7 +90,7 @@ class LossSettings:
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
             if not 0 <= bound < math.inf:
-                raise ValueError(f"{key}={bound}: must be a number of 0 or more")
+                refuse(key, bound, "a number of 0 or more")
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> LossSettings:
@@ -164,5 +154,4 @@ def check_replay_loss(name: str) -> None:
     if is_reference(name):
         load_reference(key, name, REPLAY_LOSS_PARAMETERS)
     elif name not in REPLAY_LOSS_NAMES:
-        allowed = f"must be one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}"
-        raise ValueError(f"{key}={name}: {allowed}")
+        refuse(key, name, f"one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}")

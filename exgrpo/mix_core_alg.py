@@ -141,7 +141,7 @@ def token_losses_and_sums(
     if any_replayed and settings.off_policy_loss != SHAPED:
         of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
         of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings)
-        if silent is not None:  # asymre's is not 0 where A is
+        if silent is not None:  # a rule of yours may not be 0 where A is
             of_rows = of_rows.masked_fill(silent, 0.0)
         losses = torch.where(replayed, of_rows, losses)
     with torch.no_grad():

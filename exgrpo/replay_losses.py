@@ -50,44 +50,6 @@ def topr(
     return -rho * advantages * log_prob
 
 
-def asymre(
-    log_ratio: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    replayed: Tensor,
-    settings: LossSettings,
-) -> Tensor:
-    """Asymmetric REINFORCE (arXiv 2506.20520): -(A - delta) log pi, without ratios.
-
-    The baseline is the group's mean reward plus delta, off_policy_baseline_shift: below 0, a
-    success weighs more.
-    """
-    return -(advantages - settings.off_policy_baseline_shift) * log_prob
-
-
-def m2po(
-    log_ratio: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    replayed: Tensor,
-    settings: LossSettings,
-) -> Tensor:
-    """Second-moment trust region (arXiv 2510.01161): -w A of the tokens left, 0 of the others.
-
-    The tokens with the largest (log w)^2 are left out, as few as bring the mean of (log w)^2 over
-    the rest down to off_policy_m2_bound. Over the tokens of one call: in a trainer those of a
-    micro-batch.
-    """
-    squares, order = log_ratio.detach()[replayed].square().double().sort(stable=True)
-    means = squares.cumsum(0) / torch.arange(1, len(squares) + 1, device=squares.device)
-    within = int((means <= settings.off_policy_m2_bound).sum())  # the means rise
-    left = torch.zeros_like(order, dtype=torch.bool)
-    left[order[:within]] = True
-    kept = replayed.clone()
-    kept[replayed] = left
-    return torch.where(kept, -torch.exp(log_ratio) * advantages, 0.0)
-
-
 REPLAY_LOSSES: OpenTable[ReplayLoss] = OpenTable(
-    REPLAY_LOSS_PARAMETERS, {"clip": clip, "topr": topr, "asymre": asymre, "m2po": m2po}
+    REPLAY_LOSS_PARAMETERS, {"clip": clip, "topr": topr}
 )

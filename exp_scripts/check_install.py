@@ -1,9 +1,11 @@
-"""Import what a GPU run imports, in this Python, and print the versions: ``python exp_scripts/check_install.py``.
+"""Import what a GPU run imports, in this Python, and print the versions: ``python
+exp_scripts/check_install.py``.
 
-Needs no GPU. Without NVIDIA's driver library, libcuda.so.1, vLLM's compiled kernels cannot be loaded; that is said, and
-everything else is imported. Where there is a GPU, one kernel of torch and one of Triton run on it. One line for each
-thing that fails; exit status 1 then. ``--machine``: what can be known before anything is installed: the driver's
-version, and what Triton compiles its kernels with.
+Needs no GPU. Without NVIDIA's driver library, libcuda.so.1, vLLM's compiled kernels cannot be
+loaded; that is said, and everything else is imported. Where there is a GPU, one kernel of torch and
+one of Triton run on it. One line for each thing that fails; exit status 1 then. ``--machine``: what
+can be known before anything is installed: the driver's version, and what Triton compiles its
+kernels with.
 """
 
 from __future__ import annotations
@@ -63,13 +65,22 @@ MODULES = [
     "math_verify_rules",
     "tensorboard",
 ]
-# package -> what needs it, and what goes without it; a wheelhouse of wheelhouse.sh --minimal has none of them
+# package -> what needs it, and what goes without it; a wheelhouse of wheelhouse.sh --minimal has
+# none of them
 OPTIONAL = {
-    "flashinfer-python": ("vllm.v1.attention.backends.flashinfer", "run with VLLM_USE_FLASHINFER_SAMPLER=0"),
+    "flashinfer-python": (
+        "vllm.v1.attention.backends.flashinfer",
+        "run with VLLM_USE_FLASHINFER_SAMPLER=0",
+    ),
     "wandb": ("wandb", "trainer.logger must not name it"),
 }
 # compiled against NVIDIA's driver; vllm.vllm_flash_attn holds vLLM's own flash attention
-KERNELS = ["vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch", "vllm.cumem_allocator", "vllm.vllm_flash_attn"]
+KERNELS = [
+    "vllm._C_stable_libtorch",
+    "vllm._moe_C_stable_libtorch",
+    "vllm.cumem_allocator",
+    "vllm.vllm_flash_attn",
+]
 
 
 def installed(package: str) -> str:
@@ -81,7 +92,9 @@ def installed(package: str) -> str:
 
 
 def has_driver() -> bool:
-    """Whether NVIDIA's driver library can be loaded, which is the driver's own and in no package."""
+    """Whether NVIDIA's driver library can be loaded, which is the driver's own and in no
+    package.
+    """
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -93,21 +106,31 @@ def drivers() -> list[str]:
     """The driver's version, once for each of the machine's GPUs."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+        return subprocess.run(
+            query, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return []
 
 
 def driver_problem() -> str | None:
-    """Why this machine's driver cannot run the stack; None where it can, and where there is none."""
+    """Why this machine's driver cannot run the stack; None where it can, and where there is
+    none.
+    """
     found = next(iter(drivers()), str(DRIVER))
-    if not found.split(".")[0].isdigit() or int(found.split(".")[0]) >= DRIVER or _cuda_of_driver() >= CUDA:
+    if (
+        not found.split(".")[0].isdigit()
+        or int(found.split(".")[0]) >= DRIVER
+        or _cuda_of_driver() >= CUDA
+    ):
         return None
     return f"NVIDIA driver {found}: must be {DRIVER} or newer, for CUDA {CUDA}"
 
 
 def _cuda_of_driver() -> int:
-    """The newest CUDA of the driver library, which NVIDIA's package cuda-compat replaces by a newer one; 0 without."""
+    """The newest CUDA of the driver library, which NVIDIA's package cuda-compat replaces by a newer
+    one; 0 without.
+    """
     version = ctypes.c_int(0)
     try:
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
@@ -120,14 +143,23 @@ def compiler_problems() -> list[str]:
     """What is missing for Triton's first kernel, a small C module of this Python."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "clang")), None)
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    wrong = [] if compiler else ["no C compiler (gcc, clang or CC): Triton compiles its first kernel with it"]
+    wrong = (
+        []
+        if compiler
+        else ["no C compiler (gcc, clang or CC): Triton compiles its first kernel with it"]
+    )
     if not header.is_file():
-        wrong.append(f"{header}: no such file; Triton's first kernel needs it (python3.12-dev or python3.12-devel)")
+        wrong.append(
+            f"{header}: no such file; Triton's first kernel needs it (python3.12-dev or "
+            "python3.12-devel)"
+        )
     return wrong
 
 
 def machine_problems() -> list[str]:
-    """What no package can mend; without a driver, only said, as a run may be meant for another machine."""
+    """What no package can mend; without a driver, only said, as a run may be meant for another
+    machine.
+    """
     wrong = compiler_problems()
     if has_driver() or not wrong:
         return wrong + ([problem] if (problem := driver_problem()) else [])
@@ -145,9 +177,13 @@ def failure(module: str) -> str | None:
 
 
 def other_than_pinned() -> list[str]:
-    """Packages whose version is another than the lock's, as in a container or an environment used before."""
+    """Packages whose version is another than the lock's, as in a container or an environment used
+    before.
+    """
     found = {name: (pin, installed(name)) for name, pin in _pins().items()}
-    wrong = {name: both for name, both in found.items() if both[1].split("+")[0] != both[0].split("+")[0]}
+    wrong = {
+        name: both for name, both in found.items() if both[1].split("+")[0] != both[0].split("+")[0]
+    }
     return [f"{name} {there} ({pin})" for name, (pin, there) in wrong.items()]
 
 
@@ -158,8 +194,14 @@ def _pins() -> dict[str, str]:
 
 def problems(driver: bool) -> list[str]:
     """Every module that does not import, another verl, and the first kernel that fails."""
-    wanted = MODULES + [module for name, (module, _) in OPTIONAL.items() if installed(name) != "not installed"]
-    found = [text for module in wanted + (KERNELS if driver else []) if (text := failure(module)) is not None]
+    wanted = MODULES + [
+        module for name, (module, _) in OPTIONAL.items() if installed(name) != "not installed"
+    ]
+    found = [
+        text
+        for module in wanted + (KERNELS if driver else [])
+        if (text := failure(module)) is not None
+    ]
     if installed("verl") != (required := _pins()["verl"]):
         found.append(f"verl {installed('verl')}: exgrpo is for {required}")
     if not found and driver and drivers() and (text := kernel_failure()):
@@ -172,7 +214,10 @@ def kernel_failure() -> str | None:
     try:
         importlib.import_module("first_kernel").run()
     except Exception as error:
-        return f"the first kernel on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return (
+            f"the first kernel on the GPU: {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:300]}"
+        )
     return None
 
 
@@ -183,7 +228,10 @@ def main() -> None:
         return
     warnings.simplefilter("ignore")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    print(f"python {sys.version.split()[0]}, " + ", ".join(f"{name} {installed(name)}" for name in SHOWN))
+    print(
+        f"python {sys.version.split()[0]}, "
+        + ", ".join(f"{name} {installed(name)}" for name in SHOWN)
+    )
     if (different := other_than_pinned()) and len(different) <= 20:
         print("other than pinned: " + ", ".join(different))
     elif different:
@@ -198,7 +246,8 @@ def main() -> None:
     if driver:
         gpus = importlib.import_module("torch").cuda.device_count()
         print(
-            f"torch sees {gpus} GPUs" + (", and a kernel of torch and one of Triton ran" if gpus and not wrong else "")
+            f"torch sees {gpus} GPUs"
+            + (", and a kernel of torch and one of Triton ran" if gpus and not wrong else "")
         )
     _end_with(wrong)
     print("all modules import")

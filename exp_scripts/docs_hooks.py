@@ -1,7 +1,9 @@
-"""Hooks of docs/mkdocs.yml: pages of the repository's root on the site, and links to files that a site does not hold.
+"""Hooks of docs/mkdocs.yml: pages of the repository's root on the site, and links to files that a
+site does not hold.
 
-README.md is the first page. The pages link to scripts and other files; on the site, such a link becomes the file's
-path. A link to a file that does not exist is a warning, which `mkdocs build --strict` counts as an error.
+README.md is the first page. The pages link to scripts and other files; on the site, such a link
+becomes the file's path. A link to a file that does not exist is a warning, which `mkdocs build
+--strict` counts as an error.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ logger = logging.getLogger("mkdocs.hooks.exgrpo")
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages of the root."""
     for page, name in FROM_ROOT.items():
-        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8"))
+        )
     return files
 
 
@@ -56,7 +60,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Say where a narrow screen may break inline code: in names of one word, which get a class, and in long words."""
+    """Say where a narrow screen may break inline code: in names of one word, which get a class, and
+    in long words.
+    """
 
     def breakable(code: re.Match[str]) -> str:
         kind, words = ("", r"\S{30,}") if " " in code[1] else (' class="name"', r"\S+")
@@ -67,7 +73,9 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def _place_on_site(target: Path, here: Path) -> str | None:
-    """The link from a page in the folder `here` of docs/; None for a file that a site does not hold."""
+    """The link from a page in the folder `here` of docs/; None for a file that a site does not
+    hold.
+    """
     for page, name in FROM_ROOT.items():
         if target == ROOT / name:
             return os.path.relpath(DOCS / page, here)

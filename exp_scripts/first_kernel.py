@@ -1,4 +1,6 @@
-"""One kernel of torch and one of Triton, which Triton compiles with the machine's C compiler and Python.h."""
+"""One kernel of torch and one of Triton, which Triton compiles with the machine's C compiler and
+Python.h.
+"""
 
 import torch
 import triton

@@ -1,15 +1,18 @@
-"""ExGRPO (arXiv 2510.02245) on a transformers model and a CPU, in one file: no trainer, no Ray, no vLLM.
+"""ExGRPO (arXiv 2510.02245) on a transformers model and a CPU, in one file: no trainer, no Ray, no
+vLLM.
 
     python exp_scripts/minimal_loop.py [--output outputs/minimal_loop] [key=value ...]
 
-Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for plain GRPO, or
-policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60 or loop.seed=1. Model and
-questions are the quickstart's: sums of five numbers. `train`, `experience_of` and `objective` are the algorithm.
+Keys are those of the trainer, such as trainer.experience_ratio=0.25, trainer.experience=False for
+plain GRPO, or policy_loss.off_policy_reshape=no_reshape, and those of `Loop`, such as loop.steps=60
+or loop.seed=1. Model and questions are the quickstart's: sums of five numbers. `train`,
+`experience_of` and `objective` are the algorithm.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import sys
 from collections import defaultdict
@@ -18,14 +21,25 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import folders  # noqa: F401
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from exgrpo import ExperienceConfig, ExperienceReplay, RolloutGroup, Trajectory, compute_entropy, compute_grpo_loss
+from exgrpo import (
+    ExperienceConfig,
+    ExperienceReplay,
+    RolloutGroup,
+    Trajectory,
+    compute_entropy,
+    compute_grpo_loss,
+)
 from exgrpo.console import in_one_line
 from exgrpo.experience.experience_trainer_ops import Draw
 from exgrpo.experience.replayed_group import ReplayedGroup
@@ -75,14 +89,18 @@ class Rows(NamedTuple):
     """What a step trains on."""
 
     fresh: Sequence[Row]
-    past: Sequence[Row]  # a stored success for each replayed question; it joins the question's fresh rows
+    past: Sequence[
+        Row
+    ]  # a stored success for each replayed question; it joins the question's fresh rows
     stored: Sequence[ReplayedGroup] = ()  # whole past groups, for which nothing is generated
 
 
 def train(
     policy: Policy, task: Task, experience: ExperienceConfig, loss: LossSettings, loop: Loop
 ) -> Iterator[dict[str, float]]:
-    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0 before any."""
+    """The algorithm, on the policy's model in place. Yields the metrics of each step, and of step 0
+    before any.
+    """
     torch.manual_seed(loop.seed)
     rng = np.random.default_rng(loop.seed)
     replay = ExperienceReplay(experience, task.train, rng=rng)
@@ -99,7 +117,11 @@ def train(
         update(policy, optimizer, value)
 
         generated += int(report.pop("tokens"))
-        measured = {"generated": generated, **report, "ratio_mean": float(metrics["replayed_ratio_mean"])}
+        measured = {
+            "generated": generated,
+            **report,
+            "ratio_mean": float(metrics["replayed_ratio_mean"]),
+        }
         due = step % loop.test_every == 0 or step == loop.steps
         yield {"step": step, **measured, **({"test": accuracy(policy, task)} if due else {})}
 
@@ -107,18 +129,26 @@ def train(
 def experience_of(
     policy: Policy, task: Task, replay: ExperienceReplay, drawn: Draw, step: int
 ) -> tuple[Rows, dict[str, float]]:
-    """What a step trains on, and its metrics: rollouts, the trajectories that join them, and what the pool keeps."""
+    """What a step trains on, and its metrics: rollouts, the trajectories that join them, and what
+    the pool keeps.
+    """
     config = replay.config
     # A replayed question gets K - 1 rollouts, a fresh one K.
     asked = [question for question in drawn.replayed for _ in range(config.rollout_n - 1)]
     asked += [question for question in drawn.fresh for _ in range(config.rollout_n)]
     sampled = zip(asked, policy.sample(asked, step), strict=True)
-    fresh = [(q, replace(rollout, reward=task.reward(q, policy.decode(rollout)))) for q, rollout in sampled]
+    fresh = [
+        (q, replace(rollout, reward=task.reward(q, policy.decode(rollout))))
+        for q, rollout in sampled
+    ]
 
-    # 2. Trajectories: for each replayed question the one with the lowest entropy under the current policy; and, if
-    # the keys say so, whole past groups, some in place of fresh ones, and a past success where every fresh rollout has
-    # failed.
-    solved = {question for question, rollout in fresh if rollout.reward > config.exp_success_threshold}
+    # 2. Trajectories: for each replayed question the one with the lowest entropy under the current
+    # policy; and, if
+    # the keys say so, whole past groups, some in place of fresh ones, and a past success where
+    # every fresh rollout has failed.
+    solved = {
+        question for question, rollout in fresh if rollout.reward > config.exp_success_threshold
+    }
     rescued = replay.rescuable([question for question in drawn.fresh if question not in solved])
     choice = replay.choose(replay.candidates([*drawn.replayed, *rescued]), policy.views)
     stand_ins = replay.stand_ins(rewards_of(fresh))
@@ -128,7 +158,9 @@ def experience_of(
 
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
     noted = choice.metrics(step)
-    pool = replay.observe(step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted)
+    pool = replay.observe(
+        step, groups_of(rows, config.exp_success_threshold, drawn.replayed), noted
+    )
     rows = rows._replace(fresh=[row for row in fresh if row[0] not in replaced])
     ages = [step - group.rollouts[0].step for group in rows.stored]
     return rows, {
@@ -152,8 +184,12 @@ def rewards_of(rows: Sequence[Row]) -> dict[str, list[float]]:
 
 
 def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[RolloutGroup]:
-    """What the fresh rows of a step say of each question; a reward above the threshold is a success."""
-    joined = {question: trajectory.reward for question, trajectory in rows.past if question in replayed}
+    """What the fresh rows of a step say of each question; a reward above the threshold is a
+    success.
+    """
+    joined = {
+        question: trajectory.reward for question, trajectory in rows.past if question in replayed
+    }
     rollouts: dict[str, list[Trajectory]] = defaultdict(list)
     for question, rollout in rows.fresh:
         rollouts[question].append(rollout)
@@ -169,7 +205,9 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
     return groups
 
 
-def objective(policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings) -> tuple[Tensor, Any]:
+def objective(
+    policy: Policy, rows: Rows, replay: ExperienceReplay, loss: LossSettings
+) -> tuple[Tensor, Any]:
     """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
     joined = [*rows.fresh, *rows.past]
     stored = [(group, rollout) for group in rows.stored for rollout in group.rollouts]
@@ -198,7 +236,9 @@ def update(policy: Policy, optimizer: torch.optim.Optimizer, value: Tensor) -> N
 
 
 def epochs(train: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[str, bool]]:
-    """The questions epoch after epoch, shuffled, and whether an epoch other than the first begins with one."""
+    """The questions epoch after epoch, shuffled, and whether an epoch other than the first begins
+    with one.
+    """
     for epoch in range(sys.maxsize):
         for position, question in enumerate(rng.permutation(train).tolist()):
             yield question, epoch > 0 and position == 0
@@ -216,13 +256,17 @@ class Look(NamedTuple):
 class Policy:
     """A causal language model that samples trajectories and scores recorded ones."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_tokens: int
+    ) -> None:
         self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
 
     def encode(self, question: str) -> list[int]:
         """The prompt's tokens, by the model's chat template."""
         message = [{"role": "user", "content": question}]
-        return self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)["input_ids"]
+        return self.tokenizer.apply_chat_template(
+            message, add_generation_prompt=True, return_dict=True
+        )["input_ids"]
 
     @torch.no_grad()
     def sample(self, questions: Sequence[str], step: int) -> list[Trajectory]:
@@ -231,15 +275,31 @@ class Policy:
         heads_BP = pad_sequence(heads, True, self.tokenizer.pad_token_id, padding_side="left")
         seen_BP = pad_sequence([torch.ones_like(head) for head in heads], True, padding_side="left")
         sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-        limits = {"max_new_tokens": self.max_tokens, "output_logits": True, "return_dict_in_generate": True}
+        limits = {
+            "max_new_tokens": self.max_tokens,
+            "output_logits": True,
+            "return_dict_in_generate": True,
+        }
         output = self.model.generate(heads_BP, attention_mask=seen_BP, **sampling, **limits)
-        tokens_BT, logits_BTV = output.sequences[:, heads_BP.shape[1] :], torch.stack(output.logits, dim=1)
+        tokens_BT, logits_BTV = (
+            output.sequences[:, heads_BP.shape[1] :],
+            torch.stack(output.logits, dim=1),
+        )
         log_probs_BT = logits_BTV.log_softmax(-1).gather(-1, tokens_BT[..., None])[..., 0]
         ends_BT = tokens_BT == self.tokenizer.eos_token_id
         mask_BT = ends_BT.cumsum(1) - ends_BT.long() == 0  # the response, including its end token
         entropies_B, lengths_B = compute_entropy(logits_BTV, mask_BT), mask_BT.sum(1)
-        rows = zip(tokens_BT.numpy(), log_probs_BT.numpy(), lengths_B.tolist(), entropies_B.tolist(), strict=True)
-        return [Trajectory(tokens[:n], log_probs[:n], step, entropy) for tokens, log_probs, n, entropy in rows]
+        rows = zip(
+            tokens_BT.numpy(),
+            log_probs_BT.numpy(),
+            lengths_B.tolist(),
+            entropies_B.tolist(),
+            strict=True,
+        )
+        return [
+            Trajectory(tokens[:n], log_probs[:n], step, entropy)
+            for tokens, log_probs, n, entropy in rows
+        ]
 
     def decode(self, trajectory: Trajectory) -> str:
         return self.tokenizer.decode(trajectory.tokens, skip_special_tokens=True)
@@ -247,7 +307,10 @@ class Policy:
     def look(self, rows: Sequence[Row]) -> Look:
         """Score these responses to these questions under the current policy."""
         heads = [self.encode(question) for question, _ in rows]
-        tokens = [torch.tensor(head + row.tokens.tolist()) for head, (_, row) in zip(heads, rows, strict=True)]
+        tokens = [
+            torch.tensor(head + row.tokens.tolist())
+            for head, (_, row) in zip(heads, rows, strict=True)
+        ]
         tokens_BT = pad_sequence(tokens, True)
         past_BT, mask_BT = torch.zeros(2, len(rows), tokens_BT.shape[1] - 1)
         for row, (head, (_, trajectory)) in enumerate(zip(heads, rows, strict=True)):
@@ -273,23 +336,39 @@ class Policy:
 def accuracy(policy: Policy, task: Task) -> float:
     """Share of right answers to the test questions, with one sample each."""
     replies = map(policy.decode, policy.sample(task.test, 0))
-    return float(np.mean([task.reward(question, reply) for question, reply in zip(task.test, replies, strict=True)]))
+    return float(
+        np.mean(
+            [
+                task.reward(question, reply)
+                for question, reply in zip(task.test, replies, strict=True)
+            ]
+        )
+    )
 
 
 def five_numbers() -> tuple[Policy, Task]:
     """The quickstart's model and questions: sums of five numbers, the answer in a box."""
-    from tasks import answer, split_questions
-
-    base, questions = HERE / "quickstart" / "base_model", split_questions()
-    policy = Policy(AutoModelForCausalLM.from_pretrained(base).eval(), AutoTokenizer.from_pretrained(base), 48)
-    right = lambda question, reply: float(reply.endswith(f"\\boxed{{{answer(question)}}}"))  # noqa: E731
+    tasks = importlib.import_module("quickstart.tasks")
+    base, questions = HERE / "quickstart" / "base_model", tasks.split_questions()
+    policy = Policy(
+        AutoModelForCausalLM.from_pretrained(base).eval(), AutoTokenizer.from_pretrained(base), 48
+    )
+    right = lambda question, reply: float(reply.endswith(f"\\boxed{{{tasks.answer(question)}}}"))  # noqa: E731
     return policy, Task(questions["train"], questions["test"], right)
 
 
-def settings(overrides: Sequence[str], kind: type[Loop] = Loop) -> tuple[ExperienceConfig, LossSettings, Any]:
-    """Parse group.key=value into the trainer's and the loop's settings; ValueError names a wrong one."""
+def settings(
+    overrides: Sequence[str], kind: type[Loop] = Loop
+) -> tuple[ExperienceConfig, LossSettings, Any]:
+    """Parse group.key=value into the trainer's and the loop's settings; ValueError names a wrong
+    one.
+    """
     loop_keys = {field.name: type(field.default) for field in fields(kind)}
-    known = {"trainer": ExperienceConfig.meanings(), "policy_loss": LossSettings.__annotations__, "loop": loop_keys}
+    known = {
+        "trainer": ExperienceConfig.meanings(),
+        "policy_loss": LossSettings.__annotations__,
+        "loop": loop_keys,
+    }
     groups: dict[str, dict[str, Any]] = {group: {} for group in known}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -312,7 +391,9 @@ def settings(overrides: Sequence[str], kind: type[Loop] = Loop) -> tuple[Experie
 
 def main() -> None:
     """Train, print a line per step, write curve.png."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("outputs/minimal_loop"))
     parser.add_argument("overrides", nargs="*", help="key=value")
     arguments = parser.parse_intermixed_args()

@@ -1,7 +1,9 @@
-"""Let a virtual environment see the packages of the one that made it: ``python exp_scripts/outer_packages.py NEW``.
+"""Let a virtual environment see the packages of the one that made it: ``python
+exp_scripts/outer_packages.py NEW``.
 
-``python -m venv --system-site-packages`` from inside an environment shows the base interpreter's packages instead. Run
-by the outer environment's Python; it writes a .pth file, whose folders come after the new environment's own.
+``python -m venv --system-site-packages`` from inside an environment shows the base interpreter's
+packages instead. Run by the outer environment's Python; it writes a .pth file, whose folders come
+after the new environment's own.
 """
 
 import os

@@ -1,7 +1,9 @@
-"""Print uv's settings that say what pip's configuration says on this machine, as exports for a shell.
+"""Print uv's settings that say what pip's configuration says on this machine, as exports for a
+shell.
 
-uv reads no pip.conf and none of pip's variables, so it would ask another index than pip. Settings of uv that the caller
-has made stay. Exit status 3: pip is configured in a way that uv cannot be told.
+uv reads no pip.conf and none of pip's variables, so it would ask another index than pip. Settings
+of uv that the caller has made stay. Exit status 3: pip is configured in a way that uv cannot be
+told.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ SECTIONS = ("global", "install", ":env:")  # a later one overrides an earlier on
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """What ``pip install`` uses, from the lines of ``pip config list``; several values are separated by white space."""
+    """What ``pip install`` uses, from the lines of ``pip config list``; several values are
+    separated by white space.
+    """
     settings: dict[str, str] = {}
     for section in SECTIONS:
         for line in listing.splitlines():
@@ -42,13 +46,17 @@ def uv_variables(settings: dict[str, str]) -> dict[str, str]:
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for name, variable in VARIABLES.items():
         if name in settings:
-            variables[variable] = ("," if name == "find-links" else " ").join(settings[name].split())
+            variables[variable] = ("," if name == "find-links" else " ").join(
+                settings[name].split()
+            )
     return variables
 
 
 def main() -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-    settings = pip_settings(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    settings = pip_settings(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
     if settings.get("no-index", "false").lower() in ("1", "true", "yes", "on"):
         sys.exit(3)
     for variable, value in uv_variables(settings).items():

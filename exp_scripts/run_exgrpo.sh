@@ -13,6 +13,7 @@
 # (default 1), PYTHON (default python3).
 # Later arguments win: trainer.experience_ratio=0.25, trainer.experience=False, ...
 set -euo pipefail
+. "$(dirname "$0")/quoted.sh"
 
 # Hydra accepts its own options only before the overrides; here they may be anywhere.
 options=() overrides=() dry=""
@@ -49,8 +50,8 @@ if [ -z "$dry" ]; then
 fi
 
 exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
-    data.train_files="${DATA_DIR:-DATA_DIR}/openr1.parquet" \
-    data.val_files="${DATA_DIR:-DATA_DIR}/valid.parquet" \
+    data.train_files="$(quoted "${DATA_DIR:-DATA_DIR}/openr1.parquet")" \
+    data.val_files="$(quoted "${DATA_DIR:-DATA_DIR}/valid.parquet")" \
     data.train_batch_size=128 \
     data.val_batch_size=512 \
     data.max_prompt_length=1024 \
@@ -58,7 +59,7 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     data.filter_overlong_prompts=True \
     data.shuffle=True \
     data.seed=42 \
-    actor_rollout_ref.model.path="${MODEL_PATH:-MODEL_PATH}" \
+    actor_rollout_ref.model.path="$(quoted "${MODEL_PATH:-MODEL_PATH}")" \
     actor_rollout_ref.model.use_remove_padding=True \
     actor_rollout_ref.model.enable_gradient_checkpointing=True \
     actor_rollout_ref.actor.optim.lr=1e-6 \
@@ -92,7 +93,7 @@ exec "${PYTHON:-python3}" -m exgrpo.main_mix_ppo ${options[@]+"${options[@]}"} \
     trainer.logger='[console,tensorboard]' \
     trainer.project_name=exgrpo \
     trainer.experiment_name=exgrpo \
-    trainer.default_local_dir="${SAVE_PATH:-SAVE_PATH}" \
+    trainer.default_local_dir="$(quoted "${SAVE_PATH:-SAVE_PATH}")" \
     trainer.n_gpus_per_node="${N_GPUS:-8}" \
     trainer.nnodes="${N_NODES:-1}" \
     trainer.val_before_train=False \

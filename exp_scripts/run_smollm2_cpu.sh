@@ -11,6 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . exp_scripts/environment.sh
+. exp_scripts/quoted.sh
 bash exp_scripts/setup_cpu.sh requirements/smollm2.txt
 output=$(realpath -m "${OUTPUT:-outputs/smollm2}")
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1
@@ -28,15 +29,15 @@ else
 fi
 
 exec "$python" exp_scripts/guarded "$output" "$python" -m exgrpo.main_mix_ppo stack=cpu \
-    data.train_files="$train" \
-    data.val_files="$test" \
+    data.train_files="$(quoted "$train")" \
+    data.val_files="$(quoted "$test")" \
     data.val_max_samples=16 \
     data.train_batch_size=8 \
     data.max_prompt_length="$prompt" \
     data.max_response_length="$response" \
     data.filter_overlong_prompts=True \
     data.seed=1 \
-    actor_rollout_ref.model.path="$output/model" \
+    actor_rollout_ref.model.path="$(quoted "$output/model")" \
     actor_rollout_ref.rollout.n=4 \
     actor_rollout_ref.rollout.dtype=bfloat16 \
     actor_rollout_ref.rollout.max_model_len=1024 \
@@ -50,7 +51,7 @@ exec "$python" exp_scripts/guarded "$output" "$python" -m exgrpo.main_mix_ppo st
     trainer.logger='[console,file]' \
     trainer.project_name=exgrpo \
     trainer.experiment_name=smollm2 \
-    trainer.default_local_dir="$output/checkpoints" \
+    trainer.default_local_dir="$(quoted "$output/checkpoints")" \
     trainer.total_training_steps=10 \
     trainer.val_before_train=False \
     trainer.save_freq=2 \

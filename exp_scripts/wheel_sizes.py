@@ -1,4 +1,6 @@
-"""Sizes of what a lock file of wheels would download: ``python exp_scripts/wheel_sizes.py PYLOCK.TOML MIB_A_PIECE``."""
+"""Sizes of what a lock file of wheels would download: ``python exp_scripts/wheel_sizes.py
+PYLOCK.TOML MIB_A_PIECE``.
+"""
 
 import argparse
 import os
@@ -10,7 +12,9 @@ SHOWN = 12
 
 
 def sizes(lock: Path) -> dict[str, int]:
-    """package -> bytes of its wheel, or of its source where it has none; -1 where the registry does not say."""
+    """package -> bytes of its wheel, or of its source where it has none; -1 where the registry does
+    not say.
+    """
     packages = tomllib.loads(lock.read_text())["packages"]
     return {each["name"]: _size((each.get("wheels") or [each["sdist"]])[0]) for each in packages}
 
@@ -27,7 +31,9 @@ def table(found: dict[str, int], mib: int) -> str:
     largest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN]
     total = sum(size for size in found.values() if size > 0) / 2**20
     lines = [f"{size / 2**20:8.1f} MiB  {name}" for name, size in largest]
-    lines.append(f"{total:8.1f} MiB  {len(found)} packages: {int(-(-total // mib))} pieces of {mib} MiB")
+    lines.append(
+        f"{total:8.1f} MiB  {len(found)} packages: {int(-(-total // mib))} pieces of {mib} MiB"
+    )
     if unknown := [name for name, size in found.items() if size < 0]:
         lines.append(f"of unknown size: {', '.join(unknown)}")
     return "\n".join(lines)

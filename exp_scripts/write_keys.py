@@ -1,4 +1,5 @@
-"""Write the keys' defaults and meanings, which stand in the code, into the yaml file and docs/keys.md.
+"""Write the keys' defaults and meanings, which stand in the code, into the yaml file and
+docs/keys.md.
 
 python exp_scripts/write_keys.py [--check]
 """
@@ -21,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 REPLAY = [each for each in fields(ExperienceConfig) if each.name != "rollout_n"]
 TRAINER = list(fields(TrainerKeys))
-LOSS = [each for each in fields(LossSettings) if not each.name.startswith("cliprange_")]  # verl has PPO's own keys
+LOSS = [
+    each for each in fields(LossSettings) if not each.name.startswith("cliprange_")
+]  # verl has PPO's own keys
 SECTIONS = {
     "exgrpo/experience/config.py": REPLAY,
     "TrainerKeys of exgrpo/experience/config.py": TRAINER,
@@ -61,8 +64,12 @@ def rewritten(text: str, begin: str, end: str, line: Callable[[Field[Any], str],
 
 def main() -> None:
     """Write both files, or say which one differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if something would change")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, exit with 1 if something would change"
+    )
     options = parser.parse_args()
     written = "written from {} by exp_scripts/write_keys.py"
     header = "| key | default | meaning |\n| --- | --- | --- |\n"
@@ -73,7 +80,9 @@ def main() -> None:
         text = path.read_text(encoding="utf-8")
         new = rewritten(text, begin, end, line)
         if new != text and options.check:
-            sys.exit(f"{path.relative_to(ROOT)} differs from the code: python exp_scripts/write_keys.py")
+            sys.exit(
+                f"{path.relative_to(ROOT)} differs from the code: python exp_scripts/write_keys.py"
+            )
         path.write_text(new, encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from exgrpo import RolloutGroup
 from exgrpo.experience.question_id import question_id
+from exgrpo.experience.rules import difficulty
 from exgrpo.loss_settings import LossSettings
 
 LONGEST, LONGEST_ANSWER = 16, 48  # characters of a question of these tasks, tokens of an answer
@@ -41,6 +42,7 @@ def by_chance(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     return [random.Random(question_id(group.question)).choice(range(1, rollout_n)) for group in groups]
 
 
+@difficulty(bounded_rewards=True)
 def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """Difficulty by the share of successes among the fresh rollouts, as a count out of K, rounded half to even.
 

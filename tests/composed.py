@@ -1,4 +1,6 @@
-"""The configuration as the command composes it; also for the data and the model of the fixture `files`."""
+"""The configuration as the command composes it; also for the data and the model of the fixture
+`files`.
+"""
 
 import copy
 import functools
@@ -14,9 +16,13 @@ CONFIG = Path(__file__).parents[1] / "exgrpo" / "config"
 def job(*overrides):
     """What ``--cfg job`` has with these overrides."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    groups = [override.input_line for override in parsed if (CONFIG / override.key_or_group).is_dir()]
+    groups = [
+        override.input_line for override in parsed if (CONFIG / override.key_or_group).is_dir()
+    ]
     config = copy.deepcopy(_composed(*groups))
-    ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if one.input_line not in groups], config)
+    ConfigLoaderImpl._apply_overrides_to_config(
+        [one for one in parsed if one.input_line not in groups], config
+    )
     return config
 
 

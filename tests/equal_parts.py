@@ -78,7 +78,9 @@ def losses(root, inputs):
             settings = LossSettings(**variant)
             log_prob = probabilities.log().requires_grad_()
             given = {**rows, "log_prob": log_prob, "settings": settings}
-            token_losses, metrics = mixed_token_losses(**given, advantages=(rewards - 0.4)[:, None].expand(8, 12))
+            token_losses, metrics = mixed_token_losses(
+                **given, advantages=(rewards - 0.4)[:, None].expand(8, 12)
+            )
             token_losses.square().sum().backward()
             name = f"{number} {variant or 'as published'} {dtype}"
             found[f"{name}: losses"] = token_losses.tolist()
@@ -123,7 +125,6 @@ def trainer(root, inputs):
 
 def configurations(root, inputs):
     """What ``--cfg job`` prints for run_exgrpo.sh, run_on_policy.sh, recipes, the quickstart."""
-    sys.path.insert(0, str(root / "exp_scripts" / "quickstart"))
     import run
 
     options, scripts = ["--cfg", "job", "--resolve"], root / "exp_scripts"

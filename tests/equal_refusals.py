@@ -8,9 +8,7 @@ import io
 import pickle
 import re
 import shutil
-import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -139,8 +137,6 @@ def _tensors(row):
 
 def _tables(root):
     """Plain values of the tables in tests/unit: rows, and (key, value) pairs."""
-    pytest = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    sys.path[:0] = [str(root / path) for path in [*pytest["pythonpath"], "tests/unit"]]
     rows, values = [], []
     for path in sorted((root / "tests" / "unit").glob("test_*.py")):
         text = path.read_text()

@@ -114,12 +114,13 @@ def _learn(replay, world, drawn, step):
     failed = replay.rescuable(each.question for each in groups if not each.solved + each.replayed)
     rescue = replay.choose(replay.candidates(failed), world.look)
     noted = choice.metrics(step) | {f"rescue_{k}": v for k, v in rescue.metrics(step).items()}
+    measured = replay.observe(step, groups, noted)
     return {
         f"step {step:2} choice": {name: _facts(one) for name, one in choice.trajectories.items()},
         f"step {step:2} rescue": {name: _facts(one) for name, one in rescue.trajectories.items()},
         f"step {step:2} past groups": [each.question for each in admitted],
         f"step {step:2} for dead groups": {name: _facts(each) for name, each in for_dead.items()},
-        f"step {step:2} metrics": replay.observe(step, groups, noted),
+        **{f"step {step:2} {name}": value for name, value in measured.items()},
     }
 
 

@@ -1,7 +1,9 @@
-"""A test suite that is killed takes with it what it has started: Rays, engines, trainers, fork servers.
+"""A test suite that is killed takes with it what it has started: Rays, engines, trainers, fork
+servers.
 
-They run in sessions of their own, so that no signal to pytest reaches them. All have inherited the mark of the suite in
-their environment; a process beside the suite waits for its end and then kills those that still carry it.
+They run in sessions of their own, so that no signal to pytest reaches them. All have inherited the
+mark of the suite in their environment; a process beside the suite waits for its end and then kills
+those that still carry it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def main(suite: int, mark: str) -> None:
-    """Wait for the suite's end, then kill until nothing is left; a process that is killed may have just forked."""
+    """Wait for the suite's end, then kill until nothing is left; a process that is killed may have
+    just forked.
+    """
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(suite).wait()
     while left := marked(mark):

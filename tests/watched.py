@@ -1,7 +1,9 @@
-"""Processes that tests wait for: a hang is a lack of progress, not a number of seconds, which a busy machine breaks.
+"""Processes that tests wait for: a hang is a lack of progress, not a number of seconds, which a
+busy machine breaks.
 
-A process and those it started make progress while they write to their outputs, or want a core. They hang if, since
-their last output, they slept most of the time or computed for longer than any of our tests does.
+A process and those it started make progress while they write to their outputs, or want a core. They
+hang if, since their last output, they slept most of the time or computed for longer than any of our
+tests does.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Hung(AssertionError):
 
 
 class Watch:
-    """A running process (None: whatever this one has started); its outputs show how far it is, the log last."""
+    """A running process (None: whatever this one has started); its outputs show how far it is, the
+    log last.
+    """
 
     def __init__(self, process: subprocess.Popen | None, *outputs: Path) -> None:
         self.process, self.outputs = process, outputs
@@ -77,7 +81,10 @@ class Watch:
         self._wanted += wants
         asleep = now - self._since > ASLEEP_S and self._wanted < self._looks / 2
         if asleep or self._computed > COMPUTED_S:
-            raise Hung(f"no output for {now - self._since:.0f} s, {self._computed:.0f} of a core\n{self.said()}")
+            raise Hung(
+                f"no output for {now - self._since:.0f} s, {self._computed:.0f} of a "
+                f"core\n{self.said()}"
+            )
 
     def _progressed(self) -> None:
         self._since = self._looked = time.monotonic()
@@ -105,10 +112,15 @@ def run(command: Sequence[Any], **more: Any) -> subprocess.CompletedProcess[str]
 
 
 def _of(pid: int) -> tuple[bool, float]:
-    """Whether a thread of a process runs or waits for a core or a disk, and the process's CPU seconds."""
+    """Whether a thread of a process runs or waits for a core or a disk, and the process's CPU
+    seconds.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        states = [
+            path.read_text().rpartition(")")[2].split()[0]
+            for path in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
     except (FileNotFoundError, ProcessLookupError):
         return False, 0.0
     return any(state in "RD" for state in states), (int(fields[11]) + int(fields[12])) / TICKS

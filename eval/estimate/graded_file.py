@@ -16,7 +16,11 @@ NEEDED = {
     "answer": str,
     "correct": bool,
 }
-KNOWN_OR_NOT = {"tokens": int, "finish_reason": str, "prompt": str}  # null where a graded file does not have them
+KNOWN_OR_NOT = {
+    "tokens": int,
+    "finish_reason": str,
+    "prompt": str,
+}  # null where a graded file does not have them
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -30,7 +34,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     for number, row in enumerate(objects(path), 1):
         if fault := _fault(row):
             raise ValueError(f"{path}: line {number}: {fault}")
-        rows.append({"extracted": None, "vote": None, "timed_out": False, **dict.fromkeys(KNOWN_OR_NOT), **row})
+        rows.append(
+            {
+                "extracted": None,
+                "vote": None,
+                "timed_out": False,
+                **dict.fromkeys(KNOWN_OR_NOT),
+                **row,
+            }
+        )
     if not rows:
         raise ValueError(f"{path}: must hold at least one sample")
     return rows
@@ -59,7 +71,9 @@ def _object(text: str, named: str) -> dict[str, Any]:
 
 
 def cut_off(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The share of truncated responses among those whose finish reason is known; None if none is."""
+    """The share of truncated responses among those whose finish reason is known; None if
+    none is.
+    """
     known = [row["finish_reason"] == "length" for row in rows if row["finish_reason"] is not None]
     return sum(known) / len(known) if known else None
 

@@ -1,4 +1,6 @@
-"""Graded files for comparison: aligned to the same questions, with paired differences and flipped questions."""
+"""Graded files for comparison: aligned to the same questions, with paired differences and flipped
+questions.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ class Run:
     """A graded file: its scores by benchmark, the prompt of each question, and how it was made.
 
     `facts`: the content of the run file beside it, empty if there is none. `cut_off`: the share of
-    truncated responses, see graded_file.cut_off. `paired`: of an aligned run, the benchmarks of its own file in which
-    the questions of each benchmark are; `other_gold`: how many of them have another gold answer than in the first run.
+    truncated responses, see graded_file.cut_off. `paired`: of an aligned run, the benchmarks of its
+    own file in which the questions of each benchmark are; `other_gold`: how many of them have
+    another gold answer than in the first run.
     """
 
     name: str
@@ -35,7 +38,9 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read a graded file and, if there is one, OUTPUT.run.json beside it; ValueError or OSError if that fails."""
+    """Read a graded file and, if there is one, OUTPUT.run.json beside it; ValueError or OSError if
+    that fails.
+    """
     rows = graded_file.read(path)
     facts = path.with_suffix(".run.json")
     return Run(
@@ -48,7 +53,8 @@ def load(path: Path) -> Run:
 
 
 def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
-    """The runs with the same benchmarks and questions in the same order, by the names of the first run.
+    """The runs with the same benchmarks and questions in the same order, by the names of the first
+    run.
 
     Questions are paired by their ids, whatever their benchmarks and files are called.
 
@@ -67,15 +73,17 @@ def align(runs: Sequence[Run], *, shared_only: bool) -> list[Run]:
             order[name] = [question for question in scores.questions if question in common]
     aligned = []
     for fit in fits:
-        selected = {name: _select(fit.run.scores[name], questions) for name, questions in order.items()}
+        selected = {
+            name: _select(fit.run.scores[name], questions) for name, questions in order.items()
+        }
         aligned.append(replace(fit.run, scores=selected))
     return aligned
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """A run whose questions have the benchmarks and keys of the first run; `left` counts those that the first does not
-    have, by their own benchmark.
+    """A run whose questions have the benchmarks and keys of the first run; `left` counts those that
+    the first does not have, by their own benchmark.
     """
 
     run: Run
@@ -101,13 +109,17 @@ def _refuse_unlike(fits: Sequence[_Fit]) -> None:
         if any(fit.count(benchmark) != common for fit in fits):
             counts = ", ".join(f"{fit.run.name} {fit.count(benchmark)}" for fit in fits)
             raise ValueError(
-                f"benchmark={benchmark}: must have the same questions in all files ({counts}; in common {common}); "
+                f"benchmark={benchmark}: must have the same questions in all files "
+                f"({counts}; in common {common}); "
                 "--shared_only compares those"
             )
 
 
 def _contents(run: Run) -> str:
-    return f"{run.name} has {', '.join(f'{len(scores.questions)} of {name}' for name, scores in run.scores.items())}"
+    return (
+        f"{run.name} has "
+        f"{', '.join(f'{len(scores.questions)} of {name}' for name, scores in run.scores.items())}"
+    )
 
 
 def _fit(first: Run, other: Run) -> _Fit:
@@ -124,17 +136,22 @@ def _fit(first: Run, other: Run) -> _Fit:
             benchmark, key = place
             taken.setdefault(benchmark, []).append((key, scores, row))
             sources.setdefault(benchmark, {})[own] = None
-    joined = {name: _joined(f"{name} of {other.name}", taken[name]) for name in first.scores if name in taken}
+    joined = {
+        name: _joined(f"{name} of {other.name}", taken[name])
+        for name in first.scores
+        if name in taken
+    }
     paired = {name: tuple(own) for name, own in sources.items()}
     other_gold = sum(question != key for (_, question), (_, key) in places.items())
     return _Fit(replace(other, scores=joined, paired=paired, other_gold=other_gold), dict(left))
 
 
 def _places(first: Run, other: Run) -> dict[Place, Place]:
-    """Where the other run's questions are in the first: (benchmark, question) -> the same of the first.
+    """Where the other run's questions are in the first: (benchmark, question) -> the same of the
+    first.
 
-    Of several places with a question's id, one with its gold answer goes before one without, then one in a benchmark of
-    its name before others; no place is taken twice.
+    Of several places with a question's id, one with its gold answer goes before one without, then
+    one in a benchmark of its name before others; no place is taken twice.
     """
     by_id: dict[str, list[Place]] = {}
     for name, scores in first.scores.items():
@@ -156,11 +173,14 @@ def _places(first: Run, other: Run) -> dict[Place, Place]:
 
 
 def _joined(title: str, rows: Sequence[tuple[QuestionKey, Scores, int]]) -> Scores:
-    """The scores of questions that may be in several benchmarks; ValueError if those have unlike numbers of samples."""
+    """The scores of questions that may be in several benchmarks; ValueError if those have unlike
+    numbers of samples.
+    """
     counts = sorted({scores.samples for _, scores, _ in rows})
     if len(counts) > 1:
         raise ValueError(
-            f"{title}: has {counts[0]} to {counts[-1]} samples per question: must be the same number for all"
+            f"{title}: has {counts[0]} to {counts[-1]} samples per question: must be the "
+            "same number for all"
         )
     return replace(
         rows[0][1],
@@ -175,29 +195,37 @@ def _select(scores: Scores, questions: Sequence[tuple[str, str]]) -> Scores:
     places = {question: place for place, question in enumerate(scores.questions)}
     rows = [places[question] for question in questions]
     clusters = tuple(scores.clusters[row] for row in rows)
-    return replace(scores, questions=tuple(questions), clusters=clusters, values_QM=scores.values_QM[rows])
+    return replace(
+        scores, questions=tuple(questions), clusters=clusters, values_QM=scores.values_QM[rows]
+    )
 
 
 def differences(first: Run, other: Run) -> dict[str, dict[str, Estimate]]:
     """Benchmark -> metric -> the other's value minus the first's, with its paired interval.
 
-    ``best`` and ``majority`` are included only if both runs have equally many samples; ``overall`` is the mean over
-    benchmarks of the metrics that all of them have.
+    ``best`` and ``majority`` are included only if both runs have equally many samples; ``overall``
+    is the mean over benchmarks of the metrics that all of them have.
     """
-    return estimate({name: _difference(scores, other.scores[name]) for name, scores in first.scores.items()})
+    return estimate(
+        {name: _difference(scores, other.scores[name]) for name, scores in first.scores.items()}
+    )
 
 
 def _difference(first: Scores, other: Scores) -> Scores:
     """Other minus first for each question, for the metrics that are comparable."""
     incomparable = () if first.samples == other.samples else ("best", "majority")
-    metrics = tuple(name for name in first.metrics if name in other.metrics and name not in incomparable)
+    metrics = tuple(
+        name for name in first.metrics if name in other.metrics and name not in incomparable
+    )
     columns = [other.column(name) - first.column(name) for name in metrics]
     return replace(first, metrics=metrics, values_QM=np.stack(columns, axis=1), least=-1.0)
 
 
 @dataclass(frozen=True)
 class Flips:
-    """Positions of the questions whose majority answer became correct, and of those where it became wrong."""
+    """Positions of the questions whose majority answer became correct, and of those where it became
+    wrong.
+    """
 
     became_right: list[int]
     became_wrong: list[int]

@@ -1,4 +1,6 @@
-"""pass@k for every k up to n, with bands from the bootstrap of eval/estimate/estimates.py, one draw for all k."""
+"""pass@k for every k up to n, with bands from the bootstrap of eval/estimate/estimates.py, one draw
+for all k.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Curve(TypedDict):
 
 
 def ks(samples: Iterable[int]) -> list[int]:
-    """The k of all curves of a report: 1 to n if n is at most 64, else a geometric series of 64 values and each n."""
+    """The k of all curves of a report: 1 to n if n is at most 64, else a geometric series of 64
+    values and each n.
+    """
     numbers = set(samples)
     largest = max(numbers)
     if largest <= MOST_POINTS:
@@ -43,11 +47,16 @@ def curves(scores: Mapping[str, Scores], seed: int = 0) -> dict[str, Curve]:
 
 def _curve(name: str, scores: Scores, own_ks: list[int], seed: int) -> Curve:
     by_count = np.array(
-        [[pass_at_k(scores.samples, correct, k) for k in own_ks] for correct in range(scores.samples + 1)]
+        [
+            [pass_at_k(scores.samples, correct, k) for k in own_ks]
+            for correct in range(scores.samples + 1)
+        ]
     )
     values_QM = by_count[scores.correct()]
     means_BM = bootstrap(values_QM, generator(seed, name), clusters=scores.clusters)
-    estimates = intervals(replace(scores, metrics=tuple(f"pass@{k}" for k in own_ks), values_QM=values_QM), means_BM)
+    estimates = intervals(
+        replace(scores, metrics=tuple(f"pass@{k}" for k in own_ks), values_QM=values_QM), means_BM
+    )
     return Curve(
         k=own_ks,
         value=[estimate.value for estimate in estimates],

@@ -1,4 +1,6 @@
-"""Every Eval Ever's schema, version 0.3.0: one JSON file per run, with a result for each benchmark."""
+"""Every Eval Ever's schema, version 0.3.0: one JSON file per run, with a result for each
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -41,26 +43,36 @@ def _log(run: Run) -> dict[str, Any]:
             "id": run.model,
             "additional_details": _about(run),
         },
-        "evaluation_results": [_result(run, name, questions) for name, questions in run.benchmarks().items()],
+        "evaluation_results": [
+            _result(run, name, questions) for name, questions in run.benchmarks().items()
+        ],
     }
 
 
 def _about(run: Run) -> dict[str, str]:
-    """Two fields that the package's validator requires but a run does not know, and the versions."""
+    """Two fields that the package's validator requires but a run does not know, and the
+    versions.
+    """
     required = {"deployment_type": "unknown", "model_availability": "unknown"}
     return required | _texts(run.record.get("versions", {}))
 
 
-def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _result(
+    run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]]
+) -> dict[str, Any]:
     value, error = accuracy(questions)
     samples = len(questions[0])
-    uncertainty = {"standard_error": {"value": error, "method": "analytic"}, "num_samples": len(questions)}
+    uncertainty = {
+        "standard_error": {"value": error, "method": "analytic"},
+        "num_samples": len(questions),
+    }
     result = {
         "evaluation_name": name,
         "source_data": _source(name, len(questions)),
         "evaluation_timestamp": run.started,
         "metric_config": {
-            "evaluation_description": f"Mean@{samples}: share of right responses, {samples} per question",
+            "evaluation_description": f"Mean@{samples}: share of right "
+            f"responses, {samples} per question",
             "lower_is_better": False,
             "score_type": "continuous",
             "min_score": 0,
@@ -71,9 +83,15 @@ def _result(run: Run, name: str, questions: Sequence[Sequence[Mapping[str, Any]]
     settings = run.record.get("settings", {})
     if run.of_another_harness:
         return result
-    arguments = {key: settings[key] for key in ("temperature", "top_p", "max_tokens") if key in settings}
-    details = _texts({key: settings.get(key) for key in ("template", "seed")} | {"samples_a_question": samples})
-    return result | {"generation_config": {"generation_args": arguments, "additional_details": details}}
+    arguments = {
+        key: settings[key] for key in ("temperature", "top_p", "max_tokens") if key in settings
+    }
+    details = _texts(
+        {key: settings.get(key) for key in ("template", "seed")} | {"samples_a_question": samples}
+    )
+    return result | {
+        "generation_config": {"generation_args": arguments, "additional_details": details}
+    }
 
 
 def _source(name: str, count: int) -> dict[str, Any]:

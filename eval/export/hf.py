@@ -1,4 +1,6 @@
-"""Hugging Face's .eval_results: a YAML file beside the model for each benchmark that is a data set on the hub."""
+"""Hugging Face's .eval_results: a YAML file beside the model for each benchmark that is a data set
+on the hub.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def write(run: Run, folder: Path) -> list[Path]:
         )
         path = folder / ".eval_results" / f"{file_part(name)}.yaml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False), encoding="utf-8")
+        path.write_text(
+            yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False), encoding="utf-8"
+        )
         paths.append(path)
     if not paths:
         raise ValueError(f"--format=hf: must have a benchmark of {', '.join(known())}")

@@ -1,4 +1,6 @@
-"""lighteval's details: a parquet file per benchmark, with a row per question that has all its samples."""
+"""lighteval's details: a parquet file per benchmark, with a row per question that has all its
+samples.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from exgrpo_eval.export.graded_run import Run, file_part
 
 
 def write(run: Run, folder: Path) -> list[Path]:
-    """FOLDER/details/MODEL/TIME/details_BENCHMARK|0_TIME.parquet, as lighteval names it below its output folder."""
+    """FOLDER/details/MODEL/TIME/details_BENCHMARK|0_TIME.parquet, as lighteval names it below its
+    output folder.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -28,8 +32,8 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def _detail(name: str, samples: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
-    """The columns doc, model_response and metric; token ids are not kept and are replaced by as many zeros; none where
-    the length is not known.
+    """The columns doc, model_response and metric; token ids are not kept and are replaced by as
+    many zeros; none where the length is not known.
     """
     first = samples[0]
     document = {
@@ -48,5 +52,8 @@ def _detail(name: str, samples: Sequence[Mapping[str, Any]], run: Run) -> dict[s
         "output_tokens": [[0] * (row["tokens"] or 0) for row in samples],
     }
     correct = [float(row["correct"]) for row in samples]
-    metric = {f"avg@n:n={len(samples)}": sum(correct) / len(correct), f"pass@{len(samples)}": max(correct)}
+    metric = {
+        f"avg@n:n={len(samples)}": sum(correct) / len(correct),
+        f"pass@{len(samples)}": max(correct),
+    }
     return {"doc": document, "model_response": response, "metric": metric}

@@ -1,13 +1,15 @@
 """Sample a model's answers to benchmark questions with vLLM, judge them, and write a report.
 
-    exgrpo-eval generate --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file OUT.jsonl
+    exgrpo-eval generate --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file
+    OUT.jsonl
 
-OUT.jsonl has one line per sample, OUT.run.json records how it was made, and OUT.report.md, .json and .html have the
-results. During the run, finished samples are in OUT.jsonl.partial: after a kill, the same command generates the missing
-samples, and the result is that of an uninterrupted run. Each sample has its own seed, which is recorded.
+OUT.jsonl has one line per sample, OUT.run.json records how it was made, and OUT.report.md, .json
+and .html have the results. During the run, finished samples are in OUT.jsonl.partial: after a kill,
+the same command generates the missing samples, and the result is that of an uninterrupted run. Each
+sample has its own seed, which is recorded.
 
-Runs on the machine's GPUs, or on the CPU if there are none; no environment variables are required. With --base_url a
-server generates; with --grade_only, responses of a file are graded.
+Runs on the machine's GPUs, or on the CPU if there are none; no environment variables are required.
+With --base_url a server generates; with --grade_only, responses of a file are graded.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from typing import Any
 
 from exgrpo.console import refused
 from exgrpo_eval.generate import arguments, generation, model_files, question_files, served
-from exgrpo_eval.generate.finished import FinishedRun, finish, finished_run, make_writable, partial_path
+from exgrpo_eval.generate.finished import (
+    FinishedRun,
+    finish,
+    finished_run,
+    make_writable,
+    partial_path,
+)
 from exgrpo_eval.generate.generation import Prompt, Request, Response
 from exgrpo_eval.generate.partial_file import PartialFile
 from exgrpo_eval.generate.question_files import Question
@@ -38,7 +46,8 @@ SHOWN_SYSTEM = 100  # characters of a system message
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that the flags name: the question files, the model's folder or server, the distinct questions.
+    """The inputs that the flags name: the question files, the model's folder or server, the
+    distinct questions.
 
     `remove_system`: whether the questions' system messages were left out.
     """
@@ -98,10 +107,15 @@ def evaluate(settings: Settings) -> None:
     with PartialFile(partial_path(settings), identity, restart=settings.restart) as partial:
         sampler.generate_missing(settings, inputs.model, requests, partial)
         rows = [partial.rows[request.key] for request in requests]
-        generated = run_facts.Generated(partial.started, partial.seconds, sum(row["tokens"] for row in rows))
+        generated = run_facts.Generated(
+            partial.started, partial.seconds, sum(row["tokens"] for row in rows)
+        )
         server = inputs.model if isinstance(inputs.model, Server) else None
         record = run_facts.record(settings, identity, generated, server)
-        finish(settings, FinishedRun(rows, {"prompt": prompt_line(settings, inputs.questions), **record}))
+        finish(
+            settings,
+            FinishedRun(rows, {"prompt": prompt_line(settings, inputs.questions), **record}),
+        )
         partial.path.unlink()
 
 
@@ -114,22 +128,40 @@ def grade_file(settings: Settings, file: Path) -> None:
     make_writable(settings.output_file)
     counts = Counter(row["benchmark"] for row in rows)
     prompt = f"Prompt: as in {file.name}, whose harness chose template and system message."
-    print("\n".join([prompt, *(f"{name}: {count} responses of {file}" for name, count in counts.items())]), flush=True)
+    print(
+        "\n".join(
+            [prompt, *(f"{name}: {count} responses of {file}" for name, count in counts.items())]
+        ),
+        flush=True,
+    )
     grading.check(rows)
     identity = {"grade_only": model_files.file_sha256(file)}
     finished_run(settings, identity)  # refuses to overwrite another run's output
-    finish(settings, FinishedRun(rows, {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}))
+    finish(
+        settings,
+        FinishedRun(
+            rows, {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
+        ),
+    )
 
 
 def read_inputs(settings: Settings) -> Inputs:
-    """Find and read the inputs; ValueError or OSError, naming the flag, if something is missing or wrong."""
+    """Find and read the inputs; ValueError or OSError, naming the flag, if something is missing or
+    wrong.
+    """
     files = question_files.expand(settings.input_file)
-    model = served.find(settings) if settings.base_url else model_files.find(str(settings.model_path))
+    model = (
+        served.find(settings) if settings.base_url else model_files.find(str(settings.model_path))
+    )
     make_writable(settings.output_file)
     remove_system = settings.remove_system
     if remove_system is None:  # as released, but for a model that says how it was trained
-        remove_system = settings.template != "own" or isinstance(model, Server) or not keeps_system(model)
-    questions = question_files.read(files, remove_system=remove_system, limit=settings.question_limit)
+        remove_system = (
+            settings.template != "own" or isinstance(model, Server) or not keeps_system(model)
+        )
+    questions = question_files.read(
+        files, remove_system=remove_system, limit=settings.question_limit
+    )
     benchmarks = {question.benchmark for question in questions}
     for name, samples in settings.n.items():
         if name and name not in benchmarks:
@@ -138,26 +170,44 @@ def read_inputs(settings: Settings) -> Inputs:
 
 
 def describe(settings: Settings, questions: Sequence[Question]) -> str:
-    """A line on the prompt, then one for each benchmark, with its questions and samples per question."""
+    """A line on the prompt, then one for each benchmark, with its questions and samples per
+    question.
+    """
     lines = [prompt_line(settings, questions)]
     counts = Counter((question.benchmark, question.repeats) for question in questions)
     for (benchmark, repeats), count in counts.items():
         samples = settings.samples(benchmark, repeats)
         plural = "s" if samples > 1 else ""
-        note = f" (the file asks for {repeats}, by equal rows or extra_info.samples)" if repeats > 1 else ""
+        note = (
+            f" (the file asks for {repeats}, by equal rows or extra_info.samples)"
+            if repeats > 1
+            else ""
+        )
         lines.append(f"{benchmark}: {count} questions x {samples} sample{plural}{note}")
     return "\n".join(lines)
 
 
 def prompt_line(settings: Settings, questions: Sequence[Question]) -> str:
-    """Which template and which system message the questions are asked with; the first line of the report."""
-    template = "the model's chat template (own)" if settings.template == "own" else f"--template {settings.template}"
+    """Which template and which system message the questions are asked with; the first line of the
+    report.
+    """
+    template = (
+        "the model's chat template (own)"
+        if settings.template == "own"
+        else f"--template {settings.template}"
+    )
     if any(question.left_out for question in questions):
         return (
-            f"Prompt: {template}; the files' system messages are left out, as in the released evaluation. A model that "
+            f"Prompt: {template}; the files' system messages are left out, as in the "
+            "released evaluation. A model that "
             "was trained with them is asked with --remove_system False."
         )
-    systems = {message["content"] for q in questions for message in q.messages if message["role"] == "system"}
+    systems = {
+        message["content"]
+        for q in questions
+        for message in q.messages
+        if message["role"] == "system"
+    }
     if not systems:
         return f"Prompt: {template}; the files have no system message."
     shown = " ".join(min(systems).split())
@@ -177,14 +227,20 @@ def load_tokenizer(folder: Path, template: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # a damaged file may cause any error
-        raise ValueError(f"--model_path={folder}: its tokenizer cannot be loaded ({error})") from error
+        raise ValueError(
+            f"--model_path={folder}: its tokenizer cannot be loaded ({error})"
+        ) from error
     if TEMPLATES[template].chat and not tokenizer.chat_template:
-        raise ValueError(f"--template={template}: the model of --model_path={folder} has no chat template")
+        raise ValueError(
+            f"--template={template}: the model of --model_path={folder} has no chat template"
+        )
     return tokenizer
 
 
 def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> list[Request]:
-    """The requests with tokenised prompts; a chat template adds its own special tokens, plain text gets the default."""
+    """The requests with tokenised prompts; a chat template adds its own special tokens, plain text
+    gets the default.
+    """
     template = TEMPLATES[settings.template]
 
     def encode(question: Question) -> Prompt:
@@ -196,10 +252,14 @@ def plan(settings: Settings, questions: Sequence[Question], tokenizer: Any) -> l
 
 def plan_served(settings: Settings, questions: Sequence[Question]) -> list[Request]:
     """The requests with prompts in the form that a server takes."""
-    return _plan(settings, questions, lambda question: served.encode(TEMPLATES[settings.template], question))
+    return _plan(
+        settings, questions, lambda question: served.encode(TEMPLATES[settings.template], question)
+    )
 
 
-def _plan(settings: Settings, questions: Sequence[Question], encode: Callable[[Question], Prompt]) -> list[Request]:
+def _plan(
+    settings: Settings, questions: Sequence[Question], encode: Callable[[Question], Prompt]
+) -> list[Request]:
     def encode_or_name(question: Question) -> Prompt:
         try:
             return encode(question)

@@ -1,4 +1,6 @@
-"""Several copies of the model: how many fit on the GPUs, and one process for each copy with its share of the jobs."""
+"""Several copies of the model: how many fit on the GPUs, and one process for each copy with its
+share of the jobs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Gpus:
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What determines how many GPUs a model needs: its weights, and the attention heads that its GPUs share evenly."""
+    """What determines how many GPUs a model needs: its weights, and the attention heads that its
+    GPUs share evenly.
+    """
 
     weight_bytes: int
     heads: int
@@ -44,14 +48,21 @@ class Layout:
 
 
 def layout(gpus: Gpus, model: ModelSize, *, tensor: int | None, data: int | None) -> Layout:
-    """GPUs per copy and number of copies; None means as few GPUs as the model needs and as many copies as fit.
+    """GPUs per copy and number of copies; None means as few GPUs as the model needs and as many
+    copies as fit.
 
     Raises:
         ValueError: the flags need more GPUs than there are.
     """
     if tensor is None:
-        possible = [size for size in (1, 2, 4, 8, 16) if size <= gpus.count and model.heads % size == 0] or [1]
-        large_enough = [size for size in possible if model.weight_bytes <= WEIGHTS_SHARE * gpus.bytes_each * size]
+        possible = [
+            size for size in (1, 2, 4, 8, 16) if size <= gpus.count and model.heads % size == 0
+        ] or [1]
+        large_enough = [
+            size
+            for size in possible
+            if model.weight_bytes <= WEIGHTS_SHARE * gpus.bytes_each * size
+        ]
         tensor = large_enough[0] if large_enough else possible[-1]
     if data is None:
         data = max(1, gpus.count // tensor)
@@ -61,8 +72,11 @@ def layout(gpus: Gpus, model: ModelSize, *, tensor: int | None, data: int | None
     return Layout(tensor, data)
 
 
-def generate(settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: int) -> Iterator[list[Response]]:
-    """As `vllm_engine.generate`, with several copies of the model; each yields an empty list when it is loaded.
+def generate(
+    settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: int
+) -> Iterator[list[Response]]:
+    """As `vllm_engine.generate`, with several copies of the model; each yields an empty list when
+    it is loaded.
 
     Raises:
         RuntimeError: a copy failed; the others have been ended.
@@ -78,7 +92,9 @@ def generate(settings: EngineSettings, jobs: Sequence[Job], copies: int, gpus: i
             receiver, sender = context.Pipe(duplex=False)
             share = jobs[number::copies]
             visible = _visible(number, settings.tensor_parallel_size) if gpus else None
-            running[receiver] = context.Process(target=_work, args=(sender, settings, share, visible))
+            running[receiver] = context.Process(
+                target=_work, args=(sender, settings, share, visible)
+            )
             running[receiver].start()
             sender.close()
         yield from _gather(running)
@@ -100,7 +116,9 @@ def _gather(running: dict[Connection, SpawnProcess]) -> Iterator[list[Response]]
             except EOFError:
                 running[connection].join()
                 code = running[connection].exitcode
-                raise RuntimeError(f"a copy of the model ended with exit code {code}; --debug shows its log") from None
+                raise RuntimeError(
+                    f"a copy of the model ended with exit code {code}; --debug shows its log"
+                ) from None
             if received is None:
                 reading.discard(connection)
             else:
@@ -110,11 +128,15 @@ def _gather(running: dict[Connection, SpawnProcess]) -> Iterator[list[Response]]
 def _visible(number: int, tensor: int) -> str:
     """CUDA_VISIBLE_DEVICES of a copy: its part of the caller's devices."""
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = devices.split(",") if devices else [str(device) for device in range((number + 1) * tensor)]
+    names = (
+        devices.split(",") if devices else [str(device) for device in range((number + 1) * tensor)]
+    )
     return ",".join(names[number * tensor : (number + 1) * tensor])
 
 
-def _work(results: Connection, settings: EngineSettings, jobs: Sequence[Job], visible: str | None) -> None:
+def _work(
+    results: Connection, settings: EngineSettings, jobs: Sequence[Job], visible: str | None
+) -> None:
     """The process of one copy; sends None at the end."""
     end_with_parent()
     if visible is not None:
@@ -125,7 +147,9 @@ def _work(results: Connection, settings: EngineSettings, jobs: Sequence[Job], vi
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies, however; nothing if multiprocessing did not start it."""
+    """Let the kernel kill this process when its parent dies, however; nothing if multiprocessing
+    did not start it.
+    """
     parent = multiprocessing.parent_process()
     if parent is None:
         return

@@ -17,7 +17,9 @@ from exgrpo_eval.generate.settings import Settings
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The rows of the output file, and the content of the run file, which records how they were made."""
+    """The rows of the output file, and the content of the run file, which records how they were
+    made.
+    """
 
     rows: list[dict[str, Any]]
     record: dict[str, Any]
@@ -53,7 +55,9 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
     if settings.restart or not output.exists():
         return None
     if not run_path(settings).is_file():
-        raise ValueError(f"--output_file={output}: exists, without {run_path(settings)}; --restart overwrites it")
+        raise ValueError(
+            f"--output_file={output}: exists, without {run_path(settings)}; --restart overwrites it"
+        )
     try:
         record, rows = graded_file.record(run_path(settings)), list(graded_file.objects(output))
     except ValueError as error:
@@ -63,12 +67,17 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
         why = f"{run_path(settings)}: identity={made}: must be the settings of a run"
         raise ValueError(f"--output_file={output}: {why}; --restart overwrites it")
     if other := differences(identity, made):
-        raise ValueError(f"--output_file={output}: holds a run with other settings ({other}); --restart overwrites it")
+        raise ValueError(
+            f"--output_file={output}: holds a run with other settings ({other}); --restart "
+            "overwrites it"
+        )
     return FinishedRun(rows, record)
 
 
 def finish(settings: Settings, run: FinishedRun) -> None:
-    """Judge the rows, unless that is skipped, and write output, run record and report, each atomically."""
+    """Judge the rows, unless that is skipped, and write output, run record and report, each
+    atomically.
+    """
     output, rows = settings.output_file, run.rows
     if not settings.skip_scoring:
         from exgrpo_eval.grade.grading import grade

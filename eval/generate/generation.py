@@ -1,4 +1,6 @@
-"""What is generated: one request per sample, each with its own seed, and the row made of its response."""
+"""What is generated: one request per sample, each with its own seed, and the row made of its
+response.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Key = tuple[str, int, int]  # benchmark, question, sample
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question as the model sees it, as text and as tokens; or as messages for a server's chat template."""
+    """A question as the model sees it, as text and as tokens; or as messages for a server's chat
+    template.
+    """
 
     text: str
     token_ids: tuple[int, ...] = ()
@@ -38,7 +42,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """The response to the request at position `place` of a list; `tokens` includes the end token."""
+    """The response to the request at position `place` of a list; `tokens` includes the end
+    token.
+    """
 
     place: int
     text: str
@@ -47,7 +53,9 @@ class Response:
 
 
 def sample_seed(seed: int, question_id: str, sample: int) -> int:
-    """Seed of one sample, below 2^48; depends only on the run's seed, the question and the sample's number."""
+    """Seed of one sample, below 2^48; depends only on the run's seed, the question and the sample's
+    number.
+    """
     digest = hashlib.sha256(f"{seed}:{question_id}:{sample}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
@@ -68,7 +76,9 @@ def plan(
     for question in questions:
         prompt = encode(question)
         for sample in range(samples(question.benchmark, question.repeats)):
-            requests.append(Request(question, sample, sample_seed(seed, question.question_id, sample), prompt))
+            requests.append(
+                Request(question, sample, sample_seed(seed, question.question_id, sample), prompt)
+            )
     return requests
 
 

@@ -22,7 +22,9 @@ def find(model_path: str) -> Path:
         folder = _from_hub(model_path)
     lacks = _lacks(folder)
     if lacks:
-        raise ValueError(f"--model_path={model_path}: has no {lacks}; must be a model in the Hugging Face format")
+        raise ValueError(
+            f"--model_path={model_path}: has no {lacks}; must be a model in the Hugging Face format"
+        )
     return folder
 
 
@@ -34,7 +36,9 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "*.gguf", "original/*"]))
     except Exception as error:  # the hub, a proxy or the cache may raise any error
-        raise ValueError(f"--model_path={name}: no such folder, and not available from the hub") from error
+        raise ValueError(
+            f"--model_path={name}: no such folder, and not available from the hub"
+        ) from error
 
 
 def _lacks(folder: Path) -> str | None:
@@ -62,9 +66,11 @@ def weight_bytes(folder: Path) -> int:
 
 
 def sha256(folder: Path) -> str:
-    """Hash of the model: small files completely; for weights their names, sizes, and a MiB at start, middle and end.
+    """Hash of the model: small files completely; for weights their names, sizes, and a MiB at
+    start, middle and end.
 
-    Checkpoints of one run differ only in the numbers, so names and sizes would not distinguish them.
+    Checkpoints of one run differ only in the numbers, so names and sizes would not distinguish
+    them.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):

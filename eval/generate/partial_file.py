@@ -12,7 +12,8 @@ from typing import Any
 
 from exgrpo_eval.generate.generation import Key
 
-# What a row is read for, here and after the run, with its type: eval/generate/generation.py writes it.
+# What a row is read for, here and after the run, with its type: eval/generate/generation.py writes
+# it.
 ROW_KEYS = {
     "benchmark": str,
     "question": int,
@@ -33,10 +34,16 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 
 def differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """The differing settings of two runs, with both values, in one line; empty if there are none."""
+    """The differing settings of two runs, with both values, in one line; empty if there are
+    none.
+    """
     now, then = _flat(now), _flat(then)
     keys = [*now, *(key for key in then if key not in now)]
-    return "; ".join(f"{key}={now.get(key)}, was {then.get(key)}" for key in keys if now.get(key) != then.get(key))
+    return "; ".join(
+        f"{key}={now.get(key)}, was {then.get(key)}"
+        for key in keys
+        if now.get(key) != then.get(key)
+    )
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +107,9 @@ class PartialFile:
             self._append([header])
         self.started: str = header["started"]
         if other := differences(settings, header["settings"]):
-            raise ValueError(f"{self.path}: of a run with other settings ({other}); --restart discards it")
+            raise ValueError(
+                f"{self.path}: of a run with other settings ({other}); --restart discards it"
+            )
 
     def __enter__(self) -> PartialFile:
         return self

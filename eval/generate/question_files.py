@@ -16,11 +16,13 @@ COLUMNS = ("data_source", "prompt", "reward_model")
 
 @dataclass(frozen=True)
 class Question:
-    """A distinct question of a benchmark: `index` is its number there, from 0, in the order of the files.
+    """A distinct question of a benchmark: `index` is its number there, from 0, in the order of the
+    files.
 
     `repeats`: the samples that a file asks for, by that many equal rows or by extra_info.samples.
     `grader`: "letter" for multiple choice, None if the benchmark's name says which grader it needs.
-    `cluster`: the name of the question's cluster (eval/estimate/estimates.py), from extra_info; None if it has none.
+    `cluster`: the name of the question's cluster (eval/estimate/estimates.py), from extra_info;
+    None if it has none.
     `left_out`: whether its system message was.
     """
 
@@ -56,7 +58,8 @@ def expand(patterns: Sequence[str], flag: str = "--input_file") -> list[Path]:
 def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> list[Question]:
     """The distinct questions of the files, benchmark by benchmark.
 
-    Questions are equal if messages and ground truth are; one that is in several files is taken from the first.
+    Questions are equal if messages and ground truth are; one that is in several files is taken from
+    the first.
 
     Args:
         remove_system: drop a leading system message.
@@ -73,17 +76,27 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
         for row, key in zip(rows, keys, strict=True):
             questions = benchmarks.setdefault(row.benchmark, {})
             if key not in questions:
-                questions[key] = replace(row, index=len(questions), repeats=max(row.repeats, repeats[key]))
-    return [question for by_key in benchmarks.values() for question in _even(list(by_key.values()))[:limit]]
+                questions[key] = replace(
+                    row, index=len(questions), repeats=max(row.repeats, repeats[key])
+                )
+    return [
+        question
+        for by_key in benchmarks.values()
+        for question in _even(list(by_key.values()))[:limit]
+    ]
 
 
 def in_order(files: Sequence[Path]) -> list[Question]:
-    """The question of each row of the files, repeated ones too, without system messages; ValueError as for `read`."""
+    """The question of each row of the files, repeated ones too, without system messages; ValueError
+    as for `read`.
+    """
     return [_question(row, file, remove_system=True) for file in files for row in _rows(file)]
 
 
 def _even(questions: list[Question]) -> list[Question]:
-    """The questions, all with the lowest number of repeats: an accidental duplicate row does not add samples."""
+    """The questions, all with the lowest number of repeats: an accidental duplicate row does not
+    add samples.
+    """
     repeats = min(question.repeats for question in questions)
     return [replace(question, repeats=repeats) for question in questions]
 
@@ -119,7 +132,9 @@ def _fault(row: dict[str, Any]) -> str | None:
     if not isinstance(row["data_source"], str) or not row["data_source"]:
         return f"data_source={row['data_source']!r}: must be the name of a benchmark"
     if not isinstance(prompt, list) or not all(
-        isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+        isinstance(turn, dict)
+        and isinstance(turn.get("role"), str)
+        and isinstance(turn.get("content"), str)
         for turn in prompt
     ):
         return "prompt: must be a list of messages with role and content"
@@ -131,14 +146,20 @@ def _fault(row: dict[str, Any]) -> str | None:
 
 
 def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
-    from exgrpo.experience.question_id import row_question_id  # NumPy with it, which --help does without
+    from exgrpo.experience.question_id import (
+        row_question_id,
+    )  # NumPy with it, which --help does without
 
     messages = [{"role": turn["role"], "content": turn["content"]} for turn in row["prompt"]]
     left_out = remove_system and messages[0]["role"] == "system"
     if left_out:
         messages = messages[1:]
     extra = row.get("extra_info") or {}
-    stored_id, samples, cluster = extra.get("question_id"), extra.get("samples"), extra.get("cluster")
+    stored_id, samples, cluster = (
+        extra.get("question_id"),
+        extra.get("samples"),
+        extra.get("cluster"),
+    )
     # other data sets may number their questions under this name
     is_hash = isinstance(stored_id, str) and re.fullmatch("[0-9a-f]{32}", stored_id)
     return Question(

@@ -1,4 +1,6 @@
-"""The facts of a run: machine, versions, files, settings; recorded so that others can reproduce it."""
+"""The facts of a run: machine, versions, files, settings; recorded so that others can
+reproduce it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ from exgrpo_eval.generate.settings import Settings
 PATHS = ("output_file", "grade_only")  # of Settings; a path is no JSON value
 # of Settings: how responses were generated, which is not known of those of another harness
 OF_GENERATION = (
-    *("template", "remove_system", "temperature", "top_p", "max_tokens", "n", "seed", "limit", "dtype"),
+    *(
+        "template",
+        "remove_system",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "n",
+        "seed",
+        "limit",
+        "dtype",
+    ),
     *("max_num_seqs", "tensor_parallel_size", "data_parallel_size", "gpu_memory_utilization"),
 )
 PACKAGES = ("torch", "vllm", "transformers", "math-verify", "exgrpo")
@@ -41,7 +53,11 @@ def machine() -> dict[str, Any]:
 
     cpu = platform.processor() or platform.machine()
     if (listing := Path("/proc/cpuinfo")).is_file():
-        names = [line.partition(":")[2].strip() for line in listing.read_text().splitlines() if "model name" in line]
+        names = [
+            line.partition(":")[2].strip()
+            for line in listing.read_text().splitlines()
+            if "model name" in line
+        ]
         cpu = names[0] if names else cpu
     return {
         "cpu": cpu,
@@ -53,7 +69,11 @@ def machine() -> dict[str, Any]:
 
 def settings_record(settings: Settings) -> dict[str, Any]:
     """All flags as JSON values; a server's address without credentials."""
-    paths = {name: None if path is None else str(path) for name, path in vars(settings).items() if name in PATHS}
+    paths = {
+        name: None if path is None else str(path)
+        for name, path in vars(settings).items()
+        if name in PATHS
+    }
     base_url = settings.base_url and served.public_address(settings.base_url)
     return {**asdict(settings), **paths, "n": settings.n_text, "base_url": base_url}
 
@@ -61,14 +81,17 @@ def settings_record(settings: Settings) -> dict[str, Any]:
 def local_model(settings: Settings, model_sha256: str) -> dict[str, Any]:
     """What identifies a model that runs on this machine."""
     installed = versions()
-    engine: dict[str, Any] = {name: installed[name] for name in ("torch", "vllm") if name in installed}
+    engine: dict[str, Any] = {
+        name: installed[name] for name in ("torch", "vllm") if name in installed
+    }
     return {"dtype": settings.dtype, "model_sha256": model_sha256, **engine}
 
 
 def identity(
     settings: Settings, files: Sequence[Path], model: Mapping[str, Any], template_sha256: str
 ) -> dict[str, Any]:
-    """Everything that the responses depend on except machine and batch, as JSON values; only an equal run is continued.
+    """Everything that the responses depend on except machine and batch, as JSON values; only an
+    equal run is continued.
 
     Args:
         model: from `local_model` or served.identity.
@@ -86,7 +109,9 @@ def identity(
 
 @dataclass(frozen=True)
 class Generated:
-    """When generation began (ISO 8601, UTC), the seconds it took, and the number of generated tokens."""
+    """When generation began (ISO 8601, UTC), the seconds it took, and the number of generated
+    tokens.
+    """
 
     started: str
     seconds: float
@@ -94,7 +119,10 @@ class Generated:
 
 
 def record(
-    settings: Settings, identity: Mapping[str, Any], generated: Generated, server: Server | None = None
+    settings: Settings,
+    identity: Mapping[str, Any],
+    generated: Generated,
+    server: Server | None = None,
 ) -> dict[str, Any]:
     """The content of OUTPUT.run.json, which the report shows."""
     generated_by = {"server": served.record(server)} if server else {}

@@ -18,7 +18,8 @@ from exgrpo_eval.generate.vllm_engine import EngineSettings, Job, Sampling
 def generate_missing(
     settings: Settings, model: Path | Server, requests: Sequence[Request], partial: PartialFile
 ) -> None:
-    """Generate the requests that the partial file lacks; each is added to it as soon as it is finished.
+    """Generate the requests that the partial file lacks; each is added to it as soon as it is
+    finished.
 
     Raises:
         ValueError: a prompt is too long for the model, or the flags need more GPUs than there are.
@@ -41,9 +42,13 @@ def generate_missing(
     partial.begin()
     tokens = 0
     refresh = 0.5 if sys.stderr.isatty() else 30  # seconds; a log needs few lines
-    with tqdm(total=len(requests), initial=done, unit="sample", mininterval=refresh, smoothing=0.05) as bar:
+    with tqdm(
+        total=len(requests), initial=done, unit="sample", mininterval=refresh, smoothing=0.05
+    ) as bar:
         for responses in batches:
-            partial.add([generation.row(requests[response.place], response) for response in responses])
+            partial.add(
+                [generation.row(requests[response.place], response) for response in responses]
+            )
             tokens += sum(response.tokens for response in responses)
             bar.set_postfix_str(f"{tokens} tokens", refresh=False)
             bar.update(len(responses))
@@ -83,16 +88,24 @@ def _layout(settings: Settings, folder: Path, gpus: int) -> Layout:
     )
 
 
-def _engine_settings(settings: Settings, folder: Path, requests: Sequence[Request], tensor: int) -> EngineSettings:
+def _engine_settings(
+    settings: Settings, folder: Path, requests: Sequence[Request], tensor: int
+) -> EngineSettings:
     """The engine's settings, with a context no longer than prompts and responses need."""
     context = vllm_engine.context_length(str(folder), settings.dtype)
     longest = max(requests, key=lambda request: len(request.prompt.token_ids))
     prompt_tokens = len(longest.prompt.token_ids)
     if prompt_tokens >= context:
         which = f"question {longest.question.index} of {longest.question.benchmark}"
-        raise ValueError(f"--model_path={folder}: takes {context} tokens; the prompt of {which} has {prompt_tokens}")
+        raise ValueError(
+            f"--model_path={folder}: takes {context} tokens; the prompt of {which} has "
+            f"{prompt_tokens}"
+        )
     if prompt_tokens + settings.max_tokens > context:
-        print(f"--max_tokens={settings.max_tokens}: the model takes {context} tokens with the prompt", flush=True)
+        print(
+            f"--max_tokens={settings.max_tokens}: the model takes {context} tokens with the prompt",
+            flush=True,
+        )
     return EngineSettings(
         model=str(folder),
         dtype=settings.dtype,

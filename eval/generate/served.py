@@ -1,7 +1,8 @@
-"""Responses of a server with OpenAI's interface (vLLM, SGLang, llama.cpp, ...): one request per sample, with its seed.
+"""Responses of a server with OpenAI's interface (vLLM, SGLang, llama.cpp, ...): one request per
+sample, with its seed.
 
-The local engine gets tokens, the server gets text: a fixed wording goes to /completions unchanged, messages go to
-/chat/completions, where the server applies its model's chat template.
+The local engine gets tokens, the server gets text: a fixed wording goes to /completions unchanged,
+messages go to /chat/completions, where the server applies its model's chat template.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ FINISHED = ("stop", "length", "content_filter")
 class Server:
     """Where a model is served, and under which name.
 
-    `about` is what the server says about the model. `engine` is the model's owner in the server's list, where engines
-    write their own name ("vllm", "sglang", "llamacpp"); None if the list does not say.
+    `about` is what the server says about the model. `engine` is the model's owner in the server's
+    list, where engines write their own name ("vllm", "sglang", "llamacpp"); None if the list does
+    not say.
     """
 
     base_url: str
@@ -51,13 +53,20 @@ def find(settings: Settings) -> Server:
     assert settings.base_url
     key = os.environ.get(settings.api_key_env or "OPENAI_API_KEY")
     if settings.api_key_env and not key:
-        raise ValueError(f"--api_key_env={settings.api_key_env}: no such variable in the environment, or an empty one")
+        raise ValueError(
+            f"--api_key_env={settings.api_key_env}: no such variable in the environment, or "
+            "an empty one"
+        )
     key = key or "none"
     try:
-        with OpenAI(base_url=settings.base_url, api_key=key, max_retries=RETRIES, timeout=30) as client:
+        with OpenAI(
+            base_url=settings.base_url, api_key=key, max_retries=RETRIES, timeout=30
+        ) as client:
             models = {model.id: model for model in client.models.list()}
     except (OpenAIError, ValueError, TypeError) as error:
-        raise ValueError(f"--base_url={settings.base_url}: its models cannot be listed ({error})") from error
+        raise ValueError(
+            f"--base_url={settings.base_url}: its models cannot be listed ({error})"
+        ) from error
     name = settings.served_model or (next(iter(models)) if len(models) == 1 else None)
     if name not in models:
         raise ValueError(f"--served_model={name}: must be one of {', '.join(models)}")
@@ -67,8 +76,11 @@ def find(settings: Settings) -> Server:
     return Server(settings.base_url, name, key, about, getattr(model, "owned_by", None))
 
 
-def generate(server: Server, settings: Settings, requests: Mapping[int, Request]) -> Iterator[list[Response]]:
-    """Yield responses as they arrive; first an empty list, as the local engine does when it is loaded.
+def generate(
+    server: Server, settings: Settings, requests: Mapping[int, Request]
+) -> Iterator[list[Response]]:
+    """Yield responses as they arrive; first an empty list, as the local engine does when it is
+    loaded.
 
     Args:
         requests: by their positions in the list that responses refer to.
@@ -84,7 +96,9 @@ def generate(server: Server, settings: Settings, requests: Mapping[int, Request]
     concurrent = settings.max_num_seqs or CONCURRENT
     with asyncio.Runner() as runner:  # cancels running requests at the end of the block
         timeout = Timeout(READ_S, connect=10.0)
-        client = AsyncOpenAI(base_url=server.base_url, api_key=server.key, max_retries=RETRIES, timeout=timeout)
+        client = AsyncOpenAI(
+            base_url=server.base_url, api_key=server.key, max_retries=RETRIES, timeout=timeout
+        )
         loop = runner.get_loop()
         while True:
             running |= {
@@ -106,7 +120,9 @@ async def _first(
     return await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _respond(client: Any, model: str, settings: Settings, place: int, request: Request) -> Response:
+async def _respond(
+    client: Any, model: str, settings: Settings, place: int, request: Request
+) -> Response:
     from openai import OpenAIError
 
     sampling = {
@@ -120,9 +136,13 @@ async def _respond(client: Any, model: str, settings: Settings, place: int, requ
         if request.prompt.messages is None:
             reply = await client.completions.create(prompt=request.prompt.text, **sampling)
         else:
-            reply = await client.chat.completions.create(messages=list(request.prompt.messages), **sampling)
+            reply = await client.chat.completions.create(
+                messages=list(request.prompt.messages), **sampling
+            )
     except OpenAIError as error:
-        raise RuntimeError(f"--base_url={settings.base_url}: {error}; the same command continues from here") from error
+        raise RuntimeError(
+            f"--base_url={settings.base_url}: {error}; the same command continues from here"
+        ) from error
     return _response(reply, place)
 
 
@@ -130,10 +150,14 @@ def _response(reply: Any, place: int) -> Response:
     """Read the server's reply; RuntimeError if it is not a finished response."""
     if not reply.choices or reply.choices[0].finish_reason not in FINISHED:
         reason = reply.choices[0].finish_reason if reply.choices else None
-        raise RuntimeError(f"the server ended a request by {reason!r}: must be one of {', '.join(FINISHED)}")
+        raise RuntimeError(
+            f"the server ended a request by {reason!r}: must be one of {', '.join(FINISHED)}"
+        )
     choice = reply.choices[0]
     text = _message_text(choice.message) if hasattr(choice, "message") else choice.text
-    return Response(place, text, reply.usage.completion_tokens if reply.usage else 0, choice.finish_reason)
+    return Response(
+        place, text, reply.usage.completion_tokens if reply.usage else 0, choice.finish_reason
+    )
 
 
 def _message_text(message: Any) -> str:
@@ -144,7 +168,10 @@ def _message_text(message: Any) -> str:
 
 def identity(server: Server) -> Mapping[str, Any]:
     """What identifies the served model; without the address, which may differ between sessions."""
-    return {"served_model": server.model, **{f"served_{key}": value for key, value in server.about.items()}}
+    return {
+        "served_model": server.model,
+        **{f"served_{key}": value for key, value in server.about.items()},
+    }
 
 
 def record(server: Server) -> dict[str, Any]:
@@ -159,9 +186,14 @@ def public_address(base_url: str) -> str:
 
 
 def encode(template: Template, question: Question) -> Prompt:
-    """A question's prompt as text, or with its messages; ValueError if the wording has no place for them."""
+    """A question's prompt as text, or with its messages; ValueError if the wording has no place for
+    them.
+    """
     turns = template.turns(question.messages)
     if not template.chat:
         return Prompt(turns[-1]["content"])
-    shown = [turn["content"] if len(turns) == 1 else f"{turn['role']}: {turn['content']}" for turn in turns]
+    shown = [
+        turn["content"] if len(turns) == 1 else f"{turn['role']}: {turn['content']}"
+        for turn in turns
+    ]
     return Prompt("\n\n".join(shown), messages=tuple(turns))

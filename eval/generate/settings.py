@@ -9,7 +9,9 @@ from pathlib import Path
 from exgrpo_eval import benchmark_files
 from exgrpo_eval.generate.templates import TEMPLATES
 
-MANY = {name: benchmark.samples for name, benchmark in benchmark_files.known().items()}  # per question, without --n
+MANY = {
+    name: benchmark.samples for name, benchmark in benchmark_files.known().items()
+}  # per question, without --n
 DEBUG_QUESTIONS = 10  # per benchmark, with --debug
 
 
@@ -52,37 +54,94 @@ class Settings:
     def __post_init__(self) -> None:
         """ValueError, naming the flag and its value, at the first wrong one."""
         self._check_source()
-        need(self.template in TEMPLATES, "template", self.template, f"must be one of {', '.join(TEMPLATES)}")
-        need(0 <= self.temperature < math.inf, "temperature", self.temperature, "must be 0 (greedy) or more")
+        need(
+            self.template in TEMPLATES,
+            "template",
+            self.template,
+            f"must be one of {', '.join(TEMPLATES)}",
+        )
+        need(
+            0 <= self.temperature < math.inf,
+            "temperature",
+            self.temperature,
+            "must be 0 (greedy) or more",
+        )
         need(0 < self.top_p <= 1, "top_p", self.top_p, "must be above 0 and at most 1")
-        need(0 < self.gpu_memory_utilization <= 1, "gpu_memory_utilization", self.gpu_memory_utilization, "0 to 1")
-        for name in ("max_tokens", "limit", "max_num_seqs", "tensor_parallel_size", "data_parallel_size"):
+        need(
+            0 < self.gpu_memory_utilization <= 1,
+            "gpu_memory_utilization",
+            self.gpu_memory_utilization,
+            "0 to 1",
+        )
+        for name in (
+            "max_tokens",
+            "limit",
+            "max_num_seqs",
+            "tensor_parallel_size",
+            "data_parallel_size",
+        ):
             value = getattr(self, name)
             need(value is None or value >= 1, name, value, "must be 1 or more")
         for benchmark, samples in self.n.items():
             value = f"{benchmark}={samples}" if benchmark else str(samples)
             need(samples >= 1, "n", value, "must be 1 or more samples per question")
-            need(samples == 1 or self.temperature > 0, "n", value, "must be 1 at --temperature 0: all would be alike")
-        need(not self.any_true or self.add_oat_evaluate, "any_true", True, "needs --add_oat_evaluate")
+            need(
+                samples == 1 or self.temperature > 0,
+                "n",
+                value,
+                "must be 1 at --temperature 0: all would be alike",
+            )
+        need(
+            not self.any_true or self.add_oat_evaluate, "any_true", True, "needs --add_oat_evaluate"
+        )
         need(self.seed >= 0, "seed", self.seed, "must be 0 or more")
         suffix = self.output_file.suffix
         need(suffix == ".jsonl", "output_file", self.output_file, "must end in .jsonl")
 
     def _check_source(self) -> None:
-        """Check where responses come from: a model and question files, a server, or a file of responses."""
+        """Check where responses come from: a model and question files, a server, or a file of
+        responses.
+        """
         for name in ("served_model", "api_key_env"):
-            need(self.base_url or not getattr(self, name), name, getattr(self, name), "needs --base_url")
+            need(
+                self.base_url or not getattr(self, name),
+                name,
+                getattr(self, name),
+                "needs --base_url",
+            )
         if self.grade_only:
-            need(not self.base_url, "base_url", self.base_url, "not with --grade_only, which generates nothing")
-            need(not self.skip_scoring, "skip_scoring", True, "leaves nothing to do with --grade_only")
-            need(self.limit is None, "limit", self.limit, "not with --grade_only, which grades the whole file")
+            need(
+                not self.base_url,
+                "base_url",
+                self.base_url,
+                "not with --grade_only, which generates nothing",
+            )
+            need(
+                not self.skip_scoring,
+                "skip_scoring",
+                True,
+                "leaves nothing to do with --grade_only",
+            )
+            need(
+                self.limit is None,
+                "limit",
+                self.limit,
+                "not with --grade_only, which grades the whole file",
+            )
             need(not self.n, "n", self.n_text, "not with --grade_only, which generates nothing")
-            other = self.output_file.resolve() != self.grade_only.resolve()  # one file has many paths
+            other = (
+                self.output_file.resolve() != self.grade_only.resolve()
+            )  # one file has many paths
             need(other, "output_file", self.output_file, "is the file of --grade_only")
             return
         need(self.input_file, "input_file", None, "must be given, or --grade_only FILE")
         if self.base_url:
-            need(self.base_url.startswith(("http://", "https://")), "base_url", self.base_url, "must begin with http")
+            need(
+                self.base_url.startswith(("http://", "https://")),
+                "base_url",
+                self.base_url,
+                "must begin with http",
+            )
             for name in ("model_path", "tensor_parallel_size", "data_parallel_size"):
                 need(
                     not getattr(self, name),
@@ -91,7 +150,12 @@ class Settings:
                     "not with --base_url, whose server has the model",
                 )
             return
-        need(self.model_path, "model_path", self.model_path, "must be given, or --base_url URL, or --grade_only FILE")
+        need(
+            self.model_path,
+            "model_path",
+            self.model_path,
+            "must be given, or --base_url URL, or --grade_only FILE",
+        )
 
     @property
     def question_limit(self) -> int | None:

@@ -1,8 +1,8 @@
 """The released prompt formats: the text around a question that is sent to the model.
 
-The wordings are those of ExGRPO's released evaluation, to the letter; ``step_by_step`` is that of the
-paper for Llama-3.1-8B base (E.1, G.1), as data/thinking_copy.py lets it be trained. ``repo`` sends the
-question as ``own`` does, but without a system message.
+The wordings are those of ExGRPO's released evaluation, to the letter; ``step_by_step`` is that of
+the paper for Llama-3.1-8B base (E.1, G.1), as data/thinking_copy.py lets it be trained. ``repo``
+sends the question as ``own`` does, but without a system message.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from typing import Any
 
 QUESTION = "{question}"  # replaced literally: questions contain braces themselves
 _BOXED = "Present the answer in LaTex format: \\boxed{Your answer}"
-_CODE = "Write Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
+_CODE = (
+    "Write Python code to solve the problem. Present the code in \n```python\nYour "
+    "code\n```\nat the end."
+)
 _CONVERSATION = (
-    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
-    "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
-    "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., <think> "
+    "A conversation between User and Assistant. The user asks a question, and the "
+    "Assistant solves it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with "
+    "the answer. The reasoning "
+    "process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
+    "respectively, i.e., <think> "
     "reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
 )
 
@@ -30,7 +36,8 @@ def _chatml(system: str, user: str) -> str:
 
 @dataclass(frozen=True)
 class Template:
-    """`text` contains QUESTION; with `chat` it is the last turn for the model's chat template, else the prompt.
+    """`text` contains QUESTION; with `chat` it is the last turn for the model's chat template, else
+    the prompt.
 
     Attributes:
         keeps_system: whether a system message can be kept; a fixed wording has no place for one.
@@ -59,12 +66,16 @@ class Template:
         """The turns with the wording around the last one's text; ValueError as for `render`."""
         if len(messages) > 1 and not self.keeps_system:
             roles = ", ".join(message["role"] for message in messages)
-            raise ValueError(f"the prompt has the turns {roles}: only --template own has a place for them")
+            raise ValueError(
+                f"the prompt has the turns {roles}: only --template own has a place for them"
+            )
         text = self.text.replace(QUESTION, messages[-1]["content"])
         return [*messages[:-1], {"role": "user", "content": text}]
 
     def sha256(self, tokenizer: Any) -> str:
-        """Hash of the wording, and of the chat template of `tokenizer` if that is used; None for a server's."""
+        """Hash of the wording, and of the chat template of `tokenizer` if that is used; None for a
+        server's.
+        """
         chat_template = str(tokenizer.chat_template) if self.chat and tokenizer else ""
         return hashlib.sha256(f"{self.text}\0{chat_template}".encode()).hexdigest()
 
@@ -74,12 +85,16 @@ TEMPLATES = {
     "simplerl": Template(
         _chatml(
             "You are a helpful assistant.",
-            f"{QUESTION}\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
+            f"{QUESTION}\nPlease reason step by step, and put your final answer within "
+            f"\\boxed{{}}.",
         ),
         chat=False,
     ),
     "qwen": Template(
-        _chatml("Please reason step by step, and put your final answer within \\boxed{}.", QUESTION), chat=False
+        _chatml(
+            "Please reason step by step, and put your final answer within \\boxed{}.", QUESTION
+        ),
+        chat=False,
     ),
     "prime": Template(_CONVERSATION.replace(QUESTION, f"{QUESTION}\n\n{_BOXED}"), chat=False),
     "prime_sft": Template(f"{QUESTION}\n\n{_BOXED}", chat=True),

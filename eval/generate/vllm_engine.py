@@ -1,8 +1,10 @@
-"""vLLM as this evaluation uses it: token ids and a seed in, each response out as soon as it is finished.
+"""vLLM as this evaluation uses it: token ids and a seed in, each response out as soon as it is
+finished.
 
-A sample depends on its prompt, its seed, the settings, vLLM's version and the machine, and, in the last bits of the
-logits, on the other samples of its batch. With max_num_seqs=1 there is no batch. Prefix caching is off, since a prompt
-with a cached start is computed in another shape; it would save little, as answers are far longer than prompts.
+A sample depends on its prompt, its seed, the settings, vLLM's version and the machine, and, in the
+last bits of the logits, on the other samples of its batch. With max_num_seqs=1 there is no batch.
+Prefix caching is off, since a prompt with a cached start is computed in another shape; it would
+save little, as answers are far longer than prompts.
 """
 
 from __future__ import annotations
@@ -55,18 +57,22 @@ class Job:
 
 
 def prepare(gpus: int, copies: int, debug: bool) -> None:
-    """Set environment variables for vLLM, before it is imported; variables that are already set are kept.
+    """Set environment variables for vLLM, before it is imported; variables that are already set are
+    kept.
 
     Args:
-        gpus: 0 for a CPU, where the KV cache gets a quarter of the free memory, 1 to 8 GiB per copy.
+        gpus: 0 for a CPU, where the KV cache gets a quarter of the free memory, 1 to 8 GiB per
+            copy.
         copies: number of copies of the model on this machine.
     """
     values = {"VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    # The engine runs in the process that steps it, on GPUs too. In a process of its own it watches no parent: after a
-    # kill it would stay and keep its GPUs' memory. vLLM schedules a batch ahead either way, so that a GPU has work
-    # while the tokens before are handled.
+    # The engine runs in the process that steps it, on GPUs too. In a process of its own it watches
+    # no parent: after a
+    # kill it would stay and keep its GPUs' memory. vLLM schedules a batch ahead either way, so that
+    # a GPU has work while the tokens before are handled.
     values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    # FlashInfer's sampler is compiled in the warm-up, which needs a CUDA toolkit that many nodes lack (vllm #49497).
+    # FlashInfer's sampler is compiled in the warm-up, which needs a CUDA toolkit that many nodes
+    # lack (vllm #49497).
     # vLLM does not use it for requests with seeds, as all of these are.
     values["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     if not debug:
@@ -83,14 +89,17 @@ def prepare(gpus: int, copies: int, debug: bool) -> None:
 
 
 def context_length(model: str, dtype: str) -> int:
-    """Maximum tokens of prompt and response together, as vLLM reads it from the model's configuration."""
+    """Maximum tokens of prompt and response together, as vLLM reads it from the model's
+    configuration.
+    """
     from vllm import EngineArgs
 
     return int(EngineArgs(model=model, dtype=dtype).create_model_config().max_model_len)
 
 
 def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Response]]:
-    """Yield responses as they finish, grouped by engine step; first an empty list, when the model is loaded.
+    """Yield responses as they finish, grouped by engine step; first an empty list, when the model
+    is loaded.
 
     Raises:
         RuntimeError: vLLM gave up on a request.
@@ -99,7 +108,9 @@ def generate(settings: EngineSettings, jobs: Sequence[Job]) -> Iterator[list[Res
     from vllm.v1.engine.llm_engine import LLMEngine
 
     # as in LLM.generate: in another context vLLM uses a server's defaults, 128 responses at a time
-    engine = LLMEngine.from_engine_args(_engine_args(settings), usage_context=UsageContext.LLM_CLASS)
+    engine = LLMEngine.from_engine_args(
+        _engine_args(settings), usage_context=UsageContext.LLM_CLASS
+    )
     yield []
     for job in jobs:
         params = _sampling_params(settings.sampling, job.seed)
@@ -119,7 +130,8 @@ def _engine_args(settings: EngineSettings) -> Any:
         machine = {
             "enforce_eager": True,
             "distributed_executor_backend": "uni",
-            # after part of a prompt vLLM rewinds the request's generator, which torch cannot do on a CPU
+            # after part of a prompt vLLM rewinds the request's generator, which torch cannot do on
+            # a CPU
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(4096, settings.max_model_len, settings.max_num_seqs or 0),
         }
@@ -154,5 +166,9 @@ def _sampling_params(sampling: Sampling, seed: int) -> Any:
 def _response(output: Any) -> Response:
     (completion,) = output.outputs
     if completion.finish_reason not in ("stop", "length"):
-        raise RuntimeError(f"vLLM ended request {output.request_id} by {completion.finish_reason!r}")
-    return Response(int(output.request_id), completion.text, len(completion.token_ids), completion.finish_reason)
+        raise RuntimeError(
+            f"vLLM ended request {output.request_id} by {completion.finish_reason!r}"
+        )
+    return Response(
+        int(output.request_id), completion.text, len(completion.token_ids), completion.finish_reason
+    )

@@ -1,1 +1,3 @@
-"""Verdicts on responses: Math-Verify, choices, Oat's grader; and responses that others have made."""
+"""Verdicts on responses: Math-Verify, choices, Oat's grader; and responses that others have
+made.
+"""

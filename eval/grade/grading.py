@@ -1,8 +1,9 @@
-"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for multiple choice, and
-optionally Oat's, which then decides.
+"""Verdicts on generated rows: Math-Verify and the full grader (docs/grading.md), letters for
+multiple choice, and optionally Oat's, which then decides.
 
-Mathematics is judged in separate processes, like the training reward (exgrpo.math_verify_reward): an answer that hangs
-or crashes affects no other. The limit is on CPU time, so a busy machine does not change verdicts.
+Mathematics is judged in separate processes, like the training reward (exgrpo.math_verify_reward):
+an answer that hangs or crashes affects no other. The limit is on CPU time, so a busy machine does
+not change verdicts.
 """
 
 from __future__ import annotations
@@ -23,11 +24,21 @@ from exgrpo_eval import benchmark_files
 from exgrpo_eval.grade.extraction import DIGITS, LETTERS, boxed, choice
 from exgrpo_eval.grade.oat_forms import last_box
 
-CHOICE_BENCHMARKS = tuple(name for name, known in benchmark_files.known().items() if known.grader == "letter")
+CHOICE_BENCHMARKS = tuple(
+    name for name, known in benchmark_files.known().items() if known.grader == "letter"
+)
 CPU_S = 2.0  # CPU time for one answer; the slowest of 6,345 real ones took 0.5
 WALL_S = 60.0  # wall-clock time, for an answer that sleeps
 WORTH_A_START = 100  # number of answers that take Math-Verify as long as starting another process
-VERDICT_KEYS = ("correct", "extracted", "vote", "rule", "timed_out", "math_verify_correct", "oat_correct")
+VERDICT_KEYS = (
+    "correct",
+    "extracted",
+    "vote",
+    "rule",
+    "timed_out",
+    "math_verify_correct",
+    "oat_correct",
+)
 OAT_GRADER = Path(__file__).parents[1] / "oat_grader.py"
 
 Row = dict[str, Any]
@@ -46,18 +57,22 @@ def grade(
 ) -> list[Row]:
     """The rows in the same order, with their verdicts; verdicts of an earlier grading are dropped.
 
-    Each gets ``correct``; ``extracted``, the answer as it was read, None if none was found; ``vote``, a key that equal
-    answers share; ``rule``, by which the full grader accepts it ("math_verify", "intervals", "letter"), None if it does
-    not; ``timed_out``, whether judging was abandoned. A truncated response is wrong and has no answer.
+    Each gets ``correct``; ``extracted``, the answer as it was read, None if none was found;
+    ``vote``, a key that equal answers share; ``rule``, by which the full grader accepts it
+    ("math_verify", "intervals", "letter"), None if it does not; ``timed_out``, whether judging was
+    abandoned. A truncated response is wrong and has no answer.
 
     A row with ``grader`` "letter" is multiple choice, as are the benchmarks of CHOICE_BENCHMARKS.
 
     Args:
-        oat: ``correct`` is the verdict of Oat's grader on the last box, as in the released evaluation: multiple choice
-            included, a truncated response judged like any other, and one without the </think> of `require_think` judged
-            as a whole. ``oat_correct`` has it too, ``math_verify_correct`` what ``correct`` is without `oat`.
+        oat: ``correct`` is the verdict of Oat's grader on the last box, as in the released
+            evaluation: multiple choice included, a truncated response judged like any other, and
+                one without the </think> of `require_think` judged
+            as a whole. ``oat_correct`` has it too, ``math_verify_correct`` what ``correct`` is
+            without `oat`.
         any_true: with `oat`, ``correct`` is true if either of the two is.
-        require_think: judge the text after the first </think>, as in training; an answer without </think> is wrong.
+        require_think: judge the text after the first </think>, as in training; an answer without
+            </think> is wrong.
         processes: number of processes of each grader; default: the number of cores.
 
     Raises:
@@ -66,12 +81,16 @@ def grade(
     """
     check(rows)
     jobs = [_job(row, require_think) for row in rows]
-    mathematics = [job for row, job in zip(rows, jobs, strict=True) if job[1] and not _is_choice(row)]
+    mathematics = [
+        job for row, job in zip(rows, jobs, strict=True) if job[1] and not _is_choice(row)
+    ]
     distinct = list(dict.fromkeys(mathematics))
     first = _judge(distinct, latex_forms, _full_grader, _count(distinct, processes, WORTH_A_START))
     boxes = [_boxed_job(row, require_think) for row in rows] if oat else []
     in_boxes = list(dict.fromkeys(job for job in boxes if job))
-    second = _judge(in_boxes, lambda gold: (gold,), _oat_grader, _count(in_boxes, processes, WORTH_A_START))
+    second = _judge(
+        in_boxes, lambda gold: (gold,), _oat_grader, _count(in_boxes, processes, WORTH_A_START)
+    )
     graded = []
     for row, job in zip(rows, jobs, strict=True):
         verdict = _judge_choice(*job) if _is_choice(row) else first.get(job, _NOTHING)
@@ -87,13 +106,17 @@ def _is_choice(row: Mapping[str, Any]) -> bool:
 
 
 def _job(row: Row, require_think: bool) -> Job:
-    """The gold answer and the part of the response that is judged, which is empty for a truncated response."""
+    """The gold answer and the part of the response that is judged, which is empty for a truncated
+    response.
+    """
     cut_off = row.get("finish_reason") == "length"
     return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
 
 
 def _boxed_job(row: Row, require_think: bool) -> Job | None:
-    """The gold answer and the content of the last box, wherever it stands; None without one, or if it is no answer."""
+    """The gold answer and the content of the last box, wherever it stands; None without one, or if
+    it is no answer.
+    """
     response = row["response"]
     if require_think and THINK_END in response:
         response = response.split(THINK_END)[1]
@@ -108,9 +131,14 @@ def check(rows: Sequence[Mapping[str, Any]]) -> None:
             if not isinstance(row.get(key), str):
                 raise ValueError(f"{key}={row.get(key)!r}: must be a text in every row")
         if not isinstance(row.get("finish_reason"), str | None):
-            raise ValueError(f"finish_reason={row['finish_reason']!r}: must be a text, or null if it is not known")
+            raise ValueError(
+                f"finish_reason={row['finish_reason']!r}: must be a text, or null if it is "
+                "not known"
+            )
         if _is_choice(row) and choice(row["answer"], _letters(row["answer"])) is None:
-            raise ValueError(f"answer={row['answer']!r} of {row['benchmark']}: must be the letter of a choice")
+            raise ValueError(
+                f"answer={row['answer']!r} of {row['benchmark']}: must be the letter of a choice"
+            )
 
 
 def _letters(gold: str) -> str:
@@ -120,7 +148,12 @@ def _letters(gold: str) -> str:
 def _judge_choice(gold: str, answer: str) -> Reply:
     letter = choice(answer, _letters(gold))
     correct = letter is not None and letter == choice(gold, _letters(gold))
-    return {"correct": correct, "extracted": letter, "vote": letter, "rule": "letter" if correct else None}
+    return {
+        "correct": correct,
+        "extracted": letter,
+        "vote": letter,
+        "rule": "letter" if correct else None,
+    }
 
 
 def _verdict(reply: Reply) -> Reply:
@@ -129,7 +162,9 @@ def _verdict(reply: Reply) -> Reply:
 
 
 def _let_oat_decide(row: Row, reply: Reply, any_true: bool) -> None:
-    """Make Oat's the verdict of a row that Math-Verify has judged; the answer is its box, if it has one."""
+    """Make Oat's the verdict of a row that Math-Verify has judged; the answer is its box, if it has
+    one.
+    """
     row["math_verify_correct"], row["oat_correct"] = row["correct"], reply["correct"]
     row["correct"] = reply["correct"] or (any_true and row["correct"])
     row["timed_out"] = row["timed_out"] or reply.get("timed_out", False)
@@ -151,23 +186,31 @@ def _count(jobs: Sequence[Job], processes: int | None, worth_a_start: int) -> in
 
 
 def _judge(
-    jobs: Sequence[Job], forms: Callable[[str], Sequence[str]], verifier: Callable[[], Verifier], count: int
+    jobs: Sequence[Job],
+    forms: Callable[[str], Sequence[str]],
+    verifier: Callable[[], Verifier],
+    count: int,
 ) -> dict[Job, Reply]:
     """Every job's reply, from `count` verifiers; independent of their number.
 
-    Answers that end in the same box go to one verifier, in order; if the box itself takes too long, the first two
-    attempts decide for all of them.
+    Answers that end in the same box go to one verifier, in order; if the box itself takes too long,
+    the first two attempts decide for all of them.
     """
     groups: dict[str, list[Job]] = {}
     for gold, answer in jobs:
         groups.setdefault(next(boxed(answer), answer), []).append((gold, answer))
     replies: dict[Job, Reply] = {}
-    with _started(count, verifier) as idle, tqdm(total=len(jobs), desc="judging", disable=None) as bar:
+    with (
+        _started(count, verifier) as idle,
+        tqdm(total=len(jobs), desc="judging", disable=None) as bar,
+    ):
 
         def judge(box: str) -> None:
             free = idle.get()
             try:
-                replies.update(zip(groups[box], _replies(free, groups[box], box, forms), strict=True))
+                replies.update(
+                    zip(groups[box], _replies(free, groups[box], box, forms), strict=True)
+                )
             finally:
                 idle.put(free)
             bar.update(len(groups[box]))
@@ -180,15 +223,22 @@ def _judge(
 def _replies(
     verifier: Verifier, group: Sequence[Job], box: str, forms: Callable[[str], Sequence[str]]
 ) -> Iterator[Reply]:
-    """Replies to answers with the same last box; for an answer without a box, `box` is the whole answer."""
+    """Replies to answers with the same last box; for an answer without a box, `box` is the whole
+    answer.
+    """
     hopeless = False  # whether the box itself takes too long
     for number, (gold, answer) in enumerate(group, start=1):
         reply: Reply | None = None
         if not hopeless:
             gold_forms = forms(gold)
             reply = verifier.judge(gold_forms, answer, WALL_S, CPU_S) if gold_forms else _NOTHING
-            if reply is None and number < len(group):  # the last answer has none after it that this would spare
-                hopeless = box == answer or verifier.judge(gold_forms, rf"\boxed{{{box}}}", WALL_S, CPU_S) is None
+            if reply is None and number < len(
+                group
+            ):  # the last answer has none after it that this would spare
+                hopeless = (
+                    box == answer
+                    or verifier.judge(gold_forms, rf"\boxed{{{box}}}", WALL_S, CPU_S) is None
+                )
         yield reply or {**_NOTHING, "timed_out": True}
 
 

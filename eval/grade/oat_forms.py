@@ -1,7 +1,9 @@
-r"""The texts that Oat's grader compares: the last box, and an answer as MATH and as PRM800K normalise it.
+r"""The texts that Oat's grader compares: the last box, and an answer as MATH and as PRM800K
+normalise it.
 
-Written from what those normalisations do, since the paper's numbers depend on their habits: MATH's takes words for
-units, single letters among them, and PRM800K's takes units out of the middle of words. Nothing here is evaluated.
+Written from what those normalisations do, since the paper's numbers depend on their habits: MATH's
+takes words for units, single letters among them, and PRM800K's takes units out of the middle of
+words. Nothing here is evaluated.
 """
 
 from __future__ import annotations
@@ -11,17 +13,29 @@ import re
 from functools import cache
 from typing import Any
 
-# Words that count as units in MATH's form, also with an s behind them, where no letter or digit is beside them.
+# Words that count as units in MATH's form, also with an s behind them, where no letter or digit is
+# beside them.
 _UNITS = (
     "mm cm dm m km mt mtr metre meter mile yard inch inches feet ft|"
     "g gm kg lb l lt liter litre gal gallon acre hectare square sq cube cubic cc|"
     "s sec second min minute hr h hour day d month year yr am pm noon|"
-    "mph mp kmph kmh deg degree ohm percent per rs rupee coin profit gain loss increase decrease rise excess|"
+    "mph mp kmph kmh deg degree ohm percent per rs rupee coin profit gain loss increase "
+    "decrease rise excess|"
     "men man women woman minw soldier monkey apple pie toy tile round rounds way mark|"
     "unit number ratio prime more less pure by are east west Surface|"
     "a c o t ab bc rd st th"
 )
-_PHRASES = ("m sqaure", "sq m", "sq inch", "cm 2", "cu cm", "pi sq m", "no change", "profit of rs", "° f")
+_PHRASES = (
+    "m sqaure",
+    "sq m",
+    "sq inch",
+    "cm 2",
+    "cu cm",
+    "pi sq m",
+    "no change",
+    "profit of rs",
+    "° f",
+)
 
 
 @cache
@@ -35,12 +49,21 @@ _REMOVED_UNITS = re.compile(
     r"(?:es)?s? *(?:\^[0-9]+)?"
 )
 _OUTER_TEXT = re.compile(r"^\\text\{(.+?)\}$")
-_SYMBOLS = {"√": "sqrt", "π": "pi", "∞": "inf", "\N{UNION}": "U", "·": "*", "\N{MULTIPLICATION SIGN}": "*"}
+_SYMBOLS = {
+    "√": "sqrt",
+    "π": "pi",
+    "∞": "inf",
+    "\N{UNION}": "U",
+    "·": "*",
+    "\N{MULTIPLICATION SIGN}": "*",
+}
 _THOUSANDS = re.compile(r"(\d),(\d\d\d)(?=$|\D)")
 
 
 def last_box(response: str) -> str | None:
-    r"""The content of the last ``\boxed{``; None if there is none, or if it is not closed: no earlier one counts."""
+    r"""The content of the last ``\boxed{``; None if there is none, or if it is not closed: no
+    earlier one counts.
+    """
     start = response.rfind(r"\boxed")
     if start < 0 or not response.startswith("{", start + len(r"\boxed")):
         return None
@@ -53,7 +76,9 @@ def last_box(response: str) -> str | None:
 
 
 def math_form(answer: str) -> str:
-    """An answer as MATH's authors normalise it, without units; the stripped answer where that fails."""
+    """An answer as MATH's authors normalise it, without units; the stripped answer where that
+    fails.
+    """
     answer = answer.strip()
     if whole := _OUTER_TEXT.search(answer):
         answer = whole[1].strip()
@@ -93,7 +118,9 @@ def _math_form(text: str) -> str:
 
 
 def _braced_fractions(text: str) -> str:
-    r"""``\frac12`` and ``\frac1{2}`` as ``\frac{1}{2}``; the text itself if one has only half of it."""
+    r"""``\frac12`` and ``\frac1{2}`` as ``\frac{1}{2}``; the text itself if one has only half of
+    it.
+    """
     done, *rest = text.split(r"\frac")
     for part in rest:
         if not part:
@@ -108,7 +135,9 @@ def _braced_fractions(text: str) -> str:
 
 
 def prm800k_form(answer: str) -> str:
-    """An answer as PRM800K's grader normalises it: LaTeX as plain text, without units, braces, spaces and capitals."""
+    """An answer as PRM800K's grader normalises it: LaTeX as plain text, without units, braces,
+    spaces and capitals.
+    """
     if whole := _OUTER_TEXT.search(answer):
         answer = whole[1]
     text = re.sub(r"\\?[%$]", "", answer).replace(" or ", " , ").replace(" and ", " , ")
@@ -130,7 +159,9 @@ def prm800k_form(answer: str) -> str:
 
 
 def _plain_text(latex: str) -> str:
-    r"""LaTeX as Unicode, with the symbols that SymPy can read; a space before ``\frac`` for mixed numbers."""
+    r"""LaTeX as Unicode, with the symbols that SymPy can read; a space before ``\frac`` for mixed
+    numbers.
+    """
     text = str(_converter().latex_to_text(re.sub(r"\\[td]?frac", r" \\frac", latex)))
     for symbol, name in _SYMBOLS.items():
         text = text.replace(symbol, name)
@@ -167,8 +198,8 @@ def is_whole(text: str) -> bool:
 def repeats_itself(text: str) -> bool:
     """Whether of all its substrings, counted with repeats, more than a fifth have occurred before.
 
-    By a suffix automaton: a state stands for the substrings that end at the same places, as many as its longest one is
-    longer than that of its link. Linear in the length of the text.
+    By a suffix automaton: a state stands for the substrings that end at the same places, as many as
+    its longest one is longer than that of its link. Linear in the length of the text.
     """
     longest, link, steps = [0], [-1], [dict[str, int]()]
     last = 0

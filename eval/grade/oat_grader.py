@@ -1,10 +1,13 @@
-r"""The process of Oat's grader, whose verdicts are the accuracy of paper and release (--add_oat_evaluate).
+r"""The process of Oat's grader, whose verdicts are the accuracy of paper and release
+(--add_oat_evaluate).
 
-The last box is right if it equals the gold after MATH's normalisation, if SymPy finds the two equal as PRM800K
-compares them, or if Math-Verify does (the grader's slow mode, which the release uses). Any one is enough, so this
-grader accepts more than Math-Verify on the whole response, and needs a box where that one does not.
+The last box is right if it equals the gold after MATH's normalisation, if SymPy finds the two equal
+as PRM800K compares them, or if Math-Verify does (the grader's slow mode, which the release uses).
+Any one is enough, so this grader accepts more than Math-Verify on the whole response, and needs a
+box where that one does not.
 
-PRM800K's comparison hands text to SymPy's parser, which evaluates it as Python. Here text with quotes is not handed
+PRM800K's comparison hands text to SymPy's parser, which evaluates it as Python. Here text with
+quotes is not handed
 over: without strings, names of two letters call nothing.
 """
 
@@ -18,14 +21,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from exgrpo.math_verify_worker import MAX_EXTRACTED, Judge, serve, vote_key
-from exgrpo_eval.grade.oat_forms import is_whole, last_box, math_form, prm800k_form, repeats_itself, without_thousands
+from exgrpo_eval.grade.oat_forms import (
+    is_whole,
+    last_box,
+    math_form,
+    prm800k_form,
+    repeats_itself,
+    without_thousands,
+)
 
-STEP_S = 0.6  # CPU time for SymPy, then for Math-Verify, then for the vote; the release gives Math-Verify 1 s
+# CPU time for SymPy, then for Math-Verify, then for the vote; the release gives Math-Verify 1 s
+STEP_S = 0.6
 LONG = 128  # characters from which on a text that repeats itself is not given to Math-Verify
 T = TypeVar("T")
 _BRACKETS = "()[]"
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
-_TOO_HARD = re.compile(r"\^[{(]|\^[0-9]+\^|\^[0-9][0-9]+")  # powers that SymPy might try to compute for ever
+_TOO_HARD = re.compile(
+    r"\^[{(]|\^[0-9]+\^|\^[0-9][0-9]+"
+)  # powers that SymPy might try to compute for ever
 _UNSAFE = re.compile("[\"'`\\\\]")
 
 
@@ -34,11 +47,15 @@ class _TooLong(BaseException):  # not an Exception, so that no handler in betwee
 
 
 def load_oat() -> Judge:
-    """Import SymPy and Math-Verify; judges the content of a box, with the gold answer as its benchmark has it."""
+    """Import SymPy and Math-Verify; judges the content of a box, with the gold answer as its
+    benchmark has it.
+    """
     logging.disable(logging.CRITICAL)  # Math-Verify warns that its own time limit is off
     parsed, verify = _math_verify()
     signal.signal(signal.SIGVTALRM, _stop)
-    equal_as_prm800k("x^2", "x*x/1.1")  # the libraries load what they need at their first use, in no answer's time
+    equal_as_prm800k(
+        "x^2", "x*x/1.1"
+    )  # the libraries load what they need at their first use, in no answer's time
     verify(r"\frac{1}{2}", "(x, 3)")
 
     def judge(gold: Sequence[str], answer: str) -> dict[str, Any]:
@@ -73,7 +90,8 @@ def _in_time(compute: Callable[[], T]) -> T | None:
 
 
 def equal_as_prm800k(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as PRM800K compares them: as text, or each entry of a tuple as SymPy expressions.
+    """Whether two answers are equal as PRM800K compares them: as text, or each entry of a tuple as
+    SymPy expressions.
 
     Whole numbers and plain fractions must be equal as text: 2/4 is not 1/2.
     """
@@ -83,7 +101,9 @@ def equal_as_prm800k(gold: str, answer: str) -> bool:
     if not answer:
         return False
     golds, answers = _entries(gold), _entries(answer)
-    if len(golds) != len(answers) or (len(golds) > 1 and (gold[0], gold[-1]) != (answer[0], answer[-1])):
+    if len(golds) != len(answers) or (
+        len(golds) > 1 and (gold[0], gold[-1]) != (answer[0], answer[-1])
+    ):
         return False
     return all(map(_equal_entries, golds, answers))
 
@@ -91,7 +111,12 @@ def equal_as_prm800k(gold: str, answer: str) -> bool:
 def _entries(text: str) -> list[str]:
     """The entries of a tuple or interval; of any other text, the text."""
     text = without_thousands(text)
-    if len(text) > 2 and text[0] in _BRACKETS and text[-1] in _BRACKETS and not set(_BRACKETS) & set(text[1:-1]):
+    if (
+        len(text) > 2
+        and text[0] in _BRACKETS
+        and text[-1] in _BRACKETS
+        and not set(_BRACKETS) & set(text[1:-1])
+    ):
         return [entry.strip() for entry in text[1:-1].split(",")]
     return [text] if text else []
 
@@ -105,16 +130,28 @@ def _equal_entries(gold: str, answer: str) -> bool:
 
 
 def _difference_is_zero(difference: str) -> bool:
-    """Whether SymPy simplifies the text to 0; False for more than two letters, or text not safe to read."""
+    """Whether SymPy simplifies the text to 0; False for more than two letters, or text not safe to
+    read.
+    """
     letters = set(filter(str.isalpha, difference.replace("sqrt", "").replace("frac", "")))
-    normal = unicodedata.normalize("NFKC", difference) == difference  # Python reads names in that form
+    normal = (
+        unicodedata.normalize("NFKC", difference) == difference
+    )  # Python reads names in that form
     if len(letters) > 2 or _TOO_HARD.search(difference) or _UNSAFE.search(difference) or not normal:
         return False
     import sympy
     from sympy.parsing import sympy_parser
 
-    steps = (*sympy_parser.standard_transformations, sympy_parser.implicit_multiplication_application)
-    return bool(sympy.simplify(sympy_parser.parse_expr(difference.replace("^", "**"), transformations=steps)) == 0)
+    steps = (
+        *sympy_parser.standard_transformations,
+        sympy_parser.implicit_multiplication_application,
+    )
+    return bool(
+        sympy.simplify(
+            sympy_parser.parse_expr(difference.replace("^", "**"), transformations=steps)
+        )
+        == 0
+    )
 
 
 def _math_verify() -> tuple[Callable[[str], list[Any]], Callable[[str, str], bool]]:
@@ -125,7 +162,14 @@ def _math_verify() -> tuple[Callable[[str], list[Any]], Callable[[str, str], boo
 
     def parsed(answer: str) -> list[Any]:
         marked = answer if "$" in answer else f"${answer}$"
-        return list(parse(marked, extraction_config=configuration, fallback_mode="no_fallback", parsing_timeout=None))
+        return list(
+            parse(
+                marked,
+                extraction_config=configuration,
+                fallback_mode="no_fallback",
+                parsing_timeout=None,
+            )
+        )
 
     def equal(gold: str, answer: str) -> bool:
         if any(len(text) > LONG and repeats_itself(text) for text in (gold, answer)):

@@ -1,8 +1,9 @@
 """Read the responses of another harness into rows of an output file, ready to be graded.
 
-A row has one of three forms: plain columns (the names below), a sample of lm-eval's ``--log_samples``, or a row of
-lighteval's details. A row with a list of responses gives that many samples of its question. The released evaluation's
-files have plain columns, but no names of benchmarks: those come from the questions' files.
+A row has one of three forms: plain columns (the names below), a sample of lm-eval's
+``--log_samples``, or a row of lighteval's details. A row with a list of responses gives that many
+samples of its question. The released evaluation's files have plain columns, but no names of
+benchmarks: those come from the questions' files.
 """
 
 from __future__ import annotations
@@ -24,15 +25,39 @@ from exgrpo_tools.texts import answer_text, question_text
 QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
 IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
 RESPONSE = (
-    *("response", "responses", "completion", "completions", "generation", "generations", "output", "outputs"),
+    *(
+        "response",
+        "responses",
+        "completion",
+        "completions",
+        "generation",
+        "generations",
+        "output",
+        "outputs",
+    ),
     "generated_text",  # of the released evaluation
-    *("prediction", "pred"),  # last, since some harnesses call the extracted answer so, beside a response
+    *(
+        "prediction",
+        "pred",
+    ),  # last, since some harnesses call the extracted answer so, beside a response
 )
-GOLD = ("gold", "ground_truth", "gt", "target", "expected_answer", "reference", "reward_model", "answer")
+GOLD = (
+    "gold",
+    "ground_truth",
+    "gt",
+    "target",
+    "expected_answer",
+    "reference",
+    "reward_model",
+    "answer",
+)
 BENCHMARK = ("benchmark", "data_source", "dataset", "task", "task_name")
 TOKENS = ("tokens", "completion_tokens", "output_tokens")
 FINISH = ("finish_reason", "stop_reason")
-CUT_OFF = ("length", "max_tokens")  # the finish reasons of truncated responses in OpenAI's and other interfaces
+CUT_OFF = (
+    "length",
+    "max_tokens",
+)  # the finish reasons of truncated responses in OpenAI's and other interfaces
 GRADERS = ("math", "letter")
 SHOWN_FAULTS = 5
 
@@ -41,7 +66,8 @@ SHOWN_FAULTS = 5
 class Answered:
     """A question with its responses.
 
-    `tokens` and `reasons` have an entry for each response, None where the file has none; `question` is then empty.
+    `tokens` and `reasons` have an entry for each response, None where the file has none; `question`
+    is then empty.
     """
 
     benchmark: str
@@ -56,14 +82,16 @@ class Answered:
 
 
 def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """The file's responses as rows of an output file; None for tokens, finish reason and prompt if it has none.
+    """The file's responses as rows of an output file; None for tokens, finish reason and prompt if
+    it has none.
 
     Args:
-        asked: question files in verl's schema, whose rows are answered in their order, each by as many responses: they
-            name the benchmarks.
+        asked: question files in verl's schema, whose rows are answered in their order, each by as
+            many responses: they name the benchmarks.
 
     Raises:
-        ValueError: some rows cannot be graded; the message has their numbers, from 0, and the reasons.
+        ValueError: some rows cannot be graded; the message has their numbers, from 0, and the
+            reasons.
         OSError: there is no such file.
     """
     source = open_file(file)
@@ -81,13 +109,17 @@ def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
     if faults:
         more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
         raise ValueError(f"--grade_only={file}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
-    return _rows(file, _of_benchmarks(answered, question_files.in_order(asked)) if asked else answered)
+    return _rows(
+        file, _of_benchmarks(answered, question_files.in_order(asked)) if asked else answered
+    )
 
 
 def _of_benchmarks(
     answered: Sequence[tuple[int, Answered]], questions: Sequence[Question]
 ) -> list[tuple[int, Answered]]:
-    """The same with the benchmarks of the questions, row by row; ValueError where they do not belong together."""
+    """The same with the benchmarks of the questions, row by row; ValueError where they do not
+    belong together.
+    """
     times, rest = divmod(len(answered), len(questions))
     if rest or not times:
         counts = f"{len(questions)} questions, but --grade_only has {len(answered)} rows"
@@ -96,8 +128,12 @@ def _of_benchmarks(
     for place, (number, each) in enumerate(answered):
         question = questions[place // times]
         text = question.messages[-1]["content"].strip()
-        if each.gold.strip() != question.answer.strip() or (each.question and text not in each.question):
-            raise ValueError(f"--grade_only: row {number}: does not answer row {place // times} of --input_file")
+        if each.gold.strip() != question.answer.strip() or (
+            each.question and text not in each.question
+        ):
+            raise ValueError(
+                f"--grade_only: row {number}: does not answer row {place // times} of --input_file"
+            )
         new = replace(
             each,
             benchmark=question.benchmark,
@@ -110,7 +146,9 @@ def _of_benchmarks(
 
 
 def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str, Any]]:
-    """A row for each response; questions are numbered within their benchmark, samples within their question."""
+    """A row for each response; questions are numbered within their benchmark, samples within their
+    question.
+    """
     indices: dict[str, dict[tuple[str, str], int]] = {}
     first_row: dict[tuple[str, int], int] = {}
     samples: Counter[tuple[str, int]] = Counter()
@@ -121,7 +159,9 @@ def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str
         key = (question.benchmark, index)
         first_row.setdefault(key, number)
         optional = {"grader": question.grader, "cluster": question.cluster}
-        for response, tokens, reason in zip(question.responses, question.tokens, question.reasons, strict=True):
+        for response, tokens, reason in zip(
+            question.responses, question.tokens, question.reasons, strict=True
+        ):
             row = {
                 "benchmark": question.benchmark,
                 "question": index,
@@ -140,14 +180,22 @@ def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str
     return rows
 
 
-def _check_counts(samples: Mapping[tuple[str, int], int], first_row: Mapping[tuple[str, int], int], file: Path) -> None:
-    """ValueError if questions of a benchmark differ in their number of responses; both by (benchmark, question)."""
+def _check_counts(
+    samples: Mapping[tuple[str, int], int], first_row: Mapping[tuple[str, int], int], file: Path
+) -> None:
+    """ValueError if questions of a benchmark differ in their number of responses; both by
+    (benchmark, question).
+    """
     for (benchmark, index), count in samples.items():
         expected = samples[(benchmark, 0)]
         if count != expected:
-            where = f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has {count} responses"
+            where = (
+                f"--grade_only={file}: row {first_row[(benchmark, index)]}: its question has "
+                f"{count} responses"
+            )
             raise ValueError(
-                f"{where}, the first of {benchmark} has {expected}: must be the same number for each question of a "
+                f"{where}, the first of {benchmark} has {expected}: must be the same number "
+                "for each question of a "
                 "benchmark (--input_file QUESTIONS.parquet names the benchmark of each row)"
             )
 
@@ -183,7 +231,8 @@ def _plain(row: Row, file: Path) -> Answered:
 
 
 def _with_thought(text: str, row: Row) -> str:
-    """The response in a row of the release's scored file, which leaves a thought out: its </think> is put back.
+    """The response in a row of the release's scored file, which leaves a thought out: its </think>
+    is put back.
 
     A response that never closed its thought is there as a whole, behind the prompt's <think>.
     """
@@ -201,7 +250,10 @@ def _lm_eval(row: Row, file: Path) -> Answered:
     task = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?", file.stem)
     requests = row["resps"]
     if not isinstance(requests, list) or len(requests) != 1:
-        raise ValueError("resps: must hold one request's texts; a task that compares likelihoods cannot be graded")
+        raise ValueError(
+            "resps: must hold one request's texts; a task that compares likelihoods cannot "
+            "be graded"
+        )
     responses = _texts(requests[0], ("resps",))
     question = question_text(_lm_eval_prompt(row.get("arguments")))
     return _checked(
@@ -221,11 +273,15 @@ def _lm_eval_prompt(arguments: Any) -> Any:
     """``{"gen_args_0": {"arg_0": PROMPT, ...}}`` or, before version 0.4.3, ``[[PROMPT, ...]]``."""
     if isinstance(arguments, Mapping):
         return (arguments.get("gen_args_0") or {}).get("arg_0")
-    return arguments[0][0] if arguments and isinstance(arguments[0], list) and arguments[0] else None
+    return (
+        arguments[0][0] if arguments and isinstance(arguments[0], list) and arguments[0] else None
+    )
 
 
 def _lighteval(document: Row, response: Row, file: Path) -> Answered:
-    """A response as long as ``generation_size`` counts as truncated, since the file does not record it otherwise."""
+    """A response as long as ``generation_size`` counts as truncated, since the file does not record
+    it otherwise.
+    """
     responses = _texts(response.get("text"), ("model_response.text",))
     places = document.get("gold_index")
     places = places if isinstance(places, list) else [places]
@@ -239,7 +295,11 @@ def _lighteval(document: Row, response: Row, file: Path) -> Answered:
     tokens = [len(ids) or None for ids in response.get("output_tokens") or [[]] * len(responses)]
     limit = document.get("generation_size") or 0
     question = question_text(document.get("query"))
-    name = [part for part in str(document.get("task_name") or file.stem).split("|") if not part.isdigit()]
+    name = [
+        part
+        for part in str(document.get("task_name") or file.stem).split("|")
+        if not part.isdigit()
+    ]
     return _checked(
         Answered(
             benchmark=name[-1],
@@ -255,7 +315,9 @@ def _lighteval(document: Row, response: Row, file: Path) -> Answered:
 
 def _checked(answered: Answered) -> Answered:
     if not answered.question_id:
-        raise ValueError(f"no question: must have one of {', '.join(QUESTION)}, or {', '.join(IDENTIFIER)}")
+        raise ValueError(
+            f"no question: must have one of {', '.join(QUESTION)}, or {', '.join(IDENTIFIER)}"
+        )
     if not answered.gold:
         raise ValueError(f"no gold answer: must have one of {', '.join(GOLD)}")
     if answered.grader not in (None, *GRADERS):
@@ -264,11 +326,15 @@ def _checked(answered: Answered) -> Answered:
 
 
 def _identity(question: str, written: Any) -> str:
-    """A hash of ours in the row, else the hash of the question's text; without a text, the harness's own number."""
+    """A hash of ours in the row, else the hash of the question's text; without a text, the
+    harness's own number.
+    """
     if isinstance(written, str) and re.fullmatch("[0-9a-f]{32}", written):
         return written
     if question:
-        from exgrpo.experience.question_id import question_id  # NumPy with it, which --help does without
+        from exgrpo.experience.question_id import (
+            question_id,
+        )  # NumPy with it, which --help does without
 
         return question_id(question)
     return "" if written is None else str(written)
@@ -281,15 +347,21 @@ def _first(row: Row, names: Sequence[str]) -> Any:
 def _texts(value: Any, names: Sequence[str]) -> list[str]:
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"no response: must have a text, or a list of texts, in {', '.join(names)}")
+        raise ValueError(
+            f"no response: must have a text, or a list of texts, in {', '.join(names)}"
+        )
     return texts
 
 
 def _each(value: Any, kind: type, count: int) -> list[Any]:
-    """A value for each response, from a list or from a single value; None where its type is wrong."""
+    """A value for each response, from a list or from a single value; None where its type is
+    wrong.
+    """
     values = value if isinstance(value, list) else [value] * count
     if len(values) != count:
-        raise ValueError(f"{count} responses, but {len(values)} values beside them: must be the same number")
+        raise ValueError(
+            f"{count} responses, but {len(values)} values beside them: must be the same number"
+        )
     return [entry if isinstance(entry, kind) else None for entry in values]
 
 
@@ -298,7 +370,9 @@ def _reason(written: str | None) -> str | None:
 
 
 def _reached(tokens: int | None, limit: int) -> str | None:
-    """The finish reason of a response of so many tokens where `limit` was allowed; None if one is not known."""
+    """The finish reason of a response of so many tokens where `limit` was allowed; None if one is
+    not known.
+    """
     if not tokens or limit <= 0:
         return None
     return "length" if tokens >= limit else "stop"

@@ -65,7 +65,10 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
 
 def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     """The report's content as JSON values."""
-    scores, graders = score(rows), [name for name, share in _accuracies(rows).items() if share is not None]
+    scores, graders = (
+        score(rows),
+        [name for name, share in _accuracies(rows).items() if share is not None],
+    )
     estimates = estimate(scores)
     posteriors = {name: bayes.of_scores(benchmark) for name, benchmark in scores.items()}
     pass_curves = curves(scores)
@@ -83,10 +86,13 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
     def mean_over(names: Sequence[str], estimates: Mapping[str, Estimate]) -> dict[str, Any]:
         return {
             "estimates": {metric: asdict(value) for metric, value in estimates.items()},
-            "bayes": _fields(bayes.mean([posteriors[name] for name in names], estimates["mean"].value)),
+            "bayes": _fields(
+                bayes.mean([posteriors[name] for name in names], estimates["mean"].value)
+            ),
             **_responses([row for row in rows if row["benchmark"] in names]),
             "graders": {
-                grader: _mean_of([benchmarks[name]["graders"][grader] for name in names]) for grader in graders
+                grader: _mean_of([benchmarks[name]["graders"][grader] for name in names])
+                for grader in graders
             },
         }
 
@@ -115,7 +121,9 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Input file -> its benchmarks, for files that have some but not all of them, such as those in distribution."""
+    """Input file -> its benchmarks, for files that have some but not all of them, such as those in
+    distribution.
+    """
     first = {row["benchmark"]: row["input_file"] for row in reversed(rows) if row.get("input_file")}
     parts: dict[str, list[str]] = {}
     for name in dict.fromkeys(row["benchmark"] for row in rows if row["benchmark"] in first):
@@ -124,19 +132,25 @@ def _parts(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def _responses(rows: Sequence[Row]) -> dict[str, Any]:
-    """Lengths in tokens, and the shares of responses that are truncated, have no answer, or could not be judged.
+    """Lengths in tokens, and the shares of responses that are truncated, have no answer, or could
+    not be judged.
 
-    Lengths and truncation are of the responses of which they are known, None if of none; ``tokens.responses`` and
-    ``finish_known`` count those. ``graders``: the accuracy by each, None for one that judged none of the rows;
+    Lengths and truncation are of the responses of which they are known, None if of none;
+    ``tokens.responses`` and ``finish_known`` count those. ``graders``: the accuracy by each, None
+    for one that judged none of the rows;
     ``rules``: the full grader's extra successes.
     """
-    extra_rules = Counter(row["rule"] for row in rows if row.get("rule") and not _by_math_verify(row))
+    extra_rules = Counter(
+        row["rule"] for row in rows if row.get("rule") and not _by_math_verify(row)
+    )
     return {
         "responses": len(rows),
         "tokens": _lengths([row for row in rows if row["tokens"] is not None]),
         "cut_off": graded_file.cut_off(rows),
         "finish_known": sum(row["finish_reason"] is not None for row in rows),
-        "no_answer": _share(row["vote"] is None and row["finish_reason"] != "length" for row in rows),
+        "no_answer": _share(
+            row["vote"] is None and row["finish_reason"] != "length" for row in rows
+        ),
         "timed_out": sum(row["timed_out"] for row in rows),
         "graders": _accuracies(rows),
         "rules": dict(extra_rules.most_common()),
@@ -166,7 +180,9 @@ def _accuracies(rows: Sequence[Row]) -> dict[str, float | None]:
     oat = [row["oat_correct"] for row in rows if row.get("oat_correct") is not None]
     return {
         MATH_VERIFY: _share(map(_by_math_verify, rows)),
-        FULL: _share(row["rule"] is not None for row in rows) if all("rule" in row for row in rows) else None,
+        FULL: _share(row["rule"] is not None for row in rows)
+        if all("rule" in row for row in rows)
+        else None,
         OAT: _share(oat) if oat else None,
     }
 
@@ -179,7 +195,11 @@ def _decided_by(rows: Sequence[Row]) -> str:
     """The grader whose verdict is ``correct``."""
     if any(row.get("oat_correct") is None for row in rows):
         return MATH_VERIFY
-    return OAT if all(row["correct"] == row["oat_correct"] for row in rows) else f"{OAT} or {MATH_VERIFY}"
+    return (
+        OAT
+        if all(row["correct"] == row["oat_correct"] for row in rows)
+        else f"{OAT} or {MATH_VERIFY}"
+    )
 
 
 def _mean_of(values: Sequence[float | None]) -> float | None:
@@ -196,7 +216,15 @@ def _disagree(row: Row) -> bool:
 
 
 def _listed(row: Row) -> dict[str, Any]:
-    keys = ("benchmark", "question", "sample", "answer", "extracted", "math_verify_correct", "oat_correct")
+    keys = (
+        "benchmark",
+        "question",
+        "sample",
+        "answer",
+        "extracted",
+        "math_verify_correct",
+        "oat_correct",
+    )
     return {key: row[key] for key in keys}
 
 
@@ -204,7 +232,9 @@ def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
     """Mean@n, majority@n and Best@n of each benchmark, for the picture."""
     table = {**summary["benchmarks"], OVERALL: summary["overall"]}
     return {
-        title: {name: Estimate(**benchmark["estimates"][metric]) for name, benchmark in table.items()}
+        title: {
+            name: Estimate(**benchmark["estimates"][metric]) for name, benchmark in table.items()
+        }
         for metric, title in report_page.ESTIMATES.items()
     }
 
@@ -212,12 +242,18 @@ def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the report of a finished run again."""
     parser = argparse.ArgumentParser(
-        "exgrpo-eval report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "exgrpo-eval report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "output_file", type=Path, help="OUTPUT.jsonl of exgrpo-eval generate, its OUTPUT.run.json beside it"
+        "output_file",
+        type=Path,
+        help="OUTPUT.jsonl of exgrpo-eval generate, its OUTPUT.run.json beside it",
     )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="means with intervals, as .pdf or .svg")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="means with intervals, as .pdf or .svg"
+    )
     options = parser.parse_args(arguments)
     path = options.output_file
     try:

@@ -1,4 +1,6 @@
-"""A picture for a paper: the mean of each benchmark with its 95 % interval, one colour per series."""
+"""A picture for a paper: the mean of each benchmark with its 95 % interval, one colour per
+series.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ FORMATS = (".pdf", ".svg")
 SHAPES = "osD^vP"
 INCHES_PER_BENCHMARK, INCHES_HIGH = 0.9, 2.6  # the figure is at most two columns wide
 # text stays text, and equal pictures are equal files
-SETTINGS: Any = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "exgrpo", "font.size": 8}
+SETTINGS: Any = {
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "exgrpo",
+    "font.size": 8,
+}
 
 
 def check(path: Path) -> None:
@@ -31,8 +38,8 @@ def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path)
     """Draw the series and write the picture.
 
     Args:
-        series: name -> benchmark -> estimate, all with the same benchmarks; their mean is left out if there is only
-            one benchmark.
+        series: name -> benchmark -> estimate, all with the same benchmarks; their mean is left out
+            if there is only one benchmark.
         measure: label of the vertical axis.
     """
     import matplotlib
@@ -54,14 +61,18 @@ def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path)
             # rounding may put a value slightly outside its percentile interval
             below = [max(0.0, estimate.value - estimate.low) for estimate in estimates]
             above = [max(0.0, estimate.high - estimate.value) for estimate in estimates]
-            bars = axis.errorbar(positions, values, yerr=[below, above], label=name, fmt=SHAPES[index % len(SHAPES)])
+            bars = axis.errorbar(
+                positions, values, yerr=[below, above], label=name, fmt=SHAPES[index % len(SHAPES)]
+            )
             bars[0].set_markersize(4)
         labels = ["mean" if name == OVERALL else name for name in names]
         axis.set_xticks(range(len(names)), [label.replace("$", r"\$") for label in labels])
         axis.set_ylabel(measure)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", alpha=0.25)
-        axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 1.18), ncols=min(3, len(series)))
+        axis.legend(
+            frameon=False, loc="upper left", bbox_to_anchor=(0, 1.18), ncols=min(3, len(series))
+        )
         metadata = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
         figure.savefig(path, bbox_inches="tight", metadata=metadata)
         plt.close(figure)

@@ -1,7 +1,8 @@
 """The report as one HTML page that makes no requests and never interprets a model's text as markup.
 
-Responses are embedded as JSON and shown as text, twenty at a time, so that thousands stay readable. To keep the page
-small it has at most RESPONSES_SHOWN of each benchmark and MAX_TEXT characters of each, and says so.
+Responses are embedded as JSON and shown as text, twenty at a time, so that thousands stay readable.
+To keep the page small it has at most RESPONSES_SHOWN of each benchmark and MAX_TEXT characters of
+each, and says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from exgrpo_tools import charts
 
 RESPONSES_SHOWN = 100  # per benchmark: half of them right and half wrong, if there are enough
 MAX_TEXT = 20_000  # characters of a response or prompt
-ESTIMATES = {"mean": "Mean@n", "majority": "majority@n", "best": "Best@n"}  # of the plot of intervals
+ESTIMATES = {
+    "mean": "Mean@n",
+    "majority": "majority@n",
+    "best": "Best@n",
+}  # of the plot of intervals
 Row = Mapping[str, Any]
 
 
@@ -38,14 +43,24 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
     )
     benchmarks = list(summary["benchmarks"].items())
     table = [*benchmarks, *report_text.means(summary)]
-    shown = [row for name, _ in benchmarks for row in chosen([row for row in rows if row["benchmark"] == name])]
+    shown = [
+        row
+        for name, _ in benchmarks
+        for row in chosen([row for row in rows if row["benchmark"] == name])
+    ]
     curves = pass_at_k(benchmarks)
     return here.get_template("report.html.jinja").render(
         summary=summary,
         table=table,
         curves=curves,
         ks=sorted(
-            {metric for _, benchmark in benchmarks for metric in benchmark["estimates"] if "@" in metric}, key=_k
+            {
+                metric
+                for _, benchmark in benchmarks
+                for metric in benchmark["estimates"]
+                if "@" in metric
+            },
+            key=_k,
         ),
         run=json.dumps(summary["run"], indent=2, ensure_ascii=False),
         model=report_text.model_name(summary["run"]),
@@ -62,7 +77,11 @@ def render(summary: Mapping[str, Any], rows: Sequence[Row]) -> str:
         has_bayes=report_text.has_bayes(summary),
         chart_script=charts.script(),
         data=charts.embedded(
-            {"rows": [entry(row) for row in shown], "intervals": intervals(table), "pass_at_k": curves}
+            {
+                "rows": [entry(row) for row in shown],
+                "intervals": intervals(table),
+                "pass_at_k": curves,
+            }
         ),
         shown=len(shown),
         total=len(rows),
@@ -80,8 +99,12 @@ def intervals(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any]:
 
 
 def pass_at_k(benchmarks: Sequence[tuple[str, Row]]) -> dict[str, Any] | None:
-    """Data for charts.lines: a curve per benchmark over k, with its band; None if all have only one sample."""
-    curves = {name: benchmark["pass_at_k"] for name, benchmark in benchmarks if benchmark["pass_at_k"]}
+    """Data for charts.lines: a curve per benchmark over k, with its band; None if all have only one
+    sample.
+    """
+    curves = {
+        name: benchmark["pass_at_k"] for name, benchmark in benchmarks if benchmark["pass_at_k"]
+    }
     if not curves:
         return None
     series = [
@@ -96,18 +119,33 @@ def _k(metric: str) -> int:
 
 
 def chosen(rows: Sequence[Row]) -> list[Row]:
-    """The responses of a benchmark to show, in order: early samples of early questions, both right and wrong ones."""
+    """The responses of a benchmark to show, in order: early samples of early questions, both right
+    and wrong ones.
+    """
     order = sorted(range(len(rows)), key=lambda i: (rows[i]["sample"], rows[i]["question"]))
     right = [i for i in order if rows[i]["correct"]]
     wrong = [i for i in order if not rows[i]["correct"]]
     few = min(len(right), len(wrong), RESPONSES_SHOWN // 2)
-    taken = right[: max(few, RESPONSES_SHOWN - len(wrong))] + wrong[: max(few, RESPONSES_SHOWN - len(right))]
+    taken = (
+        right[: max(few, RESPONSES_SHOWN - len(wrong))]
+        + wrong[: max(few, RESPONSES_SHOWN - len(right))]
+    )
     return [rows[i] for i in sorted(taken)]
 
 
 def entry(row: Row) -> dict[str, Any]:
     """A row's data for the page."""
-    keys = ("benchmark", "question", "sample", "answer", "extracted", "correct", "tokens", "finish_reason", "timed_out")
+    keys = (
+        "benchmark",
+        "question",
+        "sample",
+        "answer",
+        "extracted",
+        "correct",
+        "tokens",
+        "finish_reason",
+        "timed_out",
+    )
     second = {key: row[key] for key in ("oat_correct", "math_verify_correct") if key in row}
     return {
         **{key: row[key] for key in keys},
@@ -122,12 +160,15 @@ def shortened(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text
     half = MAX_TEXT // 2
-    return f"{text[:half]}\n\n[... {len(text) - 2 * half:,} characters are left out here ...]\n\n{text[-half:]}"
+    return (
+        f"{text[:half]}\n\n[... {len(text) - 2 * half:,} characters are left out here "
+        f"...]\n\n{text[-half:]}"
+    )
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of a run's main facts, for the page's table; what the run file lacks is left out, but a dash
-    stands for sampling that is not known.
+    """Names and values of a run's main facts, for the page's table; what the run file lacks is left
+    out, but a dash stands for sampling that is not known.
     """
     run = summary["run"]
     shown = [*report_text.sampling(summary), ("model sha256", run.get("model_sha256"))]
@@ -136,7 +177,12 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     gpus = ", ".join(machine.get("gpus", [])) or "no GPU"
     whose = report_text.MACHINES[report_text.origin(run)]
     shown += [
-        (f"machine{whose}", f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}" if machine else None),
+        (
+            f"machine{whose}",
+            f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {gpus}"
+            if machine
+            else None,
+        ),
         (f"versions{whose}", ", ".join(f"{name} {version}" for name, version in versions.items())),
         *((f"file {path}", digest) for path, digest in run.get("files", {}).items()),
     ]

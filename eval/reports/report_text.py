@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 SHOWN_DISAGREEMENTS = 50
-# whose machine and versions a run file holds, by where the responses come from: an engine of our own, a server, a file
+# whose machine and versions a run file holds, by where the responses come from: an engine of our
+# own, a server, a file
 MACHINES = {"engine": "", "served": " of the client", "graded": " of the grading"}
 ALL = "all"  # title of the lengths of all responses
 SIDES = ("mean_right", "mean_wrong")  # lengths of right and of wrong responses
@@ -57,7 +58,10 @@ def sampling(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     by_count: dict[int, list[str]] = {}
     for name, benchmark in summary["benchmarks"].items():
         by_count.setdefault(benchmark["samples"], []).append(name)
-    counts = [f"{count} ({', '.join(names)})" if len(by_count) > 1 else str(count) for count, names in by_count.items()]
+    counts = [
+        f"{count} ({', '.join(names)})" if len(by_count) > 1 else str(count)
+        for count, names in by_count.items()
+    ]
     values = {name: settings.get(name, run.get(name)) for name in SAMPLING}
     shown = {name: "-" if value is None else str(value) for name, value in values.items()}
     return [("model", str(run.get("model_path") or "-")), ("n", ", ".join(counts)), *shown.items()]
@@ -66,12 +70,15 @@ def sampling(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def heading(summary: Mapping[str, Any]) -> list[str]:
     """The lines above the table: the prompt, if the run file has it, and the sampling."""
     prompt = [summary["run"]["prompt"]] if summary["run"].get("prompt") else []
-    return [*prompt, "Sampling: " + ", ".join(f"{name} {value}" for name, value in sampling(summary)) + "."]
+    return [
+        *prompt,
+        "Sampling: " + ", ".join(f"{name} {value}" for name, value in sampling(summary)) + ".",
+    ]
 
 
 def means(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Title and content of the means over an input file's benchmarks, if several files have some, and over all; none of
-    a single benchmark.
+    """Title and content of the means over an input file's benchmarks, if several files have some,
+    and over all; none of a single benchmark.
     """
     if len(summary["benchmarks"]) == 1:
         return []
@@ -86,13 +93,17 @@ def _lines(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def accuracies(summary: Mapping[str, Any]) -> list[str]:
-    """A line for each mean, or the only benchmark: its accuracy by every grader in percent, that which counts last."""
+    """A line for each mean, or the only benchmark: its accuracy by every grader in percent, that
+    which counts last.
+    """
     lines = means(summary) or summary["benchmarks"].items()
     return [f"{title}: {', '.join(_percents(summary, mean))}" for title, mean in lines]
 
 
 def _percents(summary: Mapping[str, Any], mean: Mapping[str, Any]) -> list[str]:
-    values = {name: mean["graders"][name] for name in summary["graders"] if name != summary["decided_by"]}
+    values = {
+        name: mean["graders"][name] for name in summary["graders"] if name != summary["decided_by"]
+    }
     values[summary["decided_by"]] = mean["estimates"]["mean"]["value"]
     return [f"{name} {100 * value:.1f} %" for name, value in values.items() if value is not None]
 
@@ -116,13 +127,20 @@ def markdown_table(summary: Mapping[str, Any]) -> str:
     if summary["hardware"]:
         lines = [f"{lines[0]} hardware |", f"{lines[1]} --- |"]
     for title, benchmark in _lines(summary):
-        mean, *rest = (cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority"))
+        mean, *rest = (
+            cell(benchmark["estimates"], metric) for metric in ("mean", "best", "majority")
+        )
         values = " | ".join([mean, *(number(benchmark["graders"][name]) for name in others), *rest])
         counts = f"{benchmark.get('questions', '')} | {benchmark.get('samples', '')}"
-        posterior = f" {with_interval(benchmark['bayes']) if benchmark['bayes'] else '-'} |" if bayes else ""
+        posterior = (
+            f" {with_interval(benchmark['bayes']) if benchmark['bayes'] else '-'} |"
+            if bayes
+            else ""
+        )
         machine = f" {plain(summary['hardware'])} |" if summary["hardware"] else ""
         lines.append(
-            f"| {title} | {counts} | {values} | {mean_tokens(benchmark)} | {cut_off(benchmark)} |{posterior}{machine}"
+            f"| {title} | {counts} | {values} | {mean_tokens(benchmark)} | "
+            f"{cut_off(benchmark)} |{posterior}{machine}"
         )
     return "\n".join(lines)
 
@@ -147,9 +165,18 @@ def markdown(summary: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     title = f"# {plain(model_name(summary['run']))}"
     accuracy = "\n".join(f"- {plain(line)}" for line in accuracies(summary))
-    parts = [title, *map(plain, heading(summary)), markdown_table(summary), accuracy, notes(summary)]
+    parts = [
+        title,
+        *map(plain, heading(summary)),
+        markdown_table(summary),
+        accuracy,
+        notes(summary),
+    ]
     metrics = {
-        metric for benchmark in summary["benchmarks"].values() for metric in benchmark["estimates"] if "@" in metric
+        metric
+        for benchmark in summary["benchmarks"].values()
+        for metric in benchmark["estimates"]
+        if "@" in metric
     }
     ks = sorted(metrics, key=_k)
     if len(ks) > 1:
@@ -161,7 +188,10 @@ def markdown(summary: Mapping[str, Any]) -> str:
     parts += ["## Responses", _lengths(summary)]
     if OAT in summary["graders"]:
         parts += ["## Where the graders disagree", _disagreements(summary)]
-    parts += ["## How it was made", "```json\n" + json.dumps(summary["run"], indent=2, ensure_ascii=False) + "\n```"]
+    parts += [
+        "## How it was made",
+        "```json\n" + json.dumps(summary["run"], indent=2, ensure_ascii=False) + "\n```",
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -173,7 +203,8 @@ def notes(summary: Mapping[str, Any]) -> str:
     """What the table's figures are."""
     interval = summary["interval"]
     said = [
-        f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, {interval['resamples']:,} draws; where "
+        f"In brackets: {interval['level']:.0%} intervals, {interval['method']}, "
+        f"{interval['resamples']:,} draws; where "
         f"too few questions differ for it, {interval['few']}'s."
     ]
     if means(summary):
@@ -182,11 +213,13 @@ def notes(summary: Mapping[str, Any]) -> str:
         said.append("Above it are the means over the benchmarks of each input file.")
     said += [
         _graders(summary),
-        "majority@n: whether the most frequent answer is right; with ties, the probability that a random one is.",
+        "majority@n: whether the most frequent answer is right; with ties, the probability "
+        "that a random one is.",
     ]
     if has_bayes(summary):
         said.append(
-            "Bayes@N: the posterior mean under a flat prior and its 95 % credible interval, for these questions only "
+            "Bayes@N: the posterior mean under a flat prior and its 95 % credible "
+            "interval, for these questions only "
             "(arXiv 2510.04265); a dash where the prior decides it."
         )
     return " ".join(said)
@@ -195,49 +228,73 @@ def notes(summary: Mapping[str, Any]) -> str:
 def _graders(summary: Mapping[str, Any]) -> str:
     decided_by = summary["decided_by"]
     said = [
-        f"Right is what {decided_by} accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."
+        f"Right is what {decided_by} "
+        f"accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."
     ]
     if OAT in summary["graders"]:
         said.append(
-            "Oat (--add_oat_evaluate, as in paper and release) judges the last box, of multiple choice and of a "
+            "Oat (--add_oat_evaluate, as in paper and release) judges the last box, of "
+            "multiple choice and of a "
             "response that was cut off, too, and where </think> is missing the box of the thought."
         )
     said.append("By Math-Verify and the full grader a response that was cut off is wrong.")
     if FULL in summary["graders"]:
-        said.append("Full grader: Mean@n if answers that Math-Verify rejects are also judged by rules.")
+        said.append(
+            "Full grader: Mean@n if answers that Math-Verify rejects are also judged by rules."
+        )
     return " ".join(said)
 
 
 def length_rows(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The lines of the table of lengths: the benchmarks, the input files' and, of several benchmarks, all together."""
-    together = [(ALL if mean is summary["overall"] else title, mean) for title, mean in means(summary)]
+    """The lines of the table of lengths: the benchmarks, the input files' and, of several
+    benchmarks, all together.
+    """
+    together = [
+        (ALL if mean is summary["overall"] else title, mean) for title, mean in means(summary)
+    ]
     return [*summary["benchmarks"].items(), *together]
 
 
 def _lengths(summary: Mapping[str, Any]) -> str:
     lines = [
-        "| benchmark | responses | tokens: mean | median | 95 % | longest | of right ones | of wrong ones | cut off "
+        "| benchmark | responses | tokens: mean | median | 95 % | longest | of right ones "
+        "| of wrong ones | cut off "
         "| no answer | judging timed out |",
         "| --- |" + " ---: |" * 10,
     ]
     for name, benchmark in length_rows(summary):
         title = f"**{name}**" if name == ALL and benchmark is summary["overall"] else plain(name)
-        rest = " | ".join(tokens(benchmark["tokens"][key]) for key in ("median", "p95", "max", *SIDES))
-        shares = f"{cut_off(benchmark)} | {number(benchmark['no_answer'])} | {benchmark['timed_out']}"
-        lines.append(f"| {title} | {benchmark['responses']} | {mean_tokens(benchmark)} | {rest} | {shares} |")
+        rest = " | ".join(
+            tokens(benchmark["tokens"][key]) for key in ("median", "p95", "max", *SIDES)
+        )
+        shares = (
+            f"{cut_off(benchmark)} | {number(benchmark['no_answer'])} | {benchmark['timed_out']}"
+        )
+        lines.append(
+            f"| {title} | {benchmark['responses']} | {mean_tokens(benchmark)} | {rest} | {shares} |"
+        )
     return "\n".join(lines)
 
 
 def _disagreements(summary: Mapping[str, Any]) -> str:
     listed = summary["disagreements_listed"][:SHOWN_DISAGREEMENTS]
-    head = f"{summary['disagreements']} responses" + (f", the first {len(listed)}:" if listed else ".")
+    head = f"{summary['disagreements']} responses" + (
+        f", the first {len(listed)}:" if listed else "."
+    )
     if not listed:
         return head
-    lines = [f"| benchmark | question | sample | gold | answer | {MATH_VERIFY} | {OAT} |", "| --- |" + " --- |" * 6]
+    lines = [
+        f"| benchmark | question | sample | gold | answer | {MATH_VERIFY} | {OAT} |",
+        "| --- |" + " --- |" * 6,
+    ]
     for row in listed:
-        verdicts = " | ".join("right" if row[key] else "wrong" for key in ("math_verify_correct", "oat_correct"))
+        verdicts = " | ".join(
+            "right" if row[key] else "wrong" for key in ("math_verify_correct", "oat_correct")
+        )
         place = f"{plain(row['benchmark'])} | {row['question']} | {row['sample']}"
-        lines.append(f"| {place} | {_code(row['answer'])} | {_code(row['extracted'])} | {verdicts} |")
+        lines.append(
+            f"| {place} | {_code(row['answer'])} | {_code(row['extracted'])} | {verdicts} |"
+        )
     return head + "\n\n" + "\n".join(lines)
 
 
@@ -254,7 +311,9 @@ def origin(run: Mapping[str, Any]) -> str:
 
 
 def hardware(run: Mapping[str, Any]) -> str | None:
-    """The GPUs that generated a run, or the CPU if there was none; None if the run file does not say."""
+    """The GPUs that generated a run, or the CPU if there was none; None if the run file does not
+    say.
+    """
     if origin(run) != "engine":
         return None
     machine = run.get("machine") or {}

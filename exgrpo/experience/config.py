@@ -89,7 +89,7 @@ class ExperienceConfig:
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group, failures included, for which nothing is "
         "generated, all drawn alike: exp_sample_range and exp_bucket_manager have no effect, "
-        "exp_metric and exp_max_candidates one on exp_rescue alone; prompt, the question alone "
+        "exp_metric one on exp_rescue alone; prompt, the question alone "
         "with K fresh rollouts: a control that tells choosing questions from learning from the "
         "past",
     )
@@ -151,8 +151,7 @@ class ExperienceConfig:
         "released",
         check.rule(rules.DIFFICULTIES),
         "what a question is filed under: released, the successes of its latest collected group, "
-        "the replayed one counted; fresh, the share of its latest fresh rollouts, and a question "
-        "outside lbound and rbound is not drawn; mean_reward, their mean reward, for rewards "
+        "the replayed one counted; mean_reward, the mean reward of its fresh rollouts, for rewards "
         "between 0 and 1; reward_std, how much its group's rewards vary, for any rewards; or your "
         "own rule",
     )
@@ -185,12 +184,6 @@ class ExperienceConfig:
         check.boolean,
         "a stored success joins a group whose fresh rollouts all failed: instead of one of them "
         "in the trainer; in your own loop as an extra row",
-    )
-    exp_max_candidates: int | None = _key(
-        None,
-        check.optional(check.integer(1)),
-        "at most this many of a question's candidates are scored, those with the best recorded "
-        "score; 1: the recorded score decides; null: all",
     )
     exp_missing_log_probs: str = _key(
         "current",
@@ -285,16 +278,6 @@ class ExperienceConfig:
         """The buckets that are collected: lbound < k <= rbound."""
         assert self.experience_rbound is not None  # __post_init__ has put the default in its place
         return range(self.experience_lbound + 1, self.experience_rbound + 1)
-
-    @property
-    def follows(self) -> bool:
-        """Whether a question of the pool also moves to buckets that are not collected."""
-        return self.exp_difficulty == "fresh"
-
-    @property
-    def drawable_buckets(self) -> range:
-        """The buckets drawn from: all (Algorithm 1), or with `fresh` the collected ones."""
-        return self.collected_buckets if self.follows else range(1, self.rollout_n + 1)
 
     @property
     def bounded_rewards(self) -> bool:

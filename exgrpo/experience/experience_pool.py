@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_store import StoreCounters, TrajectoryStore
 from exgrpo.experience.weighted_bucket_sampler import WeightedBucketSampler
 
+_logger = logging.getLogger(__name__)
 _AGES = {"age_median": 0.5, "age_p95": 0.95}  # of the trajectories, in steps
 
 
@@ -58,9 +60,8 @@ class Snapshot:
 class ExperiencePool:
     """Questions in buckets by their latest success count, with the trajectories that solved them.
 
-    Every question that has a trajectory may be drawn (Algorithm 1); with `exp_difficulty=fresh`
-    only while lbound < bucket <= rbound. Owned by one caller; only `choose` is random, and its
-    generator is an argument.
+    Every question that has a trajectory may be drawn (Algorithm 1), so that all are in buckets 1 to
+    K. Owned by one caller; only `choose` is random, and its generator is an argument.
 
     Five bounds hold after every call (config: experience_max_*). Above the bound per question, the
     eviction rule decides which trajectory is dropped first; above the bounds on the whole pool, the
@@ -114,7 +115,7 @@ class ExperiencePool:
         A question that the retirement rule retires is dropped for good. A group with lbound <
         bucket <= rbound is collected: its successes are stored, and its question is filed under the
         bucket if it has a fresh success or is in the pool already. Any other group leaves its
-        question where it is; with `exp_difficulty=fresh` it moves it to its bucket.
+        question where it is.
 
         Args:
             bucket: the group's, of `buckets_of` its step; default: as if it were alone.
@@ -136,7 +137,7 @@ class ExperiencePool:
             (bucket,) = self.buckets_of([group])
         collected = bucket in self._config.collected_buckets
         stored = collected and bool(group.successes)
-        if stored or (question in self._buckets and (collected or self._config.follows)):
+        if stored or (question in self._buckets and collected):
             self._put(question, bucket)
         if not stored:
             return Outcome.SKIPPED
@@ -145,7 +146,7 @@ class ExperiencePool:
 
     def _put(self, question: str, bucket: int) -> None:
         """File a question: never in bucket 0, since what the pool holds has been solved."""
-        self._buckets.put(question, 1 if bucket == 0 and not self._config.follows else bucket)
+        self._buckets.put(question, bucket or 1)
 
     def file(self, question: str, bucket: int, trajectory: Trajectory | None = None) -> None:
         """Put a question into this bucket, with a trajectory from any policy or author.
@@ -216,7 +217,7 @@ class ExperiencePool:
     @property
     def eligible(self) -> int:
         """Number of questions that may be drawn, regardless of exp_sample_range."""
-        return sum(len(self._buckets.members(bucket)) for bucket in self._config.drawable_buckets)
+        return len(self._buckets)
 
     @property
     def retired(self) -> list[str]:
@@ -265,7 +266,7 @@ class ExperiencePool:
         self, exclude: Collection[str]
     ) -> tuple[Mapping[int, Sequence[str]], Mapping[int, Sequence[int]]]:
         """Bucket -> questions, and the positions of those excluded (`exp_sample_range`)."""
-        drawable, half = self._config.drawable_buckets, self._config.exp_sample_range
+        drawable, half = range(1, self.rollout_n + 1), self._config.exp_sample_range
         if half != "all":
             return self._buckets.half(drawable, first=half == "first_half", exclude=exclude), {}
         members = {bucket: self._buckets.members(bucket) for bucket in drawable}
@@ -301,7 +302,6 @@ class ExperiencePool:
             "pool_tokens": self._store.tokens,
             "pool_bytes": self._store.memory_bytes,
             "eligible_questions": self.eligible,
-            "undrawable_questions": len(self._buckets) - self.eligible,
             "retired_questions": self._buckets.retired_count,
             "retired_trajectories": counters.pop("retired"),
             "evicted": self._store.counters.evicted,
@@ -336,7 +336,8 @@ class ExperiencePool:
     ) -> ExperiencePool:
         """Rebuild a pool from a snapshot, with the same draws; `config`'s bounds apply at once.
 
-        Questions filed under 0 by another rule are filed under 1, unless `config` has it.
+        Questions filed under 0, as `exp_difficulty=fresh` of 0.2.0 did, are filed under 1, with a
+        warning.
 
         Args:
             records: (serial, question, packed trajectory), ascending by serial.
@@ -354,6 +355,12 @@ class ExperiencePool:
         for question in tuple(pool._store.questions()):
             pool._store.trim(question)
         pool._forget(pool._store.shrink())
-        for question in tuple(pool._buckets.members(0)):
+        if fallen := tuple(pool._buckets.members(0)):
+            _logger.warning(
+                "exgrpo: %d questions of the saved pool are filed under 0 successes, by a rule"
+                " that is gone (exp_difficulty=fresh) or by an import: they go to 1 and are drawn",
+                len(fallen),
+            )
+        for question in fallen:
             pool._put(question, 0)
         return pool

@@ -218,8 +218,8 @@ class ExperienceReplay:
             candidates: for questions whose group has at least one fresh rollout that came back.
             scorer: scores candidates under the current policy; called at most once.
         """
-        bounds = self.config.exp_max_candidates, self.config.exp_max_drift
-        choice = choose_trajectories(candidates, self._selector, scorer, self.rng, *bounds)
+        drift = self.config.exp_max_drift
+        choice = choose_trajectories(candidates, self._selector, scorer, self.rng, drift)
         odds = {question: self._odds.pop(question, NO_ODDS) for question in candidates}
         for group in choice.groups:
             group.odds = odds[group.question]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from typing import Any
 
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -14,6 +15,13 @@ class RLHFDatasetWithExperience(RLHFDataset):
 
     verl's own ``index`` is not an identity: it is 0 for every row of a file without one.
     """
+
+    def _read_files_and_tokenize(self) -> None:
+        files = self.data_files
+        # verl hands them to a function that takes a path for a pattern
+        self.data_files = [glob.escape(file) for file in files]
+        super()._read_files_and_tokenize()
+        self.data_files = files
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         row = super().__getitem__(item)

@@ -98,16 +98,6 @@ def released(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
 
 
 @difficulty(bounded_rewards=True)
-def fresh(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
-    """The success rate of the fresh rollouts as a count out of K, rounded half to even.
-
-    With `size` <= K a partially solved question is always in 1..K-1; outside the collected buckets
-    it is not drawn (ExperienceConfig.drawable_buckets).
-    """
-    return [round(g.solved * rollout_n / g.size) for g in groups]
-
-
-@difficulty(bounded_rewards=True)
 def mean_reward(groups: Sequence[RolloutGroup], rollout_n: int) -> list[int]:
     """The mean reward of the fresh rollouts, 0 to 1, as a share of K, rounded half to even."""
     return [round(min(1.0, max(0.0, g.mean_reward)) * rollout_n) for g in groups]
@@ -161,7 +151,7 @@ METRICS: OpenTable[Metric] = OpenTable(
 )
 DIFFICULTIES: OpenTable[Difficulty] = OpenTable(
     ("groups", "rollout_n"),
-    {"released": released, "fresh": fresh, "mean_reward": mean_reward, "reward_std": reward_std},
+    {"released": released, "mean_reward": mean_reward, "reward_std": reward_std},
 )
 RETIREMENTS: OpenTable[Retirement] = OpenTable(
     ("group", "rollout_n"), {"all_solved": all_solved, "never": never}

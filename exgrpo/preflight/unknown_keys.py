@@ -8,12 +8,25 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from exgrpo.overrides import override
 from exgrpo.preflight.values import entries
 
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
+# keys of earlier versions, and what to use now
+_GONE = {
+    "trainer.exp_max_candidates": "every candidate is scored",
+    **dict.fromkeys(
+        (
+            "actor_rollout_ref.actor.policy_loss.off_policy_baseline_shift",
+            "actor_rollout_ref.actor.policy_loss.off_policy_m2_bound",
+        ),
+        "a loss of your own by off_policy_loss=path/file.py:name has its numbers in its file",
+    ),
+}
 _ADVICE = re.compile(r"\s*(Config search path:|See https:|To append to your).*", re.DOTALL)
 
 
@@ -26,6 +39,8 @@ def explain(
         error: raised for these overrides.
         compose: overrides -> the configuration; raises HydraException.
     """
+    if unread := [line for each in overrides if (line := _unreadable(each))]:
+        return unread
     found = _UNKNOWN.match(str(error))
     unknown = [each for each in overrides if found and _key(each) == found["key"]]
     if not unknown:
@@ -41,12 +56,24 @@ def explain(
     return [*(f"{each}: no such key; {_hint(_key(each), keys)}" for each in unknown), *following]
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0]
+def _unreadable(given: str) -> str:
+    """The cure of an override that Hydra's grammar does not read; empty if it does."""
+    try:
+        OverridesParser.create().parse_override(given)
+    except HydraException:
+        key, _, value = given.partition("=")
+        return f'{given}: Hydra cannot read it; write "{override(key, value)}"'
+    return ""
+
+
+def _key(given: str) -> str:
+    return given.partition("=")[0]
 
 
 def _hint(key: str, keys: Sequence[str]) -> str:
     """The nearest key; one of the same last name, if no key is as near as a typing error."""
+    if key in _GONE:
+        return f"it is gone: {_GONE[key]}"
     name = key.rpartition(".")[2]
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
     namesakes = [each for each in keys if each.rpartition(".")[2] == name]

@@ -1,10 +1,12 @@
-"""Runs a command on this machine so that nothing of it is left behind: ``python exp_scripts/guarded DIR command ...``
+"""Runs a command on this machine so that nothing of it is left behind: ``python exp_scripts/guarded
+DIR command ...``
 
-For a training that starts its own Ray: most of Ray's processes are not children of the driver, and a driver that is
-killed leaves sockets, semaphores, a session folder and, for a while, processes. This process adopts whatever the
-command starts (PR_SET_CHILD_SUBREAPER) and gives it a temporary folder of its own. When the command ends, or at SIGINT,
-SIGTERM or SIGHUP, all of it is ended and removed; should this process itself be killed, by the next one for the same
-DIR, which reads DIR/running.json. A Ray cluster that runs already is not touched; RAY_ADDRESS lets it be joined.
+For a training that starts its own Ray: most of Ray's processes are not children of the driver, and
+a driver that is killed leaves sockets, semaphores, a session folder and, for a while, processes.
+This process adopts whatever the command starts (PR_SET_CHILD_SUBREAPER) and gives it a temporary
+folder of its own. When the command ends, or at SIGINT, SIGTERM or SIGHUP, all of it is ended and
+removed; should this process itself be killed, by the next one for the same DIR, which reads
+DIR/running.json. A Ray cluster that runs already is not touched; RAY_ADDRESS lets it be joined.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ import process_tree
 from run_record import RunRecord
 
 LOOK_S = 2.0  # between two looks at shared memory
-LONGEST_TEMPORARY = 35  # characters of a path below which Ray's sockets fit into the 107 bytes that Linux allows
+LONGEST_TEMPORARY = (
+    35  # characters of a path below which Ray's sockets fit into the 107 bytes that Linux allows
+)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -40,8 +44,14 @@ def run(folder: Path, command: list[str]) -> int:
     Raises:
         StillRunning: another guarded command of this folder is alive.
     """
-    stopping = {s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stopping | {signal.SIGCHLD})  # they wait for sigtimedwait
+    stopping = {
+        s
+        for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(s) != signal.SIG_IGN
+    }
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, stopping | {signal.SIGCHLD}
+    )  # they wait for sigtimedwait
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -59,7 +69,9 @@ def run(folder: Path, command: list[str]) -> int:
     record.began(child.pid)
     record.write(folder)
     code = child.returncode = _wait(child.pid, record, folder, stopping)
-    record.shared |= process_tree.end(lambda: [*process_tree.descendants(os.getpid()), *record.survivors()])
+    record.shared |= process_tree.end(
+        lambda: [*process_tree.descendants(os.getpid()), *record.survivors()]
+    )
     stopped = code > 128 and code - 128 in stopping
     if code and not stopped:
         _keep_logs(temporary, folder / "ray-logs")
@@ -74,28 +86,40 @@ def clear(folder: Path) -> None:
         StillRunning: the run is alive, and not about to end.
     """
     record = RunRecord.read(folder)
-    deadline = time.monotonic() + process_tree.LIMIT_S  # a guard whose parent has just been killed is still at work
+    deadline = (
+        time.monotonic() + process_tree.LIMIT_S
+    )  # a guard whose parent has just been killed is still at work
     while record and record.guard_lives():
         if time.monotonic() > deadline:
-            raise StillRunning(f"{folder}: a run is going on there (process {record.guard}); stop it first")
+            raise StillRunning(
+                f"{folder}: a run is going on there (process {record.guard}); stop it first"
+            )
         time.sleep(0.1)
         record = RunRecord.read(folder)
     if record is None:
         return
     left = record.survivors()
     if left:
-        print(f"exgrpo: ending {len(left)} processes that a killed run of {folder} left", flush=True)
+        print(
+            f"exgrpo: ending {len(left)} processes that a killed run of {folder} left", flush=True
+        )
     record.shared |= process_tree.end(record.survivors)
     record.remove(folder)
 
 
 def _wait(child: int, record: RunRecord, folder: Path, stopping: set[signal.Signals]) -> int:
-    """Wait for the child's end or a signal, and note meanwhile which files in shared memory are this tree's."""
+    """Wait for the child's end or a signal, and note meanwhile which files in shared memory are
+    this tree's.
+    """
     looked = 0
     while True:
         got = signal.sigtimedwait(stopping | {signal.SIGCHLD}, LOOK_S)
         if got is not None and got.si_signo != signal.SIGCHLD:
-            print("exgrpo: stopped; the same command goes on from the last checkpoint", file=sys.stderr, flush=True)
+            print(
+                "exgrpo: stopped; the same command goes on from the last checkpoint",
+                file=sys.stderr,
+                flush=True,
+            )
             return 128 + got.si_signo
         codes = process_tree.reap()
         if child in codes:
@@ -109,10 +133,13 @@ def _wait(child: int, record: RunRecord, folder: Path, stopping: set[signal.Sign
                 record.write(folder)
 
 
-def _start(command: list[str], temporary: Path, blocked: set[signal.Signals]) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], temporary: Path, blocked: set[signal.Signals]
+) -> subprocess.Popen[bytes]:
     """Start the command in a session of its own. It ends with this process, even with a killed one.
 
-    The caller holds on to what is returned: a Popen that nobody has reaps its child, whose code is then lost.
+    The caller holds on to what is returned: a Popen that nobody has reaps its child, whose code is
+    then lost.
     """
     return subprocess.Popen(
         command,
@@ -124,7 +151,9 @@ def _start(command: list[str], temporary: Path, blocked: set[signal.Signals]) ->
 
 
 def _before_exec(blocked: set[signal.Signals]) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # Ray's own processes end with the driver
+    ctypes.CDLL(None).prctl(
+        PR_SET_PDEATHSIG, signal.SIGKILL
+    )  # Ray's own processes end with the driver
     signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
 
 

@@ -1,4 +1,6 @@
-"""Processes of this machine as /proc shows them: whose they are, what they share, and how all of a tree is ended."""
+"""Processes of this machine as /proc shows them: whose they are, what they share, and how all of a
+tree is ended.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT_S = 5.0  # within which a tree is gone
-TRACKER_S = 1.5  # of it, for Python's resource trackers to remove the semaphores of the processes that they served
+# of it, for Python's resource trackers to remove the semaphores of the processes that they served
+TRACKER_S = 1.5
 SHARED_MEMORY = Path("/dev/shm")
 MAPPED = b" /dev/shm/"  # in a line of /proc/<pid>/maps, after the inode
 
 
 class Process(NamedTuple):
-    """A line of /proc/<pid>/stat. ``started``: clock ticks since the machine's start; ``ended``: waits to be reaped."""
+    """A line of /proc/<pid>/stat. ``started``: clock ticks since the machine's start; ``ended``:
+    waits to be reaped.
+    """
 
     pid: int
     parent: int
@@ -33,8 +38,12 @@ def look(pid: int) -> Process | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    threads = int(fields[17])  # the first thread of a process is a zombie while others of it still end
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX" and threads <= 1)
+    threads = int(
+        fields[17]
+    )  # the first thread of a process is a zombie while others of it still end
+    return Process(
+        pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX" and threads <= 1
+    )
 
 
 def lives(pid: int) -> bool:
@@ -50,7 +59,9 @@ def everything() -> list[Process]:
 
 
 def descendants(root: int) -> list[int]:
-    """Process ids of those below a process, with the ended that nobody has reaped: others may still be below them."""
+    """Process ids of those below a process, with the ended that nobody has reaped: others may still
+    be below them.
+    """
     children: dict[int, list[int]] = {}
     for process in everything():
         children.setdefault(process.parent, []).append(process.pid)
@@ -63,17 +74,22 @@ def descendants(root: int) -> list[int]:
 
 
 def in_session(session: int, started: int) -> list[int]:
-    """Process ids of the living in the session that a process began at ``started``, itself included."""
+    """Process ids of the living in the session that a process began at ``started``, itself
+    included.
+    """
     leader = look(session)
     if leader and leader.started != started:
         return []  # the number belongs to somebody else by now
-    return [p.pid for p in everything() if p.session == session and p.started >= started and not p.ended]
+    return [
+        p.pid for p in everything() if p.session == session and p.started >= started and not p.ended
+    ]
 
 
 def shared_files(pids: Iterable[int]) -> set[str]:
     """Paths in shared memory that these processes have mapped: semaphores, blocks.
 
-    By their inodes, because a semaphore's maker knows it by the name it had before it was linked to its own.
+    By their inodes, because a semaphore's maker knows it by the name it had before it was linked to
+    its own.
     """
     inodes: set[int] = set()
     for pid in pids:
@@ -94,7 +110,8 @@ def shared_memory_changed() -> int:
 
 
 def end(find: Callable[[], list[int]]) -> set[str]:
-    """SIGKILL to what ``find`` gives until it gives nothing; the files in shared memory that these processes had.
+    """SIGKILL to what ``find`` gives until it gives nothing; the files in shared memory that these
+    processes had.
 
     Says so in a line when LIMIT_S were not enough, as for a process that waits on a disk.
     """
@@ -109,7 +126,11 @@ def end(find: Callable[[], list[int]]) -> set[str]:
                     os.kill(pid, signal.SIGKILL)
         reap()
         if passed > LIMIT_S:
-            print(f"exgrpo: not ended within {LIMIT_S:.0f} s: processes {pids}", file=sys.stderr, flush=True)
+            print(
+                f"exgrpo: not ended within {LIMIT_S:.0f} s: processes {pids}",
+                file=sys.stderr,
+                flush=True,
+            )
             break
         time.sleep(0.02)
     return shared

@@ -75,8 +75,8 @@ class RunRecord:
     def remove(self, folder: Path) -> None:
         """Remove the temporary folder and the files in shared memory, then this record.
 
-        A record may be damaged, or somebody else's. So a folder that no guarded run makes, and a file that is not in
-        shared memory, are left alone, with a line about each.
+        A record may be damaged, or somebody else's. So a folder that no guarded run makes, and a
+        file that is not in shared memory, are left alone, with a line about each.
         """
         in_use = process_tree.shared_files(process.pid for process in process_tree.everything())
         for name in self.shared - in_use:
@@ -97,14 +97,21 @@ class RunRecord:
     def _is_ours(self, temporary: Path) -> bool:
         """Whether the guard of this record has made the folder."""
         with contextlib.suppress(OSError, ValueError):
-            return not temporary.is_symlink() and (temporary / self.MARK).read_text() == self._maker()
+            return (
+                not temporary.is_symlink() and (temporary / self.MARK).read_text() == self._maker()
+            )
         return False
 
     def _left(self, folder: Path, name: str) -> None:
-        said = f"exgrpo: {folder / self.NAME} names {name}, which its run has not made: left as it is"
+        said = (
+            f"exgrpo: {folder / self.NAME} names {name}, which its run has not made: left as it is"
+        )
         print(said, file=sys.stderr, flush=True)
 
 
 def _machine() -> str:
     """This start of this machine, and the numbering of processes that this process sees."""
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    return (
+        f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} "
+        f"{os.readlink('/proc/self/ns/pid')}"
+    )

@@ -2,7 +2,8 @@
 
     python exp_scripts/quickstart/learning_curves.py DIR [DIR ...]
 
-For each run a table of learning and replay, and DIR/quickstart.png; for several also mean and range by kind of run.
+For each run a table of learning and replay, and DIR/quickstart.png; for several also mean and range
+by kind of run.
 """
 
 from __future__ import annotations
@@ -63,9 +64,15 @@ def progress(entry: dict[str, Any], steps: int) -> str:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """A run's figures, name -> value; accuracies are None without a test (``trainer.test_freq=-1``)."""
+    """A run's figures, name -> value; accuracies are None without a test
+    (``trainer.test_freq=-1``).
+    """
     steps = load(folder)
-    tests = [(step, value) for step, metrics in steps.items() if (value := test_accuracy(metrics)) is not None]
+    tests = [
+        (step, value)
+        for step, metrics in steps.items()
+        if (value := test_accuracy(metrics)) is not None
+    ]
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
     if not trained:
         raise ValueError(f"{folder}: no metrics-*.jsonl with a step")
@@ -83,13 +90,17 @@ def summary(folder: Path) -> dict[str, Any]:
         "questions retired": int(last.get("experience/retired_questions", 0)),
         "replay age (mean, steps)": round(statistics.mean(ages), 1) if ages else 0.0,
         "generated tokens": int(sum(generated_tokens(m) for m in trained.values())),
-        "seconds a step (median)": round(statistics.median(m["timing_s/step"] for m in trained.values()), 2),
+        "seconds a step (median)": round(
+            statistics.median(m["timing_s/step"] for m in trained.values()), 2
+        ),
     }
 
 
 def replayed_groups(metrics: dict[str, Any]) -> float:
     """Groups with a replayed trajectory, and whole past groups."""
-    return sum(metrics.get(f"experience/{name}", 0.0) for name in ("replayed_groups", "stored_groups"))
+    return sum(
+        metrics.get(f"experience/{name}", 0.0) for name in ("replayed_groups", "stored_groups")
+    )
 
 
 def replay_age(metrics: dict[str, Any]) -> float:
@@ -99,12 +110,18 @@ def replay_age(metrics: dict[str, Any]) -> float:
 
 
 def generated_tokens(metrics: dict[str, Any]) -> float:
-    """Response tokens generated in this step; in older runs the batch's without the replayed ones."""
+    """Response tokens generated in this step; in older runs the batch's without the
+    replayed ones.
+    """
     if "experience/generated_tokens" in metrics:
         return float(metrics["experience/generated_tokens"])
-    rows = metrics["perf/total_num_tokens"] / (metrics["prompt_length/mean"] + metrics["response_length/mean"])
+    rows = metrics["perf/total_num_tokens"] / (
+        metrics["prompt_length/mean"] + metrics["response_length/mean"]
+    )
     groups = metrics.get("experience/replayed_groups", 0)
-    return rows * metrics["response_length/mean"] - groups * metrics.get("experience/replayed_response_length", 0)
+    return rows * metrics["response_length/mean"] - groups * metrics.get(
+        "experience/replayed_response_length", 0
+    )
 
 
 def picture(folder: Path) -> Path:
@@ -118,20 +135,37 @@ def picture(folder: Path) -> Path:
     trained = {step: metrics for step, metrics in steps.items() if "timing_s/step" in metrics}
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     left.plot(
-        list(trained), [fresh_accuracy(m) for m in trained.values()], color="C7", lw=1, label="training, fresh rollouts"
+        list(trained),
+        [fresh_accuracy(m) for m in trained.values()],
+        color="C7",
+        lw=1,
+        label="training, fresh rollouts",
     )
     tests = [(step, value) for step, m in steps.items() if (value := test_accuracy(m)) is not None]
     left.plot(
-        [step for step, _ in tests], [value for _, value in tests], "o-", color="C0", label="test questions, sampled"
+        [step for step, _ in tests],
+        [value for _, value in tests],
+        "o-",
+        color="C0",
+        label="test questions, sampled",
     )
     left.set(title="Accuracy", xlabel="step", ylim=(0, 1))
     left.legend(loc="lower right")
-    for key, name in (("pool_questions", "in the pool"), ("retired_questions", "retired: solved by every rollout")):
-        middle.plot(list(trained), [m.get(f"experience/{key}", 0) for m in trained.values()], label=name)
+    for key, name in (
+        ("pool_questions", "in the pool"),
+        ("retired_questions", "retired: solved by every rollout"),
+    ):
+        middle.plot(
+            list(trained), [m.get(f"experience/{key}", 0) for m in trained.values()], label=name
+        )
     middle.set(title="Questions", xlabel="step")
     middle.legend(loc="upper left")
     right.bar(list(trained), [replayed_groups(m) for m in trained.values()], color="C2", alpha=0.5)
-    right.set(title="Replayed groups (bars), age of what is replayed (line)", xlabel="step", ylabel="groups")
+    right.set(
+        title="Replayed groups (bars), age of what is replayed (line)",
+        xlabel="step",
+        ylabel="groups",
+    )
     ages = right.twinx()
     replayed = {step: m for step, m in trained.items() if replayed_groups(m)}
     ages.plot(list(replayed), [replay_age(m) for m in replayed.values()], color="C3")
@@ -165,7 +199,11 @@ def show(folders: list[Path]) -> None:
     if len(folders) > 1:
         print("\n| | runs | before | after | generated tokens |\n| --- | --- | --- | --- | --- |")
         for kind in (*KINDS.values(), "on-policy"):
-            runs = [run for run in summaries if run["kind"] == kind and run["accuracy after"] is not None]
+            runs = [
+                run
+                for run in summaries
+                if run["kind"] == kind and run["accuracy after"] is not None
+            ]
             if runs:
                 before = spread([run["accuracy before"] for run in runs])
                 after = spread([run["accuracy after"] for run in runs])
@@ -174,7 +212,9 @@ def show(folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("folders", metavar="DIR", nargs="+", type=Path, help="folder of a run")
     with in_one_line("learning_curves.py"):
         show(cli.parse_args().folders)

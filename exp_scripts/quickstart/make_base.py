@@ -1,11 +1,12 @@
-"""Make the quickstart's base model: a 1.1 M-parameter Qwen2 with two habits for reinforcement learning to choose from.
+"""Make the quickstart's base model: a 1.1 M-parameter Qwen2 with two habits for reinforcement
+learning to choose from.
 
     python exp_scripts/quickstart/make_base.py --output_dir exp_scripts/quickstart/base_model
 
-The careful habit writes each partial sum and is nearly always right; the careless one guesses an answer at once. 35 %
-of the examples are careful; of the careless ones one in four is right, of which a model this small learns one in
-seventeen. This is not a serious language model: it is the smallest one with which verl, vLLM and FSDP2 work as with a
-real one.
+The careful habit writes each partial sum and is nearly always right; the careless one guesses an
+answer at once. 35 % of the examples are careful; of the careless ones one in four is right, of
+which a model this small learns one in seventeen. This is not a serious language model: it is the
+smallest one with which verl, vLLM and FSDP2 work as with a real one.
 """
 
 from __future__ import annotations
@@ -24,22 +25,34 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 
 CAREFUL_SHARE, LUCK = 0.35, 0.25
 STEPS, BATCH, LEARNING_RATE = 800, 64, 2e-3
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # padding; unused; end of answer, by the name verl expects
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+]  # padding; unused; end of answer, by the name verl expects
 TEMPLATE = "{% for message in messages %}{{ message['content'] + '\\n' }}{% endfor %}"
 
 
 def build_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of all 256 bytes and the pieces of \\boxed, loaded through AutoTokenizer."""
+    """A byte-level BPE tokenizer of all 256 bytes and the pieces of \\boxed, loaded through
+    AutoTokenizer.
+    """
     pieces = [("b", "o"), ("x", "e"), ("bo", "xe"), ("boxe", "d"), (";", "\\"), ("\\", "boxed")]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate(SPECIAL + alphabet + ["".join(pair) for pair in pieces])}
+    vocabulary = {
+        token: i for i, token in enumerate(SPECIAL + alphabet + ["".join(pair) for pair in pieces])
+    }
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pieces))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=SPECIAL[2], pad_token=SPECIAL[0])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=SPECIAL[2], pad_token=SPECIAL[0]
+    )
     fast.chat_template = TEMPLATE
     fast.save_pretrained(folder)
-    Qwen2Config(vocab_size=len(vocabulary)).save_pretrained(folder)  # tells AutoTokenizer the model family
+    Qwen2Config(vocab_size=len(vocabulary)).save_pretrained(
+        folder
+    )  # tells AutoTokenizer the model family
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -60,7 +73,9 @@ def careless(question: str, rng: random.Random) -> str:
     return f"\\boxed{{{guess}}}"
 
 
-def build_model(vocabulary: int, eos: int, pad: int, layers: int = 4, width: int = 128) -> Qwen2ForCausalLM:
+def build_model(
+    vocabulary: int, eos: int, pad: int, layers: int = 4, width: int = 128
+) -> Qwen2ForCausalLM:
     """A small Qwen2; head size 32, since vLLM's CPU attention does not support 16."""
     config = Qwen2Config(
         vocab_size=vocabulary,
@@ -80,7 +95,9 @@ def build_model(vocabulary: int, eos: int, pad: int, layers: int = 4, width: int
     return model
 
 
-def batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: list[str]) -> tuple[torch.Tensor, ...]:
+def batch(
+    tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: list[str]
+) -> tuple[torch.Tensor, ...]:
     """input_ids and labels, int64 [BATCH, T]: prompt and padding masked out of the labels."""
     rows, labels = [], []
     for question in rng.sample(questions, BATCH):
@@ -99,8 +116,12 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int
     fit(model, lambda: batch(tokenizer, rng, questions), STEPS, LEARNING_RATE)
 
 
-def fit(model: Qwen2ForCausalLM, draw: Callable[[], tuple[torch.Tensor, ...]], steps: int, lr: float) -> None:
-    """AdamW with one cycle of the learning rate; `draw` returns input_ids and labels, int64 [B, T]."""
+def fit(
+    model: Qwen2ForCausalLM, draw: Callable[[], tuple[torch.Tensor, ...]], steps: int, lr: float
+) -> None:
+    """AdamW with one cycle of the learning rate; `draw` returns input_ids and labels, int64
+    [B, T].
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.05)
     for step in range(1, steps + 1):
@@ -116,11 +137,20 @@ def fit(model: Qwen2ForCausalLM, draw: Callable[[], tuple[torch.Tensor, ...]], s
 
 
 @torch.no_grad()
-def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str]) -> dict[str, float]:
-    """From one sample per question at temperature 1: accuracy, share of careful answers, accuracy of each habit."""
+def measure(
+    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str]
+) -> dict[str, float]:
+    """From one sample per question at temperature 1: accuracy, share of careful answers, accuracy
+    of each habit.
+    """
     prompts = [tokenizer.encode(question + "\n") for question in questions]
     output = model.generate(
-        torch.tensor(prompts), do_sample=True, temperature=1.0, top_k=0, max_new_tokens=64, pad_token_id=0
+        torch.tensor(prompts),
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        max_new_tokens=64,
+        pad_token_id=0,
     )
     replies = tokenizer.batch_decode(output[:, len(prompts[0]) :], skip_special_tokens=True)
     right, is_careful = [], []
@@ -142,7 +172,9 @@ def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questio
 
 def main() -> None:
     """Make the model, write it, and print its figures on the test questions."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -1,4 +1,6 @@
-"""Where a run of the quickstart is: one live panel in a terminal, a line for each stage and step anywhere else."""
+"""Where a run of the quickstart is: one live panel in a terminal, a line for each stage and step
+anywhere else.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-# What of the log tells where the start-up is; each is shown once, with the time it came at. The first three are there
-# if they take ten seconds.
+# What of the log tells where the start-up is; each is shown once, with the time it came at. The
+# first three are there if they take ten seconds.
 STAGES = {
     "exgrpo: checking settings, model and data": "checking settings, model and data",
     "exgrpo: loading verl ...": "loading verl",
@@ -40,7 +42,10 @@ class View(Protocol):
     def __enter__(self) -> View: ...
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None: ...
 
     def stage(self, words: str, seconds: float) -> None:
@@ -60,7 +65,10 @@ class Lines:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         pass
 
@@ -86,11 +94,16 @@ class LivePanel:
 
     def __enter__(self) -> LivePanel:
         self._live.start()
-        self._console.show_cursor(True)  # Live hides it, and a killed process could not bring it back
+        self._console.show_cursor(
+            True
+        )  # Live hides it, and a killed process could not bring it back
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._doing = "ended" if kind is None else "stopping"
         self._live.stop()
@@ -99,12 +112,16 @@ class LivePanel:
         self._changed, self._doing = time.monotonic(), words
         if words == STAGES["ready to fit"]:
             self._up_after = seconds
-            self._doing = f"training step {self._done + 1}" if self._done else "testing the base model"
+            self._doing = (
+                f"training step {self._done + 1}" if self._done else "testing the base model"
+            )
 
     def step(self, entry: dict[str, Any], seconds: float) -> None:
         metrics = entry["data"]
         self._changed, self._done = time.monotonic(), entry["step"]
-        self._doing = f"training step {self._done + 1}" if self._done < self._steps else "saving, ending Ray"
+        self._doing = (
+            f"training step {self._done + 1}" if self._done < self._steps else "saving, ending Ray"
+        )
         test = learning_curves.test_accuracy(metrics)
         self._tests += [] if test is None else [test]
         self._trained += [metrics] if "timing_s/step" in metrics else []
@@ -124,24 +141,35 @@ class LivePanel:
             rows,
             title="ExGRPO quickstart",
             title_align="left",
-            subtitle=f"{clock(time.monotonic() - self._began)}{up} · Ctrl-C stops · log in {self._folder}/train.log",
+            subtitle=f"{clock(time.monotonic() - self._began)}{up} · Ctrl-C stops · log in "
+            f"{self._folder}/train.log",
             subtitle_align="left",
         )
 
     def _steps_row(self) -> Table:
         row = Table.grid(padding=(0, 2))
-        row.add_row(f"{self._done}/{self._steps}", ProgressBar(self._steps, self._done, width=30), self._left())
+        row.add_row(
+            f"{self._done}/{self._steps}",
+            ProgressBar(self._steps, self._done, width=30),
+            self._left(),
+        )
         return row
 
     def _left(self) -> str:
         if not self._trained:
             return ""
-        seconds = statistics.mean(metrics["timing_s/step"] for metrics in self._trained[-LAST_STEPS:])
+        seconds = statistics.mean(
+            metrics["timing_s/step"] for metrics in self._trained[-LAST_STEPS:]
+        )
         return f"{clock((self._steps - self._done) * seconds)} left, {seconds:.1f} s a step"
 
     def _accuracy(self) -> str:
         tests = "test " + " → ".join(f"{test:.3f}" for test in self._tests) if self._tests else ""
-        train = f"train {learning_curves.fresh_accuracy(self._trained[-1]):.3f}" if self._trained else ""
+        train = (
+            f"train {learning_curves.fresh_accuracy(self._trained[-1]):.3f}"
+            if self._trained
+            else ""
+        )
         return "   ".join(words for words in (train, tests) if words) or "-"
 
     def _replay(self) -> str:
@@ -149,7 +177,9 @@ class LivePanel:
             return "-"
         last = self._trained[-1]
         replayed = learning_curves.replayed_groups(last)
-        pool, retired = (last.get(f"experience/{key}", 0) for key in ("pool_questions", "retired_questions"))
+        pool, retired = (
+            last.get(f"experience/{key}", 0) for key in ("pool_questions", "retired_questions")
+        )
         return f"replayed {replayed:.0f} groups   pool {pool:.0f} questions   retired {retired:.0f}"
 
 

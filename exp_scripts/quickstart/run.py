@@ -1,9 +1,10 @@
-"""Runs the quickstart: prepares the questions, starts the training, shows where it is, writes table and picture.
+"""Runs the quickstart: prepares the questions, starts the training, shows where it is, writes table
+and picture.
 
     python exp_scripts/quickstart/run.py [--restart] [--seed N] [--output DIR] [key=value ...]
 
-The training is ``exgrpo-train`` with the settings below; its own output goes to DIR/train.log. It runs
-under ``exp_scripts/guarded``: however this program ends, all of the training ends with it.
+The training is ``exgrpo-train`` with the settings below; its own output goes to DIR/train.log. It
+runs under ``exp_scripts/guarded``: however this program ends, all of the training ends with it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import progress
 import tasks
 
 from exgrpo.on_verl.checkpoints import marked_step
+from exgrpo.overrides import override
 
 HERE = Path(__file__).resolve().parent
 GUARDED = HERE.parent / "guarded"
@@ -54,10 +56,18 @@ SETTINGS = [
 
 def main() -> None:
     """Prepare, train, report; exits with the training's exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("outputs/quickstart"), help="folder of the run")
-    parser.add_argument("--restart", action="store_true", help="begin anew, keep the old run's folder beside it")
-    parser.add_argument("--seed", type=int, default=0, help="of data order, sampling and replay (default 0)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("outputs/quickstart"), help="folder of the run"
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="begin anew, keep the old run's folder beside it"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of data order, sampling and replay (default 0)"
+    )
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, key=value")
     arguments = parser.parse_intermixed_args()
     bad = [override for override in arguments.overrides if "=" not in override]
@@ -102,12 +112,21 @@ class Stopped(Exception):
 
 def how_to_go_on(restarted: bool) -> str:
     """What a person does to continue this run."""
-    return f"the same command{' without --restart' if restarted else ''} resumes from the last checkpoint"
+    return (
+        f"the same command{' without --restart' if restarted else ''} resumes from the last "
+        "checkpoint"
+    )
 
 
 def total_steps(overrides: list[str]) -> int:
     """The number of steps this call trains to."""
-    found = [value.split("=", 1)[1] for value in overrides if value.startswith("trainer.total_training_steps=")]
+    found = [
+        value.split("=", 1)[1]
+        for value in overrides
+        if value.startswith("trainer.total_training_steps=")
+    ]
+    if found and not found[-1].isdigit():
+        sys.exit(f"quickstart: trainer.total_training_steps={found[-1]}: must be a whole number")
     return int(found[-1]) if found else STEPS
 
 
@@ -127,19 +146,25 @@ def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[st
     return [
         *(sys.executable, "-m", "exgrpo.main_mix_ppo", "stack=cpu"),
         *SETTINGS,
-        f"data.train_files={output}/data/train.parquet",
-        f"data.val_files={output}/data/test.parquet",
-        f"actor_rollout_ref.model.path={HERE}/base_model",
-        f"trainer.default_local_dir={output}/checkpoints",
+        override("data.train_files", output / "data" / "train.parquet"),
+        override("data.val_files", output / "data" / "test.parquet"),
+        override("actor_rollout_ref.model.path", HERE / "base_model"),
+        override("trainer.default_local_dir", output / "checkpoints"),
         f"trainer.total_training_steps={STEPS}",
         f"trainer.val_before_train={not done}",
-        *(f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}", f"trainer.exp_seed={seed}"),
+        *(
+            f"data.seed={seed}",
+            f"actor_rollout_ref.rollout.seed={seed}",
+            f"trainer.exp_seed={seed}",
+        ),
         *overrides,
     ]
 
 
 def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
-    """Run the training and show its progress; the exit code. It ends with this process, however that ends."""
+    """Run the training and show its progress; the exit code. It ends with this process, however
+    that ends.
+    """
     metrics = output / f"metrics-{done:04d}.jsonl"
     environment = os.environ | {
         "VERL_PLATFORM": "cpu",
@@ -162,7 +187,9 @@ def train(output: Path, arguments: list[str], steps: int, done: int) -> int:
         return code if code >= 0 else 128 - code
     finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the end takes a second; it is not to be cut short
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # the end takes a second; it is not to be cut short
         process.terminate()
         process.wait()
         clear(output)  # does nothing, unless the guard itself was killed
@@ -174,7 +201,9 @@ def clear(output: Path) -> int:
 
 
 def stop_at_signals() -> None:
-    """Let Ctrl-C, SIGTERM and a closed terminal raise Stopped, but for those that the caller had ignored."""
+    """Let Ctrl-C, SIGTERM and a closed terminal raise Stopped, but for those that the caller had
+    ignored.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
@@ -191,9 +220,16 @@ def _die_with_parent() -> None:
 def failure(log: Path, code: int, restarted: bool) -> str:
     """What of the log a person wants to see first: the last lines that are not warnings."""
     if code == 128 + signal.SIGKILL:
-        return f"quickstart: the training was killed, by hand or for want of memory; {how_to_go_on(restarted)}"
-    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in log.read_text(errors="replace").splitlines()]
-    telling = [line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line]
+        return (
+            "quickstart: the training was killed, by hand or for want of memory; "
+            f"{how_to_go_on(restarted)}"
+        )
+    lines = [
+        re.sub(r"\x1b\[\d+m", "", line) for line in log.read_text(errors="replace").splitlines()
+    ]
+    telling = [
+        line for line in lines if line.strip() and "Warning" not in line and "WARNING" not in line
+    ]
     return "\n".join(telling[-12:] + [f"quickstart: the training failed; all of it in {log}"])
 
 

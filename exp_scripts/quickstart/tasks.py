@@ -1,9 +1,11 @@
 """The quickstart's task: add five numbers from 0 to 5, the answer in \\boxed{}.
 
-    python exp_scripts/quickstart/tasks.py --output_dir DIR      writes train.parquet and test.parquet
+    python exp_scripts/quickstart/tasks.py --output_dir DIR      writes train.parquet and
+                                                                 test.parquet
 
-All 7,776 questions are shuffled once, with a fixed seed, and split into a test set, a training set for reinforcement
-learning, and the rest for the base model's supervised training. No question is in two of them.
+All 7,776 questions are shuffled once, with a fixed seed, and split into a test set, a training set
+for reinforcement learning, and the rest for the base model's supervised training. No question is in
+two of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ TEST, TRAIN = 256, 3072
 
 
 def split_questions() -> dict[str, list[str]]:
-    """``test``, ``train`` and ``supervised``: disjoint lists of questions such as "3+5+1+4+4", always the same."""
+    """``test``, ``train`` and ``supervised``: disjoint lists of questions such as "3+5+1+4+4",
+    always the same.
+    """
     questions = ["+".join(terms) for terms in itertools.product("012345", repeat=5)]
     random.Random(20510).shuffle(questions)
     return {
@@ -56,10 +60,14 @@ def write(folder: Path) -> None:
         if split == "supervised":
             continue
         with durable.replaced(folder / f"{split}.parquet") as temporary:
-            pd.DataFrame([row(question, i, split) for i, question in enumerate(questions)]).to_parquet(temporary)
+            pd.DataFrame(
+                [row(question, i, split) for i, question in enumerate(questions)]
+            ).to_parquet(temporary)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output_dir", type=Path, required=True)
     write(parser.parse_args().output_dir)

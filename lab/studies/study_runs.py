@@ -15,6 +15,7 @@ import run_files
 import study_folders  # noqa: F401
 from ablate import workers
 
+AXES = ("rate", "fresh", "epochs", "clip")  # of a point
 FIRST_SEARCH_SEED = 1000  # seeds of a search; smaller ones are reported
 
 
@@ -54,12 +55,12 @@ class Results:
     def __init__(self, file: Path) -> None:
         self.file, self.found = file, dict[Run, dict[str, Any]]()
         for row in run_files.read(file):
-            point = Point(*(row.pop(axis) for axis in Point._fields))
+            point = Point(*(row.pop(axis) for axis in AXES))
             self.found[Run(row.pop("task"), row.pop("method"), point, row.pop("seed"))] = row
 
     def add(self, run: Run, found: dict[str, Any]) -> None:
         self.found[run] = found
-        named = {"task": run.task, "method": run.method, **run.point._asdict(), "seed": run.seed}
+        named = {"task": run.task, "method": run.method, **dict(zip(AXES, run.point, strict=True)), "seed": run.seed}
         run_files.add(self.file, named | found)
 
     def mean(self, runs: Iterable[Run]) -> float:

@@ -31,6 +31,7 @@ from rare_tasks import BASES, RARE_TASKS, RareTask
 from run_measures import ANSWERS, area
 from study_runs import Point, Results, Run
 
+from exgrpo.overrides import override
 from exgrpo.saved import durable
 from exgrpo_data.verl_rows import make_row, write_parquet
 
@@ -56,7 +57,7 @@ SETTINGS = (
     f"{ROLLOUT}.val_kwargs.do_sample=True",
     f"{ROLLOUT}.val_kwargs.n={ANSWERS}",
     f"{ACTOR}.ppo_max_token_len_per_gpu=8192",
-    f"reward.custom_reward_function.path={HERE / 'rare_reward.py'}",
+    override("reward.custom_reward_function.path", HERE / "rare_reward.py"),
     "trainer.logger=[console,file]",
     "trainer.save_freq=-1",
     "trainer.resume_mode=disable",
@@ -102,11 +103,11 @@ def perform(run: Run, folder: Path) -> Figures:
     every = max(1, task.budget // TESTS // (int(run.point.fresh) * ROLLOUTS * task.max_tokens))
     arguments = [
         *SETTINGS,
-        f"data.train_files={folder}/data/train.parquet",
-        f"data.val_files={folder}/data/test.parquet",
+        override("data.train_files", folder / "data" / "train.parquet"),
+        override("data.val_files", folder / "data" / "test.parquet"),
         f"data.max_response_length={task.max_tokens}",
-        f"actor_rollout_ref.model.path={BASES / task.name}",
-        f"trainer.default_local_dir={folder}/checkpoints",
+        override("actor_rollout_ref.model.path", BASES / task.name),
+        override("trainer.default_local_dir", folder / "checkpoints"),
         f"trainer.test_freq={every}",
         f"trainer.total_training_steps={4 * every * TESTS}",
         *(f"data.seed={run.seed}", f"{ROLLOUT}.seed={run.seed}", f"trainer.exp_seed={run.seed}"),

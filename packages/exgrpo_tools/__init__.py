@@ -1,1 +1,3 @@
-"""Commands for pools and trainings, and what their pages draw with. exgrpo imports nothing of it."""
+"""Commands for pools and trainings, and what their pages draw with. exgrpo imports nothing
+of it.
+"""

@@ -1,4 +1,5 @@
-"""The chat template of a thinking copy: a model's own or one of two simple ones, with a thought opened at its end.
+"""The chat template of a thinking copy: a model's own or one of two simple ones, with a thought
+opened at its end.
 
 Or the paper's prompt for a weak base model, which opens none.
 """
@@ -32,20 +33,26 @@ _STEP_BY_STEP = (  # the paper's prompt for Llama-3.1-8B base (E.1, G.1)
     "{{ bos_token }}"
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ 'User: ' + message['content'] + '\\n' }}{% endif %}"
-    "{% if message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + '\\n' }}{% endif %}"
+    "{% if message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + '\\n' "
+    "}}{% endif %}"
     "{% endfor %}"
     '{% if add_generation_prompt %}{{ "Answer: Let\'s think step by step.\\n" }}{% endif %}'
 )
 _MADE = {"chatml": _CHATML + _OPENING, "plain": _PLAIN + _OPENING, "step_by_step": _STEP_BY_STEP}
 _KEEPS_SYSTEM = "{# exgrpo: trained with the data's system message, so evaluation keeps it #}"
-_PROBE = [{"role": "system", "content": "Think first."}, {"role": "user", "content": "What is 6 times 7?"}]
+_PROBE = [
+    {"role": "system", "content": "Think first."},
+    {"role": "user", "content": "What is 6 times 7?"},
+]
 
 
 def write_template(model: Path, folder: Path, kind: str) -> list[str]:
-    """Write the template to ``folder`` and render a question with it; returns lines on the template and the prompt.
+    """Write the template to ``folder`` and render a question with it; returns lines on the template
+    and the prompt.
 
     Args:
-        kind: one of KINDS. ``step_by_step`` alone opens no thought and has no place for a system message.
+        kind: one of KINDS. ``step_by_step`` alone opens no thought and has no place for a system
+            message.
     """
     before, own = load_tokenizer(model), _template(model)
     if kind == "auto" and own:
@@ -60,7 +67,9 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
         if kind == "own" and not opens_thought(_render(before, "--template=own")):
             text = text.removesuffix("\n") + _OPENING
         (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
-        edit_json(folder / "tokenizer_config.json", lambda settings: settings.pop("chat_template", None))
+        edit_json(
+            folder / "tokenizer_config.json", lambda settings: settings.pop("chat_template", None)
+        )
     if kind == "keep" and own is None:
         return []
     tokenizer = load_tokenizer(folder)
@@ -80,18 +89,24 @@ def write_template(model: Path, folder: Path, kind: str) -> list[str]:
 
 
 def remember_system(folder: Path, prompt: str) -> None:
-    """Note in a copy's chat template that it is trained with a system message, if its ``prompt`` has the probe's.
+    """Note in a copy's chat template that it is trained with a system message, if its ``prompt``
+    has the probe's.
 
-    A comment of the template, which renders to nothing: unlike a file of its own it comes along into checkpoints.
+    A comment of the template, which renders to nothing: unlike a file of its own it comes along
+    into checkpoints.
     """
     path = folder / "chat_template.jinja"
     if _PROBE[0]["content"] in prompt and not keeps_system(folder):
-        text = path.read_text(encoding="utf-8").removesuffix("\n")  # which is not rendered at the end
+        text = path.read_text(encoding="utf-8").removesuffix(
+            "\n"
+        )  # which is not rendered at the end
         path.write_text(text + _KEEPS_SYSTEM, encoding="utf-8")
 
 
 def keeps_system(model: Path) -> bool:
-    """Whether a model folder is a thinking copy, or trained from one, that is asked with its data's system message."""
+    """Whether a model folder is a thinking copy, or trained from one, that is asked with its data's
+    system message.
+    """
     return _KEEPS_SYSTEM in (_template(model) or "")
 
 
@@ -110,11 +125,15 @@ def _render(tokenizer: Any, name: str) -> str:
     try:
         return render(tokenizer, _PROBE)
     except Exception as error:  # a template may raise any error, for instance at a system message
-        raise ValueError(f"{name}: the template fails on a system message and a question ({error})") from error
+        raise ValueError(
+            f"{name}: the template fails on a system message and a question ({error})"
+        ) from error
 
 
 def _stops(folder: Path, tokenizer: Any) -> str:
-    """The tokens at which vLLM ends a response: the tokenizer's EOS and those of generation_config.json."""
+    """The tokens at which vLLM ends a response: the tokenizer's EOS and those of
+    generation_config.json.
+    """
     path = folder / "generation_config.json"
     ids = read_json(path).get("eos_token_id") if path.is_file() else None
     ids = [ids] if isinstance(ids, int) else list(ids or [])

@@ -19,7 +19,9 @@ def run(command: str, scripts: dict[str, tuple[str, str]]) -> None:
         return
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in scripts:
-        print(f"{command}: {name or 'no name'}: must be one of {', '.join(scripts)}", file=sys.stderr)
+        print(
+            f"{command}: {name or 'no name'}: must be one of {', '.join(scripts)}", file=sys.stderr
+        )
         sys.exit(2)
     sys.argv = [f"{command} {name}", *sys.argv[2:]]
     with in_one_line(sys.argv[0], packages=PACKAGES):

@@ -14,7 +14,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Rows to read: ``rows(columns)`` yields mappings with at least these columns; ``total`` is their number."""
+    """Rows to read: ``rows(columns)`` yields mappings with at least these columns; ``total`` is
+    their number.
+    """
 
     name: str
     columns: Sequence[str]
@@ -22,7 +24,8 @@ class Source:
     rows: Callable[[Sequence[str]], Iterable[Row]]
 
     def column(self, option: str, asked: str | None, known: Sequence[str]) -> str:
-        """The column to read, where ``a.b`` is field b of column a: ``asked`` if it is set, or the first known one.
+        """The column to read, where ``a.b`` is field b of column a: ``asked`` if it is set, or the
+        first known one.
 
         Raises:
             ValueError: the source has no such column; ``option`` is the flag that sets it.
@@ -31,7 +34,9 @@ class Source:
             if key in self.columns or key.split(".")[0] in self.columns:
                 return key
         names = repr(asked) if asked else "of these names: " + ", ".join(known)
-        raise ValueError(f"{self.name}: no column {names} ({option}); it has {', '.join(self.columns)}")
+        raise ValueError(
+            f"{self.name}: no column {names} ({option}); it has {', '.join(self.columns)}"
+        )
 
 
 def open_file(path: Path) -> Source:

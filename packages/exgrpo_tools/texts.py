@@ -9,7 +9,9 @@ from typing import Any
 
 
 def question_text(value: Any) -> str:
-    """The text of a question: the value, or the last user turn of a list of messages; empty if there is none."""
+    """The text of a question: the value, or the last user turn of a list of messages; empty if
+    there is none.
+    """
     if not isinstance(value, list):
         return _text(value)
     turns = _turns(value, "user")
@@ -24,7 +26,9 @@ def system_text(value: Any) -> str:
 
 def _turns(messages: Any, role: str) -> list[Any]:
     rows = messages if isinstance(messages, list) else []
-    return [row.get("content") for row in rows if isinstance(row, Mapping) and row.get("role") == role]
+    return [
+        row.get("content") for row in rows if isinstance(row, Mapping) and row.get("role") == role
+    ]
 
 
 def _text(value: Any) -> str:
@@ -32,10 +36,16 @@ def _text(value: Any) -> str:
 
 
 def answer_text(value: Any) -> str:
-    """The final answer: the text after the last "####" or in the last \\boxed{}, or all of it; empty if none."""
+    """The final answer: the text after the last "####" or in the last \\boxed{}, or all of it;
+    empty if none.
+    """
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if value is None or isinstance(value, (list, Mapping)) or (isinstance(value, float) and math.isnan(value)):
+    if (
+        value is None
+        or isinstance(value, (list, Mapping))
+        or (isinstance(value, float) and math.isnan(value))
+    ):
         return ""
     text = str(value).encode(errors="replace").decode()
     if "####" in text:

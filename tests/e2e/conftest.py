@@ -44,7 +44,9 @@ def make_settings(questions):
 
 @contextlib.contextmanager
 def read_at_import():
-    """Within it a process that imports for others starts, with what verl and the hub's client read at their import."""
+    """Within it a process that imports for others starts, with what verl and the hub's client read
+    at their import.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_PLATFORM", "cpu")
         patch.setenv("HF_HUB_OFFLINE", "1")
@@ -53,12 +55,15 @@ def read_at_import():
 
 @contextlib.contextmanager
 def shared(job=prepared_workers.FIRST_JOB):
-    """The program by which Ray's workers are forks of one prepared process for many runs, which imports but once.
+    """The program by which Ray's workers are forks of one prepared process for many runs, which
+    imports but once.
 
     They have one thread each: two files' runs share two cores.
     """
     stack = OmegaConf.load(Path(prepared_workers.__file__).with_name("stack") / "cpu.yaml")
-    stack.ray_kwargs.ray_init.runtime_env.env_vars.OMP_NUM_THREADS = "1"  # read when torch is imported
+    variables = stack.ray_kwargs.ray_init.runtime_env.env_vars
+    variables.OMP_NUM_THREADS = "1"  # read when torch is imported
+    variables.VERL_ENGINE_VENDOR = "exgrpo"  # as in our configuration; read when verl is imported
     workers, thresholds = prepared_workers.PreparedWorkers(), gc.get_threshold()
     with read_at_import() as patch:
         patch.setattr(prepared_workers, "FIRST_JOB", job)
@@ -85,7 +90,8 @@ def prepared_second():
 def forks(prepared):
     """The override by which a run has them.
 
-    Without it a run of ours has a prepared process of its own, which gives the training its name too, and two threads.
+    Without it a run of ours has a prepared process of its own, which gives the training its name
+    too, and two threads.
     """
     with read_at_import():
         forked_driver.prepare()

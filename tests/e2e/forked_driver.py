@@ -1,6 +1,8 @@
-"""Drivers of trainings as forks of a process that has imported what they do: six of a start's 25 CPU seconds.
+"""Drivers of trainings as forks of a process that has imported what they do: six of a start's 25
+CPU seconds.
 
-The workers of the same runs are such forks too (the fixture `forks`); runs without it start as a user's do.
+The workers of the same runs are such forks too (the fixture `forks`); runs without it start as a
+user's do.
 """
 
 import atexit
@@ -11,7 +13,11 @@ import sys
 from multiprocessing import forkserver
 
 FORKS = multiprocessing.get_context("forkserver")
-IMPORTS = ["exgrpo.main_mix_ppo", "exgrpo.on_verl.mix_actor", "transformers.models.auto.tokenization_auto"]
+IMPORTS = [
+    "exgrpo.main_mix_ppo",
+    "exgrpo.on_verl.mix_actor",
+    "transformers.models.auto.tokenization_auto",
+]
 
 
 def prepare():
@@ -21,7 +27,9 @@ def prepare():
 
 
 class ForkedDriver:
-    """``python -m MODULE argument ...`` in a session of its own; what our tests use of subprocess.Popen."""
+    """``python -m MODULE argument ...`` in a session of its own; what our tests use of
+    subprocess.Popen.
+    """
 
     def __init__(self, arguments, log, environment, folder):
         self._process = FORKS.Process(target=_become, args=(arguments, log, environment, folder))
@@ -50,7 +58,6 @@ def _become(arguments, log, environment, folder):
     Config.initialize("")  # Ray's, which it reads when it is imported: whether a token is needed
     os.chdir(folder)
     sys.argv[:] = arguments
-    sys.path.insert(0, str(folder))
     try:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     finally:

@@ -1,11 +1,14 @@
-"""SIGKILLs a training again and again, half of them inside a save, and compares it with one that never stopped.
+"""SIGKILLs a training again and again, half of them inside a save, and compares it with one that
+never stopped.
 
+    export PYTHONPATH=tests:exp_scripts/quickstart:exp_scripts/guarded
     python tests/e2e/kill_sweep.py [--kills 10] [--steps 18] [--seed 0]
 
-The run saves each step. Every other kill falls as soon as a chosen file of a save appears, the others at a random
-moment of the two steps after a save. The same command goes on each time. In the end the pool's files, the questions
-asked in each step, the weights and the optimizer's states must be equal to the bit; the pool's manifest but for the
-random id of its run. It fails as well if a run ends before its kill, or if less than two kills fell into a save.
+The run saves each step. Every other kill falls as soon as a chosen file of a save appears, the
+others at a random moment of the two steps after a save. The same command goes on each time. In the
+end the pool's files, the questions asked in each step, the weights and the optimizer's states must
+be equal to the bit; the pool's manifest but for the random id of its run. It fails as well if a run
+ends before its kill, or if less than two kills fell into a save.
 """
 
 import argparse
@@ -20,32 +23,54 @@ import tempfile
 import time
 from pathlib import Path
 
+import conftest
+import forked_driver
+import run as quickstart
+import tasks
+import torch
+from training_run import K, Run
+
+from exgrpo.on_verl.checkpoints import marked_step
+
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("tests/e2e", "tests", "exp_scripts/quickstart", "exp_scripts/guarded")
-sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
-
-import conftest  # noqa: E402
-import forked_driver  # noqa: E402
-import run as quickstart  # noqa: E402
-import tasks  # noqa: E402
-import torch  # noqa: E402
-from training_run import K, Run  # noqa: E402
-
-from exgrpo.on_verl.checkpoints import marked_step  # noqa: E402
-
 EXACT = ["trainer.rollout_seeded=True", "actor_rollout_ref.rollout.max_num_seqs=1"]
 EXACT += ["actor_rollout_ref.rollout.enable_prefix_caching=False", "data.train_max_samples=32"]
 # of a step's folder, in the order in which a save makes them; the marker is named for its step
-STAGES = [".experience.tmp", "actor/model_*", "actor/optim_*", "actor/huggingface", "data.pt", "marker", ".seal.json.*"]
+STAGES = [
+    ".experience.tmp",
+    "actor/model_*",
+    "actor/optim_*",
+    "actor/huggingface",
+    "data.pt",
+    "marker",
+    ".seal.json.*",
+]
 
 
 def arguments(folder, data, steps, forks):
     """A small run that saves each step."""
     return [
-        *("exgrpo.main_mix_ppo", *quickstart.command(folder, seed=0, done=1, overrides=[])[3:], *EXACT, forks),
-        *(f"data.train_files={data}/train.parquet", f"data.val_files={data}/test.parquet", "data.train_batch_size=8"),
-        *(f"actor_rollout_ref.rollout.n={K}", "actor_rollout_ref.actor.ppo_mini_batch_size=4", "trainer.test_freq=-1"),
-        *(f"trainer.total_training_steps={steps}", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=3"),
+        *(
+            "exgrpo.main_mix_ppo",
+            *quickstart.command(folder, seed=0, done=1, overrides=[])[3:],
+            *EXACT,
+            forks,
+        ),
+        *(
+            f"data.train_files={data}/train.parquet",
+            f"data.val_files={data}/test.parquet",
+            "data.train_batch_size=8",
+        ),
+        *(
+            f"actor_rollout_ref.rollout.n={K}",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "trainer.test_freq=-1",
+        ),
+        *(
+            f"trainer.total_training_steps={steps}",
+            "trainer.save_freq=1",
+            "trainer.max_actor_ckpt_to_keep=3",
+        ),
     ]
 
 
@@ -77,39 +102,59 @@ def left(root):
     """The stages of the newest save that a kill has left, and whether it was complete."""
     newest = max((int(path.name.split("_")[-1]) for path in root.glob("global_step_*")), default=0)
     folder = root / f"global_step_{newest}"
-    there = [stage for stage in (*STAGES, "experience") if stage != "marker" and any(folder.glob(stage))]
+    there = [
+        stage for stage in (*STAGES, "experience") if stage != "marker" and any(folder.glob(stage))
+    ]
     sealed = (folder / "seal.json").exists()
-    return f"step {newest} {'whole' if sealed else 'cut off: ' + ' '.join(there)}, marker {marked_step(root)}", sealed
+    return (
+        f"step {newest} {'whole' if sealed else 'cut off: ' + ' '.join(there)}, marker "
+        f"{marked_step(root)}",
+        sealed,
+    )
 
 
 def compare(ours, theirs, steps):
     """What differs between two finished runs; empty if nothing."""
     wrong = []
     folders = [run[-1].folder / "checkpoints" / f"global_step_{steps}" for run in (ours, theirs)]
-    names = [sorted(p.relative_to(f) for p in f.rglob("*") if p.is_file() and p.name != "seal.json") for f in folders]
+    names = [
+        sorted(p.relative_to(f) for p in f.rglob("*") if p.is_file() and p.name != "seal.json")
+        for f in folders
+    ]
     wrong += [] if names[0] == names[1] != [] else [f"files {names}"]
     for name in names[1]:
         one, other = (folder / name for folder in folders)
         if name.name == "manifest.json":
             same = manifest(one) == manifest(other)
         elif name.suffix == ".pt":
-            same = equal(*(without_rng(torch.load(path, weights_only=False)) for path in (one, other)))
+            same = equal(
+                *(without_rng(torch.load(path, weights_only=False)) for path in (one, other))
+            )
         else:
             same = one.read_bytes() == other.read_bytes()
         wrong += [] if same else [str(name)]
     compared = 0
     for step in range(1, steps + 1):
-        asked = [next(filter(None, (drawn(run, step) for run in reversed(runs))), None) for runs in (ours, theirs)]
-        if asked[0] is None:  # a kill between a step's marker and its record: what follows it is compared
+        asked = [
+            next(filter(None, (drawn(run, step) for run in reversed(runs))), None)
+            for runs in (ours, theirs)
+        ]
+        if (
+            asked[0] is None
+        ):  # a kill between a step's marker and its record: what follows it is compared
             continue
         compared += 1
         wrong += [] if asked[0] == asked[1] else [f"rollouts of step {step}"]
-    print(f"compared: {len(names[1])} files of step {steps}, rollouts of {compared} of {steps} steps")
+    print(
+        f"compared: {len(names[1])} files of step {steps}, rollouts of {compared} of {steps} steps"
+    )
     return wrong
 
 
 def drawn(run, step):
-    """What a run drew in a step; None if it has no whole record of it, which a kill may have cut off."""
+    """What a run drew in a step; None if it has no whole record of it, which a kill may have cut
+    off.
+    """
     try:
         return run.drawn(step)
     except (FileNotFoundError, json.JSONDecodeError):
@@ -124,8 +169,14 @@ def manifest(path):
 
 
 def without_rng(saved):
-    """Without the generators of the worker's process, which verl saves: nothing in these runs draws from them."""
-    return {name: value for name, value in saved.items() if name != "rng"} if isinstance(saved, dict) else saved
+    """Without the generators of the worker's process, which verl saves: nothing in these runs draws
+    from them.
+    """
+    return (
+        {name: value for name, value in saved.items() if name != "rng"}
+        if isinstance(saved, dict)
+        else saved
+    )
 
 
 def equal(one, other):
@@ -142,7 +193,9 @@ def equal(one, other):
 
 
 def main():
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("--kills", type=int, default=10)
     cli.add_argument("--steps", type=int, default=18)
     cli.add_argument("--seed", type=int, default=0)
@@ -165,7 +218,9 @@ def main():
         root = killed / "checkpoints"
         for number in range(options.kills):
             done = marked_step(root) or 0
-            parts.append(Run(killed, arguments(killed, data, options.steps, forks), f"part{number}"))
+            parts.append(
+                Run(killed, arguments(killed, data, options.steps, forks), f"part{number}")
+            )
             if number % 2 == 0:
                 stage, step = STAGES[number // 2 % len(STAGES)], done + 1
                 hit = kill_at(parts[-1], lambda stage=stage, step=step: appears(root, stage, step))
@@ -186,11 +241,16 @@ def main():
             if not hit:
                 print(parts[-1].watch.said(), flush=True)
                 parts[-1].kill()
-            print(f"{number + 1}: {'killed' if hit else 'ended before'} {moment}: {state}", flush=True)
+            print(
+                f"{number + 1}: {'killed' if hit else 'ended before'} {moment}: {state}", flush=True
+            )
         parts.append(Run(killed, arguments(killed, data, options.steps, forks), "last"))
         parts[-1].wait()
         wrong = compare(parts, [unbroken], options.steps)
-    print(f"{options.kills - missed} kills, {in_save} of them in a save: {wrong or 'equal to the bit'}")
+    print(
+        f"{options.kills - missed} kills, {in_save} of them in a save: "
+        f"{wrong or 'equal to the bit'}"
+    )
     sys.exit(bool(wrong or missed or in_save < 2))
 
 

@@ -1,5 +1,6 @@
-"""What a cluster sets and a laptop does not, in one whole training: packed rows, 16-bit compute, many queue and loader
-processes, the released scale and entropy bonus, a bound on the gradient, two ranks; killed, and resumed to the bit.
+"""What a cluster sets and a laptop does not, in one whole training: packed rows, 16-bit compute,
+many queue and loader processes, the released scale and entropy bonus, a bound on the gradient, two
+ranks; killed, and resumed to the bit.
 """
 
 import math
@@ -22,9 +23,22 @@ CLUSTER = [
 ]
 
 
-def test_a_run_with_a_clusters_settings_is_killed_and_goes_on_to_the_bit(make_settings, forks, tmp_path):
-    arguments = ["exgrpo.main_mix_ppo", *make_settings(tmp_path), *EXACT, *ONE_UPDATE, *CLUSTER, forks]
-    arguments += ["trainer.experience_start_sratio=0", "trainer.total_training_steps=4", "trainer.save_freq=2"]
+def test_a_run_with_a_clusters_settings_is_killed_and_goes_on_to_the_bit(
+    make_settings, forks, tmp_path
+):
+    arguments = [
+        "exgrpo.main_mix_ppo",
+        *make_settings(tmp_path),
+        *EXACT,
+        *ONE_UPDATE,
+        *CLUSTER,
+        forks,
+    ]
+    arguments += [
+        "trainer.experience_start_sratio=0",
+        "trainer.total_training_steps=4",
+        "trainer.save_freq=2",
+    ]
     first = Run(tmp_path, arguments, "first")
     first.kill_after(3)
     second = Run(tmp_path, arguments, "second")

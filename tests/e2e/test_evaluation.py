@@ -1,4 +1,6 @@
-"""eval/generate_vllm.py with a real vLLM on the CPU: killed and continued, with two copies, from verl's checkpoint."""
+"""eval/generate_vllm.py with a real vLLM on the CPU: killed and continued, with two copies, from
+verl's checkpoint.
+"""
 
 import json
 import os
@@ -41,12 +43,26 @@ def test_file(questions):
 @pytest.fixture(scope="module")
 def start(test_file, environment):
     def start(output, *flags):
-        command = [sys.executable, str(ROOT / "eval" / "generate_vllm.py"), "--model_path", str(MODEL)]
-        command += ["--input_file", str(test_file), "--output_file", str(output), "--max_tokens", "40"]
+        command = [
+            sys.executable,
+            str(ROOT / "eval" / "generate_vllm.py"),
+            "--model_path",
+            str(MODEL),
+        ]
+        command += [
+            "--input_file",
+            str(test_file),
+            "--output_file",
+            str(output),
+            "--max_tokens",
+            "40",
+        ]
         command += ["--n", str(SAMPLES), "--temperature", "1", "--skip_scoring", *flags]
         with output.with_suffix(".log").open("a") as log:
             says = {"VLLM_LOGGING_LEVEL": "INFO"}  # which class vLLM adds to its worker
-            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment | says)
+            return subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment | says
+            )
 
     return start
 
@@ -91,15 +107,24 @@ def test_a_run_is_what_was_asked_for(whole):
     assert [(row["question"], row["sample"]) for row in rows] == [
         (q, s) for q in range(QUESTIONS) for s in range(SAMPLES)
     ]
-    assert len({row["seed"] for row in rows}) == len({(row["question_id"], row["sample"]) for row in rows}) == len(rows)
-    by_question = [{row["response"] for row in rows if row["question"] == number} for number in range(QUESTIONS)]
+    assert (
+        len({row["seed"] for row in rows})
+        == len({(row["question_id"], row["sample"]) for row in rows})
+        == len(rows)
+    )
+    by_question = [
+        {row["response"] for row in rows if row["question"] == number}
+        for number in range(QUESTIONS)
+    ]
     assert all(len(responses) > 1 for responses in by_question)  # samples, not copies
     cut = [row for row in rows if row["finish_reason"] == "length"]
     assert all(row["tokens"] <= 40 for row in rows) and all(row["tokens"] == 40 for row in cut)
     assert {row["finish_reason"] for row in rows} <= {"stop", "length"} and len(cut) < len(rows)
 
 
-def test_killed_twice_with_no_process_left_and_continued_it_is_the_file_of_an_uninterrupted_run(start, whole, tmp_path):
+def test_killed_twice_with_no_process_left_and_continued_it_is_the_file_of_an_uninterrupted_run(
+    start, whole, tmp_path
+):
     output, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     for reached, number, code in ((30, signal.SIGTERM, 1), (90, signal.SIGKILL, -signal.SIGKILL)):
         process = start(output, "--max_num_seqs", "1", "--data_parallel_size", "2")
@@ -108,7 +133,9 @@ def test_killed_twice_with_no_process_left_and_continued_it_is_the_file_of_an_un
         assert not output.exists() and lines_in(partial) < QUESTIONS * SAMPLES
     said = output.with_suffix(".log").read_text()
     assert said.count("stopped; the same command continues from here") == 1
-    assert said.count("Injected <class 'exgrpo_eval.generate.vllm_worker.EndsWithParent'>") == 4  # each copy, two runs
+    assert (
+        said.count("Injected <class 'exgrpo_eval.generate.vllm_worker.EndsWithParent'>") == 4
+    )  # each copy, two runs
     with partial.open("ab") as file:
         file.write(b'{"row": {"benchmark": "su')  # a line that the kill cut
     kept = partial.read_bytes()[: -len(b'{"row": {"benchmark": "su')]
@@ -120,14 +147,23 @@ def test_killed_twice_with_no_process_left_and_continued_it_is_the_file_of_an_un
     os.close(held)
     assert journal.startswith(kept)
     entries = [json.loads(line) for line in journal.decode().split("\n")[1:-1]]
-    assert len(entries) == QUESTIONS * SAMPLES == len({(e["row"]["question"], e["row"]["sample"]) for e in entries})
+    assert (
+        len(entries)
+        == QUESTIONS * SAMPLES
+        == len({(e["row"]["question"], e["row"]["sample"]) for e in entries})
+    )
     assert {entry["session"] for entry in entries} == {0, 1, 2}
-    assert not partial.exists() and json.loads((tmp_path / "out.run.json").read_text())["generated_tokens"] > 0
+    assert (
+        not partial.exists()
+        and json.loads((tmp_path / "out.run.json").read_text())["generated_tokens"] > 0
+    )
 
 
 @pytest.fixture(scope="module")
 def long_file(tmp_path_factory):
-    """Questions of 360 tokens: those of one evaluation together are more than the engine takes in a step."""
+    """Questions of 360 tokens: those of one evaluation together are more than the engine takes in a
+    step.
+    """
     import pandas as pd
 
     long = "+".join("12345" for _ in range(60))
@@ -160,12 +196,27 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluate(checkpoint, test_file, long_file, environment, tmp_path_factory):
-    """Evaluates the checkpoint with further flags; what the command said, and its folder, always the same."""
+    """Evaluates the checkpoint with further flags; what the command said, and its folder, always
+    the same.
+    """
     folder = tmp_path_factory.mktemp("evaluated")
 
     def evaluate(*flags):
-        command = ["bash", str(ROOT / "eval" / "eval.sh"), str(checkpoint), str(folder), "--input_file"]
-        command += [str(test_file), f"{long_file.parent}/*.parquet", "--limit", str(LIMIT), "--max_tokens", "8"]
+        command = [
+            "bash",
+            str(ROOT / "eval" / "eval.sh"),
+            str(checkpoint),
+            str(folder),
+            "--input_file",
+        ]
+        command += [
+            str(test_file),
+            f"{long_file.parent}/*.parquet",
+            "--limit",
+            str(LIMIT),
+            "--max_tokens",
+            "8",
+        ]
         done = watched.run([*command, "--skip_scoring", *flags], env=environment)
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout, folder
@@ -188,11 +239,17 @@ def test_a_checkpoint_of_verl_is_merged_once(evaluate, evaluated):
 
     said, folder = evaluated
     assert "merging" in said
-    merged, original = (load_file(path / "model.safetensors") for path in (folder / "merged", MODEL))
-    assert {name: tensor.shape for name, tensor in merged.items()} == {n: t.shape for n, t in original.items()}
+    merged, original = (
+        load_file(path / "model.safetensors") for path in (folder / "merged", MODEL)
+    )
+    assert {name: tensor.shape for name, tensor in merged.items()} == {
+        n: t.shape for n, t in original.items()
+    }
     assert all((merged[name] == original[name].bfloat16()).all() for name in original)
     responses = (folder / "responses.jsonl").read_bytes()
-    assert responses.count(b"\n") == 2 * LIMIT + LIMIT  # the test questions twice, as their file has them
+    assert (
+        responses.count(b"\n") == 2 * LIMIT + LIMIT
+    )  # the test questions twice, as their file has them
     again, _ = evaluate("--force_generate", "False")
     assert "merging" not in again and "loading the model" not in again
     assert (folder / "responses.jsonl").read_bytes() == responses

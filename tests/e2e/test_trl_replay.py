@@ -1,4 +1,6 @@
-"""trl_replay.py as a user starts it, and what reaches its buffer and its loss: every row of every group."""
+"""trl_replay.py as a user starts it, and what reaches its buffer and its loss: every row of every
+group.
+"""
 
 import re
 import sys
@@ -10,7 +12,8 @@ import watched
 pytest.importorskip("trl", reason="requirements/cpu-trl.txt is not installed")
 SCRIPT = Path(__file__).parents[2] / "exp_scripts" / "trl_replay.py"
 
-# Runs three steps in a process of its own and compares what the hooks of TRL get with what replay was told.
+# Runs three steps in a process of its own and compares what the hooks of TRL get with what replay
+# was told.
 WITNESS = """
 import argparse
 import torch, trl_replay
@@ -45,7 +48,7 @@ for inputs, choice, (step, groups) in zip(losses, chosen, observed):
         assert sorted(rows) == sorted((t.tokens.tolist(), t.log_probs.tolist()) for t in past.values())
     assert abs(float(inputs["advantages"].sum())) < 1e-5
 print("replayed", sum(len(choice.trajectories) for choice in chosen))
-"""
+"""  # noqa: E501
 
 
 def python(*arguments, folder=None):
@@ -69,4 +72,8 @@ def test_two_steps_print_two_lines():
 
 def test_bad_input_is_refused_in_one_line():
     done = python(str(SCRIPT), "--steps", "0")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "trl_replay.py: steps=0: must be at least 1\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "trl_replay.py: steps=0: must be at least 1\n",
+    )

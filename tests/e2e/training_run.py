@@ -18,7 +18,10 @@ from verl_cpu.prepared_workers import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 K = 4  # rollouts of a question
-KL_AND_ENTROPY = ["actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.actor.entropy_coeff=0.001"]
+KL_AND_ENTROPY = [
+    "actor_rollout_ref.actor.use_kl_loss=True",
+    "actor_rollout_ref.actor.entropy_coeff=0.001",
+]
 
 
 @dataclass
@@ -42,7 +45,9 @@ class Run:
                 "RAY_worker_niceness": "0",
             }
         )
-        shared = any("py_executable" in argument for argument in self.arguments)  # see the fixture `forks`
+        shared = any(
+            "py_executable" in argument for argument in self.arguments
+        )  # see the fixture `forks`
         if shared:
             environment[weight_socket.TRAINING] = uuid.uuid4().hex[:12]
         self.log = self.folder / f"{self.name}.log"
@@ -64,19 +69,25 @@ class Run:
     def kill_after(self, step):
         """SIGKILL to the driver as soon as the step has been logged."""
         try:
-            self.watch.until(lambda: self.metrics_file.exists() and max([0, *self.metrics()]) >= step)
+            self.watch.until(
+                lambda: self.metrics_file.exists() and max([0, *self.metrics()]) >= step
+            )
         finally:
             self.kill()
 
     def kill(self):
-        """SIGKILL to whatever is left of it, and what that had in shared memory is removed, as by a guard."""
+        """SIGKILL to whatever is left of it, and what that had in shared memory is removed, as by a
+        guard.
+        """
         for path in process_tree.end(self._processes):
             Path(path).unlink(missing_ok=True)
         self.process.wait()
 
     def _processes(self):
         """Those of its session, and its Ray's: forks of a shared process would outlive Ray."""
-        return sorted({*process_tree.in_session(self.process.pid, self.started), *of_ray(self.process.pid)})
+        return sorted(
+            {*process_tree.in_session(self.process.pid, self.started), *of_ray(self.process.pid)}
+        )
 
     def metrics(self):
         """step -> metrics, as far as they are written."""
@@ -86,7 +97,9 @@ class Run:
     def drawn(self, step):
         """uid -> prompt text, and key -> response text, of a step's rollouts."""
         rows = [json.loads(line) for line in (self.dump / f"{step}.jsonl").read_text().splitlines()]
-        return {row["uid"].split("_")[0]: row["input"] for row in rows}, {row["uid"]: row["output"] for row in rows}
+        return {row["uid"].split("_")[0]: row["input"] for row in rows}, {
+            row["uid"]: row["output"] for row in rows
+        }
 
     def sessions(self, step):
         """uid -> sessions of its rows, in what a step trained on."""

@@ -17,7 +17,8 @@ QUEUE = {
 
 @pytest.fixture(scope="session", autouse=True)
 def queue():
-    # its workers' lines would stand in what a later test of this process reads from the standard error
+    # its workers' lines would stand in what a later test of this process reads from the standard
+    # error
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     tq.init(OmegaConf.create(QUEUE))
     yield

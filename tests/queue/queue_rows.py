@@ -1,4 +1,6 @@
-"""Rows as verl's agent loop writes them, on a real queue, and an actor that scores what it is given."""
+"""Rows as verl's agent loop writes them, on a real queue, and an actor that scores what it is
+given.
+"""
 
 import numpy as np
 import torch
@@ -50,7 +52,9 @@ def put(partition, rows):
         for row in rows
     ]
     tags = [tag | {"max_global_steps": 4, "global_steps": 5, "status": "success"} for tag in tags]
-    tq.kv_batch_put(keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    tq.kv_batch_put(
+        keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(rows), tags=tags
+    )
     return KVBatchMeta(keys=keys, tags=tags, partition_id=partition)
 
 
@@ -68,7 +72,9 @@ def record(uid, trajectory):
 
 
 def completed(batch, chosen, session):
-    """The batch in which the trajectories (by uid) have joined their groups, and the records of these."""
+    """The batch in which the trajectories (by uid) have joined their groups, and the records of
+    these.
+    """
     groups = [record(uid, trajectory) for uid, trajectory in chosen.items()]
     siblings = complete.first_siblings(batch, {group.uid: group.question for group in groups})
     return complete.inject(batch, groups, siblings, session), groups
@@ -90,13 +96,21 @@ class Model:
         self._dispatch_info = {"actor": list(range(ranks))}
 
     def compute_log_prob(self, batch):
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"]
+        )
         temperature = batch.extra_info.get("temperature", 1.0)
         self.calls.append([row.tolist() for row in data["input_ids"].unbind()])
-        entropies = [torch.roll(row.float(), -1) for row in data["input_ids"].unbind()]  # of the token that comes next
+        entropies = [
+            torch.roll(row.float(), -1) for row in data["input_ids"].unbind()
+        ]  # of the token that comes next
         fields = {
             "entropy": torch.nested.as_nested_tensor(entropies, layout=torch.jagged),
-            "log_probs": torch.nested.as_nested_tensor([-row / temperature for row in entropies], layout=torch.jagged),
+            "log_probs": torch.nested.as_nested_tensor(
+                [-row / temperature for row in entropies], layout=torch.jagged
+            ),
         }
-        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch)))
+        tq.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, len(batch))
+        )
         return batch

@@ -1,4 +1,6 @@
-"""Our trainers on a real queue, with rollouts that are written instead of generated, as far as a step's advantages."""
+"""Our trainers on a real queue, with rollouts that are written instead of generated, as far as a
+step's advantages.
+"""
 
 from pathlib import Path
 
@@ -39,9 +41,11 @@ WHOLE_STEP = [
 
 
 class Rollouts:
-    """Instead of verl's agent loops: the questions in `failing` have no rollout, the others all they ask for.
+    """Instead of verl's agent loops: the questions in `failing` have no rollout, the others all
+    they ask for.
 
-    Of a question in `rewards` every rollout has that reward, of the others the first alone is right.
+    Of a question in `rewards` every rollout has that reward, of the others the first alone is
+    right.
     """
 
     def __init__(self, failing):
@@ -49,14 +53,21 @@ class Rollouts:
 
     def generate_sequences(self, batch):
         step = batch["global_steps"]
-        for uid, question, count in zip(batch["uid"], batch["question_id"], batch["__rollout_n__"], strict=True):
+        for uid, question, count in zip(
+            batch["uid"], batch["question_id"], batch["__rollout_n__"], strict=True
+        ):
             assert uid not in self.asked, f"{uid} is {self.asked[uid]} and {question}"
             self.asked[uid] = question
             if question not in self.failing:
                 keys = [f"{uid}_{session}_0" for session in range(int(count))]
                 rows = [self.row(question, session) for session in range(int(count))]
                 tags = [self.tag(row) | {"global_steps": step, "status": "success"} for row in rows]
-                tq.kv_batch_put(keys=keys, partition_id="train", fields=list_of_dict_to_tensordict(rows), tags=tags)
+                tq.kv_batch_put(
+                    keys=keys,
+                    partition_id="train",
+                    fields=list_of_dict_to_tensordict(rows),
+                    tags=tags,
+                )
             status = "failure" if question in self.failing else "finished"
             tags = [{"is_prompt": True, "status": status, "global_steps": step}]
             tq.kv_batch_put(keys=[uid], partition_id="train", tags=tags)
@@ -66,7 +77,11 @@ class Rollouts:
 
     def row(self, question, session):
         reward = self.rewards.get(question, float(session == 0))
-        return {"question_id": question, "responses": torch.ones(2), "rm_scores": torch.tensor([0.0, reward])}
+        return {
+            "question_id": question,
+            "responses": torch.ones(2),
+            "rm_scores": torch.tensor([0.0, reward]),
+        }
 
 
 class WholeRollouts(Rollouts):
@@ -75,11 +90,19 @@ class WholeRollouts(Rollouts):
     def row(self, question, session):
         uid = next(uid for uid, asked in self.asked.items() if asked == question)
         reward = self.rewards.get(question, float(session == 0))
-        row = rollout(uid, session, [11 + session] * (2 + session), reward) | {"question_id": question}
-        return {name: value for name, value in row.items() if name not in ("old_log_probs", "entropy")}
+        row = rollout(uid, session, [11 + session] * (2 + session), reward) | {
+            "question_id": question
+        }
+        return {
+            name: value for name, value in row.items() if name not in ("old_log_probs", "entropy")
+        }
 
     def tag(self, row):
-        lengths = {"prompt_len": 3, "response_len": len(row["responses"]), "seq_len": len(row["input_ids"])}
+        lengths = {
+            "prompt_len": 3,
+            "response_len": len(row["responses"]),
+            "seq_len": len(row["input_ids"]),
+        }
         return lengths | {"min_global_steps": STEP - 1, "max_global_steps": STEP - 1}
 
 
@@ -92,7 +115,9 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.config = job(*keys)
     trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.25)
     messages = [{"role": "user", "content": "?"}]
-    trainer.train_dataset = [{"question_id": f"q{i}", "raw_prompt": messages} for i in range(questions)]
+    trainer.train_dataset = [
+        {"question_id": f"q{i}", "raw_prompt": messages} for i in range(questions)
+    ]
     trainer.row_of_question = {f"q{i}": i for i in range(questions)}
     stream = iter([f"q{i}" for i in range(questions)] * 9)
     trainer._next_question = lambda: (next(stream), False)
@@ -110,7 +135,9 @@ def make_trainer(trainer_class, questions, failing, *overrides):
 
 
 def make_ready(trainer):
-    """Give a trainer what a step needs after its draw: whole rollouts, an actor, what scores, weighs and observes."""
+    """Give a trainer what a step needs after its draw: whole rollouts, an actor, what scores,
+    weighs and observes.
+    """
     resolve(trainer.config)
     trainer.agent_loop_manager = WholeRollouts(trainer.agent_loop_manager.failing)
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
@@ -123,13 +150,19 @@ def make_ready(trainer):
 def sample(trainer, prompts=4):
     """The batch of so many prompts, as verl's step begins with it."""
     waited_for = prompts - len(trainer.waiting)
-    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
+    batch, _ = trainer.replay_buffer.sample(
+        global_steps=STEP, partition_id="train", batch_size=waited_for
+    )
     batch.extra_info["temperature"] = trainer.config.actor_rollout_ref.rollout.temperature
     return batch
 
 
 def pass_batch(trainer, batch, metrics):
     """From the batch that came back to its advantages."""
-    for stage in (trainer._balance_batch, trainer._compute_old_log_prob, trainer._compute_advantage):
+    for stage in (
+        trainer._balance_batch,
+        trainer._compute_old_log_prob,
+        trainer._compute_advantage,
+    ):
         batch = stage(batch, metrics)
     return batch

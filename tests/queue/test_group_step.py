@@ -1,4 +1,6 @@
-"""A step of our trainer with past groups and a rescued one, by verl's own functions but for rollouts and actor."""
+"""A step of our trainer with past groups and a rescued one, by verl's own functions but for
+rollouts and actor.
+"""
 
 import dataclasses
 
@@ -13,25 +15,42 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
-from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer, ExperienceMixPPOTrainerSeparateAsync
+from exgrpo.mix_trainer_experience import (
+    ExperienceMixPPOTrainer,
+    ExperienceMixPPOTrainerSeparateAsync,
+)
 from exgrpo.on_verl import queue
 
 PAST = {"q7": (1.0, 0.0, 0.0, 0.0), "q8": (0.0, 1.0, 1.0, 0.0)}
-KEYS = [*WHOLE_STEP, "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr", "trainer.exp_unit=group"]
+KEYS = [
+    *WHOLE_STEP,
+    "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr",
+    "trainer.exp_unit=group",
+]
 
 
 def stored(question, rewards):
     """The model's log-prob of a token is minus its id: half a nat above what is recorded here."""
-    rollouts = [Trajectory([20, 21 + i], [-20.5, -21.5 - i], 1, 0.5, reward=reward) for i, reward in enumerate(rewards)]
+    rollouts = [
+        Trajectory([20, 21 + i], [-20.5, -21.5 - i], 1, 0.5, reward=reward)
+        for i, reward in enumerate(rewards)
+    ]
     return StoredGroup(question, 1, tuple(rollouts), np.array([3, 4], np.int32))
 
 
-@pytest.fixture(params=[(None, ExperienceMixPPOTrainer), (0.3, ExperienceMixPPOTrainer)], ids=["no look", "drift"])
+@pytest.fixture(
+    params=[(None, ExperienceMixPPOTrainer), (0.3, ExperienceMixPPOTrainer)],
+    ids=["no look", "drift"],
+)
 def stepped(training_queue, request):
-    """After a step on q0, which has a success, q1, which has none but in the pool, and two past groups."""
+    """After a step on q0, which has a success, q1, which has none but in the pool, and two past
+    groups.
+    """
     drift, trainer_class = request.param
     trainer = make_trainer(trainer_class, 9, set(), *KEYS)
-    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_rescue=True, exp_max_drift=drift)
+    trainer.experience = ExperienceConfig(
+        rollout_n=K, exp_unit="group", exp_rescue=True, exp_max_drift=drift
+    )
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True
     trainer.replay.groups.hold([stored(question, rewards) for question, rewards in PAST.items()])
@@ -54,13 +73,17 @@ class Reference:
 
 
 def test_the_pool_has_read_what_verl_overwrites(stepped):
-    """The fixture's rows pass again; the reference's pass and rollout correction come after the observation."""
+    """The fixture's rows pass again; the reference's pass and rollout correction come after the
+    observation.
+    """
     trainer, batch, _ = stepped
     trainer.ref_in_actor, trainer.ref_policy_wg = False, Reference()
     batch = trainer._compute_old_log_prob(batch, metrics := {})
     batch = trainer._compute_ref_log_prob(batch, {})
     assert metrics["experience/stored_group_drift"] == pytest.approx(0.25)
-    assert metrics["experience/generated_tokens"] == metrics["experience/replayed_groups"] == 0, "of this step alone"
+    assert metrics["experience/generated_tokens"] == metrics["experience/replayed_groups"] == 0, (
+        "of this step alone"
+    )
     assert set(read(batch, "ref_log_prob")[batch.keys[0]]) == {-99.0}
 
 
@@ -102,12 +125,20 @@ def test_a_step_trains_on_fresh_past_and_rescued_rows_and_stores_the_fresh_group
         "fresh_staleness_max": 0,
     }
     assert {name: metrics[f"experience/{name}"] for name in counts} == counts
-    assert [(each.question, each.step) for each in trainer.replay.groups] == [("q7", 1), ("q8", 1), ("q0", STEP)]
+    assert [(each.question, each.step) for each in trainer.replay.groups] == [
+        ("q7", 1),
+        ("q8", 1),
+        ("q0", STEP),
+    ]
     assert [*trainer.replay.groups][-1].prompt.tolist() == [7, 8, 9]
     state = trainer.replay.pool.snapshot().state
-    assert dict(zip(state.questions, state.buckets, strict=True))["q1"] == 1  # where it was: all four failed
+    assert (
+        dict(zip(state.questions, state.buckets, strict=True))["q1"] == 1
+    )  # where it was: all four failed
     replays = {row.question: row for row in trainer.replay.pool.replays}
-    assert set(replays) == {"q1", "q7", "q8"} and replays["q7"].effect.ratio_mean == pytest.approx(np.exp(0.5))
+    assert set(replays) == {"q1", "q7", "q8"} and replays["q7"].effect.ratio_mean == pytest.approx(
+        np.exp(0.5)
+    )
 
 
 def test_without_recorded_log_probs_replayed_rows_are_no_mismatch_of_rollout_and_actor(stepped):
@@ -123,12 +154,16 @@ def test_without_recorded_log_probs_replayed_rows_are_no_mismatch_of_rollout_and
 def test_a_look_is_a_pass_of_its_own_and_verls_pass_is_over_all_rows(stepped):
     trainer, _, _ = stepped
     calls = [len(rows) for rows in trainer.actor_rollout_wg.calls]
-    looks = [] if trainer.experience.exp_max_drift is None else [1, 2 * K]  # the success that rescues, the past groups
+    looks = (
+        [] if trainer.experience.exp_max_drift is None else [1, 2 * K]
+    )  # the success that rescues, the past groups
     assert calls == [*looks, 4 * K]
 
 
 def test_past_groups_take_the_place_of_fresh_ones_without_an_advantage(training_queue):
-    """q1 fails, q2 is solved, q0 and q3 are lively; of the dead rows the pool learns, and the queue is rid."""
+    """q1 fails, q2 is solved, q0 and q3 are lively; of the dead rows the pool learns, and the queue
+    is rid.
+    """
     keys = [*KEYS, "trainer.exp_place=dead", "trainer.exp_retirement=all_solved"]
     trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *keys)
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_place="dead")
@@ -153,16 +188,29 @@ def test_past_groups_take_the_place_of_fresh_ones_without_an_advantage(training_
         for session, reward in enumerate(rewards):
             key = f"{group.uid}_{session}_0"
             assert sum(scores[key]) == reward
-            assert advantages[key] == pytest.approx([reward - np.mean(rewards)] * len(advantages[key]))
-    counts = {"stored_groups": 2, "fresh_score": 6 / 16, "refused": 4, "retired_questions": 1, "generated_tokens": 56}
+            assert advantages[key] == pytest.approx(
+                [reward - np.mean(rewards)] * len(advantages[key])
+            )
+    counts = {
+        "stored_groups": 2,
+        "fresh_score": 6 / 16,
+        "refused": 4,
+        "retired_questions": 1,
+        "generated_tokens": 56,
+    }
     assert {name: metrics[f"experience/{name}"] for name in counts} == counts
     assert trainer.replay.pool.retired == ["q2"]
     assert [each.question for each in trainer.replay.groups][2:] == ["q0", "q3"]
 
 
 def test_a_past_group_stands_in_once_in_a_step_of_several_updates(training_queue):
-    """q0 and q2 fail; of the two past groups one is of a fresh question of the step, in whichever update it is."""
-    mode, twice = ExperienceMixPPOTrainerSeparateAsync, "trainer.v1.separate_async.parameter_sync_step=2"
+    """q0 and q2 fail; of the two past groups one is of a fresh question of the step, in whichever
+    update it is.
+    """
+    mode, twice = (
+        ExperienceMixPPOTrainerSeparateAsync,
+        "trainer.v1.separate_async.parameter_sync_step=2",
+    )
     trainer = make_trainer(mode, 9, set(), *KEYS, "trainer.exp_place=dead", twice)
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_place="dead")
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
@@ -175,7 +223,9 @@ def test_a_past_group_stands_in_once_in_a_step_of_several_updates(training_queue
         setattr(trainer.actor_rollout_wg, name, lambda step: None)
     replayed = 0
     for trainer.local_trigger_step in range(2):
-        batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=2)
+        batch, _ = trainer.replay_buffer.sample(
+            global_steps=STEP, partition_id="train", batch_size=2
+        )
         batch.extra_info["temperature"] = 1.0
         batch = pass_batch(trainer, batch, {})
         asked = trainer.agent_loop_manager.asked
@@ -187,7 +237,9 @@ def test_a_past_group_stands_in_once_in_a_step_of_several_updates(training_queue
 def test_a_dead_group_stays_where_no_past_one_may_take_its_place(training_queue, drift):
     """The one past group is too far away, or there is none."""
     trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *KEYS, "trainer.exp_place=dead")
-    trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group", exp_place="dead", exp_max_drift=drift)
+    trainer.experience = ExperienceConfig(
+        rollout_n=K, exp_unit="group", exp_place="dead", exp_max_drift=drift
+    )
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
     trainer.replay.mixing = True
     trainer.replay.groups.hold([] if drift is None else [stored("q7", PAST["q7"])])

@@ -1,4 +1,6 @@
-"""verl's log-prob pass of our trainer on a real queue: all rows of the batch, replayed ones included."""
+"""verl's log-prob pass of our trainer on a real queue: all rows of the batch, replayed ones
+included.
+"""
 
 import pytest
 from composed import job
@@ -28,7 +30,10 @@ def passed_batch(partition):
         trainer = object.__new__(ExperienceMixPPOTrainer)
         trainer.local_trigger_step = 0
         trainer.config = job("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1")
-        trainer.experience, trainer.actor_rollout_wg = type("Replay", (), {"experience": False}), model
+        trainer.experience, trainer.actor_rollout_wg = (
+            type("Replay", (), {"experience": False}),
+            model,
+        )
         return trainer, batch, model
 
     return make
@@ -46,12 +51,16 @@ def test_all_rows_pass_and_have_their_log_probs_and_entropies(passed_batch):
     assert after.keys == batch.keys
     (rows,) = model.calls
     assert len(rows) == 8 and [*PROMPT, 21, 22, 23, 24] in rows and [*PROMPT, 31, 32] in rows
-    entropies, log_probs, responses = (read(batch, name) for name in ("entropy", "old_log_probs", "responses"))
+    entropies, log_probs, responses = (
+        read(batch, name) for name in ("entropy", "old_log_probs", "responses")
+    )
     assert entropies == responses, "the model's entropy of a token is its id"
     assert log_probs == {key: [-token for token in row] for key, row in responses.items()}
     real = [token for key, row in responses.items() if not key.startswith("pad") for token in row]
     length = trainer.config.data.max_response_length
-    assert metrics["actor/entropy"] == pytest.approx(sum(real) / 7 / length), "of all rows, the replayed ones included"
+    assert metrics["actor/entropy"] == pytest.approx(sum(real) / 7 / length), (
+        "of all rows, the replayed ones included"
+    )
 
 
 @pytest.mark.parametrize("factor", [0.125, 3.0])

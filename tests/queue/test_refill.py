@@ -1,4 +1,6 @@
-"""Groups whose rollouts all failed are replaced within their step, by verl's own replay buffer and on a real queue."""
+"""Groups whose rollouts all failed are replaced within their step, by verl's own replay buffer and
+on a real queue.
+"""
 
 import pytest
 import transfer_queue as tq
@@ -10,11 +12,17 @@ from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 def test_failed_groups_are_replaced_by_questions_new_to_the_step(training_queue):
     trainer = make_trainer(ExperienceMixPPOTrainer, questions=9, failing={"q1", "q3", "q4"})
     trainer._add_batch_to_generate()
-    batch, metrics = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
+    batch, metrics = trainer.replay_buffer.sample(
+        global_steps=STEP, partition_id="train", batch_size=4
+    )
     asked = trainer.agent_loop_manager.asked
-    assert list(asked) == [f"000000{STEP}q0000{i}" for i in range(7)]  # q4 was itself a replacement and failed too
+    assert list(asked) == [
+        f"000000{STEP}q0000{i}" for i in range(7)
+    ]  # q4 was itself a replacement and failed too
     assert sorted(asked.values()) == [f"q{i}" for i in range(7)]
-    questions = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=["question_id"])["question_id"]
+    questions = tq.kv_batch_get(
+        keys=batch.keys, partition_id="train", select_fields=["question_id"]
+    )["question_id"]
     rows = {}
     for key, question in zip(batch.keys, questions, strict=True):
         assert asked[key.split("_")[0]] == question, "a group holds another question's rows"

@@ -33,12 +33,16 @@ cluster.shutdown()
 
 
 def test_the_runner_is_where_the_command_is_given_though_every_node_has_gpus():
-    done = subprocess.run([sys.executable, "-c", NODES], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", NODES], capture_output=True, text=True, check=False
+    )
     assert done.stdout.splitlines()[-1:] == ["4 True"], done.stderr[-2000:]
 
 
 def test_a_second_training_in_a_ray_is_refused():
-    with pytest.raises(RuntimeError, match="has a TransferQueueController already, that of another training"):
+    with pytest.raises(
+        RuntimeError, match="has a TransferQueueController already, that of another training"
+    ):
         queue.start(job(), patience_s=0)  # that of tests/queue is there
 
 

@@ -1,4 +1,6 @@
-"""Whole past groups and rescued groups in a batch of verl, on a real queue: rows, advantages, ratios, what is kept."""
+"""Whole past groups and rescued groups in a batch of verl, on a real queue: rows, advantages,
+ratios, what is kept.
+"""
 
 import numpy as np
 import pytest
@@ -35,7 +37,11 @@ def past(question, *rewards, prompt=(3, 4, 5, 6), step=2):
 
 
 def row_of(question):
-    return {"question_id": question, "raw_prompt": [{"role": "user", "content": f"text of {question}"}], "other": 1}
+    return {
+        "question_id": question,
+        "raw_prompt": [{"role": "user", "content": f"text of {question}"}],
+        "other": 1,
+    }
 
 
 def joined(partition, *admitted, fresh="ab"):
@@ -50,8 +56,15 @@ def read(batch, field):
 
 
 def test_a_past_groups_rows_come_back_as_they_were_recorded(partition):
-    stored, batch = joined(partition, past("x", *REWARDS), past("y", 0.0, 1.0, 1.0, 0.0, prompt=(9,)))
-    assert [key for key in batch.keys if key.endswith("_0_0")] == ["a_0_0", "as00000_0_0", "b_0_0", "bs00001_0_0"]
+    stored, batch = joined(
+        partition, past("x", *REWARDS), past("y", 0.0, 1.0, 1.0, 0.0, prompt=(9,))
+    )
+    assert [key for key in batch.keys if key.endswith("_0_0")] == [
+        "a_0_0",
+        "as00000_0_0",
+        "b_0_0",
+        "bs00001_0_0",
+    ]
     assert len(batch) == 16 and list(rows_of(stored)) == [key for key in batch.keys if "s" in key]
     for uid, group_now in ((each.uid, each.stored) for each in stored):
         for session, was in enumerate(group_now.rollouts):
@@ -63,8 +76,15 @@ def test_a_past_groups_rows_come_back_as_they_were_recorded(partition):
             assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [1] * len(tokens)
             assert row["rm_scores"].tolist() == [0] * session + [was.reward]
             assert row["rollout_log_probs"].tolist() == was.log_probs.tolist()
-            assert (row["uid"], row["session_id"], row["question_id"]) == (uid, session, group_now.question)
-            assert row["raw_prompt"][0]["content"] == f"text of {group_now.question}" and "other" not in row
+            assert (row["uid"], row["session_id"], row["question_id"]) == (
+                uid,
+                session,
+                group_now.question,
+            )
+            assert (
+                row["raw_prompt"][0]["content"] == f"text of {group_now.question}"
+                and "other" not in row
+            )
             tag = batch.tags[batch.keys.index(f"{uid}_{session}_0")]
             assert (tag["prompt_len"], tag["seq_len"]) == (len(prompt), len(prompt) + len(tokens))
             assert tag["is_replayed"] and tag["max_global_steps"] == 1
@@ -77,7 +97,13 @@ def test_a_batch_without_past_groups_is_left_as_it_is(partition):
 
 def test_more_past_groups_than_fresh_ones_are_spread_among_them(partition):
     _, batch = joined(partition, past("x", 1, 0), past("y", 1, 0), past("z", 1, 0))
-    assert list(dict.fromkeys(key.split("_")[0] for key in batch.keys)) == ["a", "as00000", "as00001", "b", "bs00002"]
+    assert list(dict.fromkeys(key.split("_")[0] for key in batch.keys)) == [
+        "a",
+        "as00000",
+        "as00001",
+        "b",
+        "bs00002",
+    ]
 
 
 @pytest.mark.parametrize("std", [False, True])
@@ -87,7 +113,9 @@ def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partit
     correct.mark(batch, mixed=True)
     correct.put_recorded(batch, rows_of(stored), WHOLE)
     trainer = object.__new__(ExperienceMixPPOTrainer)
-    trainer.config = job(f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}")
+    trainer.config = job(
+        f"actor_rollout_ref.rollout.n={K}", f"algorithm.norm_adv_by_std_in_grpo={std}"
+    )
     trainer.experience = ExperienceConfig(rollout_n=K, exp_unit="group")
     trainer._compute_advantage(batch, {})
     found = read(batch, "advantages")
@@ -97,7 +125,9 @@ def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partit
         assert found[f"as00000_{session}_0"] == pytest.approx([expected] * (1 + session), abs=1e-6)
     of_fresh = np.array([0.75, -0.25, -0.25, -0.25]) / (0.5 + 1e-6 if std else 1)
     for uid in "ab":
-        assert [found[f"{uid}_{i}_0"][0] for i in range(K)] == pytest.approx(of_fresh.tolist(), abs=1e-6)
+        assert [found[f"{uid}_{i}_0"][0] for i in range(K)] == pytest.approx(
+            of_fresh.tolist(), abs=1e-6
+        )
     assert {key: set(row) for key, row in read(batch, "rollout_is_weights").items()} == {
         key: {REPLAYED if "s" in key else FRESH} for key in batch.keys
     }
@@ -105,33 +135,59 @@ def test_verls_advantages_of_a_past_group_are_those_of_its_stored_rewards(partit
 
 def put_log_probs(batch, shift):
     """As the actor's pass and verl write them: the recorded ones plus `shift` for past rows."""
-    data = queue.read(batch.keys, batch.partition_id, ["rollout_log_probs"])["rollout_log_probs"].unbind()
+    data = queue.read(batch.keys, batch.partition_id, ["rollout_log_probs"])[
+        "rollout_log_probs"
+    ].unbind()
     now = [row + shift for row in data]
-    ahead = [torch.cat([torch.zeros(2), row, torch.zeros(1)]) for row in now]  # after a prompt of three tokens
-    rows = {"old_log_probs": now, "log_probs": ahead, "entropy": [torch.ones_like(row) for row in data]}
-    fields = {name: torch.nested.as_nested_tensor(values, layout=torch.jagged) for name, values in rows.items()}
+    ahead = [
+        torch.cat([torch.zeros(2), row, torch.zeros(1)]) for row in now
+    ]  # after a prompt of three tokens
+    rows = {
+        "old_log_probs": now,
+        "log_probs": ahead,
+        "entropy": [torch.ones_like(row) for row in data],
+    }
+    fields = {
+        name: torch.nested.as_nested_tensor(values, layout=torch.jagged)
+        for name, values in rows.items()
+    }
     queue.write(batch.keys, batch.partition_id, TensorDict(fields, len(batch)))
     return observe.scored_rows(batch, False, prompts=True)
 
 
 def observed(stored, batch, step):
     current = correct.current_log_probs(batch, rows_of(stored))
-    config = job("+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=exgrpo")  # as the checks before a run set it
+    # as the checks before a run set it
+    mode = "+actor_rollout_ref.actor.policy_loss.fresh_loss_mode=exgrpo"
+    config = job(mode, "trainer.save_freq=1")
     LossShares.of_config(config).fill(stored, current, [])
-    return stored_groups.metrics(stored, current, step), {each.question: each.effect for each in stored}
+    return stored_groups.metrics(stored, current, step), {
+        each.question: each.effect for each in stored
+    }
 
 
-def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far_they_are(partition):
+def test_the_denominators_are_the_recorded_log_probs_and_the_metrics_say_how_far_they_are(
+    partition,
+):
     stored, batch = joined(partition, past("x", *REWARDS), past("y", 1.0, 0.0, step=4))
     put_log_probs(batch, 0.5)
     metrics, effects = observed(stored, batch, step=6)
     assert metrics == pytest.approx(
-        {"stored_groups": 2, "stored_group_age": 3, "stored_group_drift": 0.25, "stored_group_tokens": 13}
+        {
+            "stored_groups": 2,
+            "stored_group_age": 3,
+            "stored_group_drift": 0.25,
+            "stored_group_tokens": 13,
+        }
     )
-    padded = upsample_batch_to_divisible_size(batch, 16, eos_token_id=0)  # as verl does where a group was dropped
+    padded = upsample_batch_to_divisible_size(
+        batch, 16, eos_token_id=0
+    )  # as verl does where a group was dropped
     put_log_probs(padded, 0.5)
     assert len(padded) == 16 and observed(stored, padded, step=6) == (metrics, effects)
-    assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects["x"].group_mean == np.mean(REWARDS)
+    assert effects["x"].ratio_mean == pytest.approx(np.exp(0.5)) and effects[
+        "x"
+    ].group_mean == np.mean(REWARDS)
     ratios = log_ratios(rows_of(stored), correct.current_log_probs(batch, rows_of(stored)))
     assert np.concatenate([*ratios.values()]) == pytest.approx([0.5] * 13)
     correct.put_recorded(batch, rows_of(stored), WHOLE)
@@ -147,23 +203,36 @@ def test_fresh_groups_are_kept_whole_and_past_ones_are_not_observed_again(partit
     assert [found.question for found in groups] == ["question of a", "question of b"]
     for found in groups:
         assert (found.size, len(found.successes), len(found.failures)) == (4, 1, 3)
-        assert [each.reward for each in found.failures] == [0, 0, 0] and found.prompt.tolist() == [7, 8, 9]
+        assert [each.reward for each in found.failures] == [0, 0, 0] and found.prompt.tolist() == [
+            7,
+            8,
+            9,
+        ]
         assert [each.tokens.tolist() for each in found.failures] == [[12] * 3, [13] * 4, [14] * 5]
-    (plain, _) = rollout_groups(fresh, [], step=5, vocab_size=100, config=ExperienceConfig(rollout_n=K))
+    (plain, _) = rollout_groups(
+        fresh, [], step=5, vocab_size=100, config=ExperienceConfig(rollout_n=K)
+    )
     assert (plain.size, len(plain.successes), plain.failures) == (4, 1, ())
 
 
 def test_a_failure_that_cannot_be_kept_keeps_its_group_from_being_stored(partition, caplog):
     rows = group("a", 1, -1, 0, 0)
-    fresh = observe.fresh_rows(batch := put(partition, rows), observe.scored_rows(batch, False, prompts=True))
+    fresh = observe.fresh_rows(
+        batch := put(partition, rows), observe.scored_rows(batch, False, prompts=True)
+    )
     (found,) = rollout_groups(fresh, [], step=5, vocab_size=100, config=WHOLE)
-    assert len(found.failures) == 2 and "question of a: a failure is not stored: reward=-1.0" in caplog.text
+    assert (
+        len(found.failures) == 2
+        and "question of a: a failure is not stored: reward=-1.0" in caplog.text
+    )
     replay = ExperienceReplay(ExperienceConfig(rollout_n=K, exp_unit="group"), [])
     assert not replay.groups.add(found, 5)
 
 
 def test_a_group_that_the_model_has_drifted_from_is_dropped_by_one_look(partition):
-    """The model's log-prob of a token is minus its id: group x's ids match what is recorded, y's do not."""
+    """The model's log-prob of a token is minus its id: group x's ids match what is recorded, y's do
+    not.
+    """
     near = [Trajectory([2, 3], [-2.0, -3.0], 1, reward=float(i)) for i in range(2)]
     far = [Trajectory([2, 9], [-2.0, -3.0], 1, reward=float(i)) for i in range(2)]
     model = Model()
@@ -172,11 +241,15 @@ def test_a_group_that_the_model_has_drifted_from_is_dropped_by_one_look(partitio
         StoredGroup(name, 1, tuple(rollouts), np.array(prompts[name], np.int32))
         for name, rollouts in (("x", near), ("y", far))
     ]
-    replay = ExperienceReplay(ExperienceConfig(rollout_n=K, exp_unit="group", exp_max_drift=0.1), [])
+    replay = ExperienceReplay(
+        ExperienceConfig(rollout_n=K, exp_unit="group", exp_max_drift=0.1), []
+    )
     replay.groups.hold(drawn)
     scorer = CandidateScorer(stored_groups.prompts_of(drawn), model.compute_log_prob, 1, 1, 1.0)
     admitted = replay.admit(drawn, scorer)
-    assert [each.question for each in admitted] == ["x"] == [each.question for each in replay.groups]
+    assert (
+        [each.question for each in admitted] == ["x"] == [each.question for each in replay.groups]
+    )
     assert model.calls == [[[7, 2, 3], [7, 2, 3], [8, 8, 2, 9], [8, 8, 2, 9]]]
 
 
@@ -190,7 +263,9 @@ def test_for_past_groups_nothing_is_generated(training_queue):
     asked, drawn = trainer.agent_loop_manager.asked, [each.question for each in trainer.waiting]
     assert len(asked) == len(drawn) == 2 and not set(drawn) & set(asked.values())
     assert list(asked) == [f"000000{STEP}q0000{i}" for i in range(2)]
-    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4 - len(drawn))
+    batch, _ = trainer.replay_buffer.sample(
+        global_steps=STEP, partition_id="train", batch_size=4 - len(drawn)
+    )
     assert len(batch) == 2 * K
     trainer._add_prompts_to_generate(1)  # what replaces a failed group is fresh
     assert len(trainer.waiting) == 2 and list(asked)[2] == f"000000{STEP}q00002"
@@ -198,7 +273,9 @@ def test_for_past_groups_nothing_is_generated(training_queue):
 
 @filters_by_reward
 def test_the_filter_refills_with_fresh_questions(training_queue):
-    """Beside two past groups q0 is always right: it is filtered out, and its place is not waited for by past groups."""
+    """Beside two past groups q0 is always right: it is filtered out, and its place is not waited
+    for by past groups.
+    """
     trainer = make_trainer(ExperienceMixPPOTrainer, 12, set(), *FILTERED)
     trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.5, exp_unit="group")
     trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
@@ -207,7 +284,9 @@ def test_the_filter_refills_with_fresh_questions(training_queue):
     trainer.agent_loop_manager.rewards = {"q0": 1.0}
     trainer._add_batch_to_generate()
     waited_for = 4 - len(trainer.waiting)
-    batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=waited_for)
+    batch, _ = trainer.replay_buffer.sample(
+        global_steps=STEP, partition_id="train", batch_size=waited_for
+    )
     asked = trainer.agent_loop_manager.asked
     trained = {asked[key.split("_")[0]] for key in batch.keys}
     assert waited_for == 2 == len(trained) == len(trainer.waiting) and "q0" not in trained
@@ -215,13 +294,19 @@ def test_the_filter_refills_with_fresh_questions(training_queue):
     assert [found.question for found in trainer.replay_buffer.take()] == ["q0"]
 
 
-# -- rescue ------------------------------------------------------------------------------------------------------------
+# -- rescue ----------------------------------------------------------------------------------------
 
 
-def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of_its_last(partition):
-    batch = queue.in_order(put(partition, group("a", 0, 0, 0, 0.5) + group("b", 0, 1, 0, 0) + group("c", 0, 0, 0)))
+def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of_its_last(
+    partition,
+):
+    batch = queue.in_order(
+        put(partition, group("a", 0, 0, 0, 0.5) + group("b", 0, 1, 0, 0) + group("c", 0, 0, 0))
+    )
     assert rescue.failed(batch, ["a", "b", "c", "gone"], threshold=0.5) == ["a", "c"]
-    assert rescue.failed(batch, ["a"], threshold=0.4) == [] == rescue.failed(batch, [], threshold=0.5)
+    assert (
+        rescue.failed(batch, ["a"], threshold=0.4) == [] == rescue.failed(batch, [], threshold=0.5)
+    )
     rescued = [record("a", trajectory(5, 6, 7)), record("c", trajectory(5))]
     siblings = complete.first_siblings(batch, {each.uid: each.question for each in rescued})
     batch = rescue.make_room(batch, rescued, session=K - 1)
@@ -233,8 +318,14 @@ def test_a_group_whose_rollouts_all_failed_gets_a_stored_success_in_the_place_of
     row = tq.kv_batch_get(keys=["a_3_0"], partition_id=partition)[0]
     assert row["responses"].tolist() == [5, 6, 7] and row["rm_scores"].tolist() == [0, 0, 1]
     rows = put_log_probs(batch, 0.0)
-    groups = rollout_groups(observe.fresh_rows(batch, rows), rescued, 5, 100, ExperienceConfig(rollout_n=K))
-    assert [(found.size, found.solved, found.replayed) for found in groups] == [(4, 0, 0), (4, 1, 0), (3, 0, 1)]
+    groups = rollout_groups(
+        observe.fresh_rows(batch, rows), rescued, 5, 100, ExperienceConfig(rollout_n=K)
+    )
+    assert [(found.size, found.solved, found.replayed) for found in groups] == [
+        (4, 0, 0),
+        (4, 1, 0),
+        (3, 0, 1),
+    ]
     assert [found.rewards for found in groups] == [(0, 0, 0, 0.5), (0, 1, 0, 0), (0, 0, 0)]
 
 
@@ -255,6 +346,8 @@ def test_the_trainer_rescues_fresh_questions_that_the_pool_knows(training_queue)
     batch, _ = trainer.replay_buffer.sample(global_steps=STEP, partition_id="train", batch_size=4)
     taken = trainer.in_flight.take({key.split("_")[0] for key in batch.keys})
     (uid,) = [uid for uid, question in trainer.agent_loop_manager.asked.items() if question == "q1"]
-    assert rescue.questions(batch, taken, trainer.replay) == {uid: "q1"}  # q2 has no success in the pool
+    assert rescue.questions(batch, taken, trainer.replay) == {
+        uid: "q1"
+    }  # q2 has no success in the pool
     trainer.replay.config = ExperienceConfig(rollout_n=K)
     assert rescue.questions(batch, taken, trainer.replay) == {}

@@ -1,4 +1,6 @@
-"""A step's work on verl's TransferQueue, on a real queue: rows go in as verl's agent loop writes them."""
+"""A step's work on verl's TransferQueue, on a real queue: rows go in as verl's agent loop writes
+them.
+"""
 
 from dataclasses import replace
 
@@ -44,7 +46,9 @@ def test_order_is_that_of_prompts_and_sessions(partition):
 def test_a_uid_without_rollouts_has_no_sibling(partition):
     batch = put(partition, group("a", 1, 0) + group("b", 0))
     (name, sibling), *others = complete.first_siblings(batch, {"gone": "q0", "b": "q1"}).items()
-    assert (name, others, sibling.uid) == ("q1", [], "b") and complete.first_siblings(batch, {"gone": "q0"}) == {}
+    assert (name, others, sibling.uid) == ("q1", [], "b") and complete.first_siblings(
+        batch, {"gone": "q0"}
+    ) == {}
     assert sibling.row["responses"].tolist() == [11, 11] and sibling.tag is batch.tags[2]
     assert complete.first_siblings(batch, {"a": "q2"})["q2"].tag is batch.tags[0]
 
@@ -64,7 +68,11 @@ def test_an_injected_row_completes_its_group(partition):
     assert row["rollout_log_probs"].tolist() == [-2.0] * 4
     assert batch.tags[-1]["seq_len"] == 7 and batch.tags[-1]["max_global_steps"] == 1
     whole = tq.kv_batch_get(keys=batch.keys, partition_id=partition)
-    assert len(list(whole["question_id"])) == 6 and set(whole.keys()) >= {"uid", "raw_prompt", "rm_scores"}
+    assert len(list(whole["question_id"])) == 6 and set(whole.keys()) >= {
+        "uid",
+        "raw_prompt",
+        "rm_scores",
+    }
 
 
 def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
@@ -84,12 +92,16 @@ def test_a_row_of_a_tools_tokens_keeps_its_mask_and_its_reward(partition):
 
 
 def queue_turns(batch):
-    return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["num_turns"])["num_turns"]
+    return tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["num_turns"]
+    )["num_turns"]
 
 
 def test_several_outputs_of_one_session_are_refused():
     refuse_several_outputs(["a_0_0", "a_1_0"])
-    with pytest.raises(RuntimeError, match="rollout a_1_1: the agent loop returned several outputs of one session"):
+    with pytest.raises(
+        RuntimeError, match="rollout a_1_1: the agent loop returned several outputs of one session"
+    ):
         refuse_several_outputs(["a_0_0", "a_1_0", "a_1_1"])
 
 
@@ -100,7 +112,9 @@ def test_a_success_is_kept_with_the_mask_of_its_row(partition):
     (found,) = observed(put(partition, rows), [], 100)
     assert found.successes[1].entropy == 0.375, "of the policy's own tokens"
     assert [each.reward for each in found.successes] == [1.0, 0.75] and found.solved == 2
-    assert [None if each.loss_mask is None else each.loss_mask.tolist() for each in found.successes] == [
+    assert [
+        None if each.loss_mask is None else each.loss_mask.tolist() for each in found.successes
+    ] == [
         None,
         [True, False, True],
     ]
@@ -111,7 +125,11 @@ def test_a_success_is_kept_with_the_mask_of_its_row(partition):
 def observed(batch, replayed, vocab_size, threshold=0.5):
     fresh = observe.fresh_rows(batch, observe.scored_rows(batch, False))
     return rollout_groups(
-        fresh, replayed, 5, vocab_size, ExperienceConfig(rollout_n=3, exp_success_threshold=threshold)
+        fresh,
+        replayed,
+        5,
+        vocab_size,
+        ExperienceConfig(rollout_n=3, exp_success_threshold=threshold),
     )
 
 
@@ -121,7 +139,9 @@ def test_groups_are_of_fresh_rows_alone(partition):
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     assert len(batch) == 8  # with verl's padding rows
     groups = {found.question: found for found in observed(batch, replayed, 100)}
-    assert {name: (found.size, len(found.successes), found.replayed) for name, found in groups.items()} == {
+    assert {
+        name: (found.size, len(found.successes), found.replayed) for name, found in groups.items()
+    } == {
         "question of a": (3, 2, 0),
         "question of b": (2, 1, 1),
     }
@@ -144,7 +164,11 @@ def test_replayed_rows_get_their_recorded_log_probs_and_fresh_ones_keep_theirs(p
     replayed = {"a": trajectory(5, 6, 7)}
     batch, replayed = completed(batch, replayed, session=2)
     assert not correct.put_recorded(batch, rows_of(replayed), replace(KEYS, exp_is_correct=False))
-    assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-0.25] * 2]  # of the row it is a copy of
+    assert old_log_probs(batch) == [
+        [-0.25] * 2,
+        [-0.5] * 3,
+        [-0.25] * 2,
+    ]  # of the row it is a copy of
     assert correct.put_recorded(batch, rows_of(replayed), KEYS)
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [-2.0] * 3]
 
@@ -154,10 +178,14 @@ def test_log_probs_nobody_recorded_are_what_the_key_says(partition, missing, exp
     batch = put(partition, group("a", 1, 0))
     replayed = {"a": Trajectory.without_log_probs([5, 6], step=0)}
     batch, replayed = completed(batch, replayed, session=2)
-    assert torch.isfinite(tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]).all()
+    assert torch.isfinite(
+        tq.kv_batch_get(keys=["a_2_0"], partition_id=partition)[0]["rollout_log_probs"]
+    ).all()
     put_current(batch, {"a_2_0": [-0.25, -0.25]})
     assert ratios(batch, replayed) == {}
-    assert not correct.put_recorded(batch, rows_of(replayed), replace(KEYS, exp_missing_log_probs=missing))
+    assert not correct.put_recorded(
+        batch, rows_of(replayed), replace(KEYS, exp_missing_log_probs=missing)
+    )
     assert old_log_probs(batch) == [[-0.25] * 2, [-0.5] * 3, [expected] * 2]
 
 
@@ -171,12 +199,18 @@ def test_importance_ratios_are_of_replayed_tokens_alone(partition):
 
 
 def put_current(batch, log_probs):
-    """As the actor's pass writes what the current policy gives the responses of these rows, and verl after it."""
+    """As the actor's pass writes what the current policy gives the responses of these rows, and
+    verl after it.
+    """
     for key, values in log_probs.items():
-        passed = torch.tensor([0.0] * 2 + values + [9.0])  # after the prompt's three tokens, and one ahead
+        passed = torch.tensor(
+            [0.0] * 2 + values + [9.0]
+        )  # after the prompt's three tokens, and one ahead
         fields = {
             "log_probs": torch.nested.as_nested_tensor([passed], layout=torch.jagged),
-            "old_log_probs": torch.nested.as_nested_tensor([torch.tensor(values)], layout=torch.jagged),
+            "old_log_probs": torch.nested.as_nested_tensor(
+                [torch.tensor(values)], layout=torch.jagged
+            ),
         }
         tq.kv_batch_put(keys=[key], partition_id=batch.partition_id, fields=TensorDict(fields, 1))
 
@@ -188,18 +222,24 @@ def ratios(batch, replayed):
 
 
 def old_log_probs(batch):
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs"])
+    data = tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs"]
+    )
     return [row.tolist() for row in data["old_log_probs"].unbind()]
 
 
 def test_rollout_and_actor_are_compared_in_fresh_rows_alone(partition):
-    """They differ by 0.25 and 0 in the fresh rows' log-probs; by much more in the replayed row and in padding."""
+    """They differ by 0.25 and 0 in the fresh rows' log-probs; by much more in the replayed row and
+    in padding.
+    """
     batch = put(partition, group("a", 1, 0))
     batch, _ = completed(batch, {"a": trajectory(5, 6, 7)}, session=2)
     alone = metrics.debug_metrics(observe.scored_rows(batch, True))
     assert alone["training/rollout_probs_diff_max"] == pytest.approx(np.exp(-0.25) - np.exp(-0.5))
     padded = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
-    assert metrics.debug_metrics(observe.scored_rows(padded, True)) == pytest.approx(alone, nan_ok=True)
+    assert metrics.debug_metrics(observe.scored_rows(padded, True)) == pytest.approx(
+        alone, nan_ok=True
+    )
 
 
 def test_every_row_carries_its_phase_padding_included(partition):
@@ -209,7 +249,9 @@ def test_every_row_carries_its_phase_padding_included(partition):
     batch = upsample_batch_to_divisible_size(batch, 4, eos_token_id=0)
     for mixed, fresh in ((False, ON_POLICY), (True, FRESH)):
         correct.mark(batch, mixed)
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"])
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=partition, select_fields=["rollout_is_weights"]
+        )
         codes = [row.tolist() for row in data["rollout_is_weights"].unbind()]
         assert codes == [[fresh] * 2, [fresh] * 3, [REPLAYED] * 3, [fresh]]
     assert batch.tags[2]["is_replayed"] and batch.tags[3]["is_padding"]

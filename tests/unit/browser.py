@@ -8,18 +8,20 @@ import shutil
 import pytest
 import watched
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on PATH")
-# what the page asked for in vain stands in `refused`, errors of its scripts in `errors`; frames are timers, since the
-# browser's --dump-dom waits for timers only
+# what the page asked for in vain stands in `refused`, errors of its scripts in `errors`; frames are
+# timers, since the browser's --dump-dom waits for timers only
 WATCH = """
 const refused = [], errors = [];
 addEventListener("securitypolicyviolation", (event) => refused.push(event.blockedURI));
 addEventListener("error", (event) => errors.push(event.message));
 requestAnimationFrame = (draw) => setTimeout(draw);
 """
-# of each chart in `part` of the page: datasets, number of colours in the picture, and the tip when the pointer is at
-# these shares of its width and height
+# of each chart in `part` of the page: datasets, number of colours in the picture, and the tip when
+# the pointer is at these shares of its width and height
 CHARTS = """
 async function seen(part, [right, down]) {
   const canvases = [...document.querySelectorAll(`${part} canvas`)];
@@ -42,7 +44,7 @@ function look(canvas) {
     tip: [...title, ...body.flatMap(({ lines }) => lines)],
   };
 }
-"""
+"""  # noqa: E501
 # in a function, whose names are not the page's; the browser waits for it
 ASK = (
     CHARTS
@@ -57,7 +59,9 @@ ASK = (
 
 
 def dump(page, path, script="", before=""):
-    """The document a browser makes of the page, with a script before all others and one at its end."""
+    """The document a browser makes of the page, with a script before all others and one at
+    its end.
+    """
     page = page.replace("<head>", f"<head><script>{before}</script>").replace(
         "</body>", f"<script>{script}</script></body>"
     )

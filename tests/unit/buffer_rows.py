@@ -6,7 +6,14 @@ ALL = {"difficulty_range": None, "entropy_percentile": None}
 
 
 def right(prompt="q", rollout="r", entropy=0.5, **more):
-    return {"prompt": prompt, "rollout": rollout, "reward": 1.0, "is_correct": True, "entropy": entropy, **more}
+    return {
+        "prompt": prompt,
+        "rollout": rollout,
+        "reward": 1.0,
+        "is_correct": True,
+        "entropy": entropy,
+        **more,
+    }
 
 
 def wrong(prompt="q"):

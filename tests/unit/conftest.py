@@ -15,7 +15,8 @@ def files(tmp_path):
 
     gold = {"ground_truth": "1", "style": "rule"}
     rows = [
-        {"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t", "reward_model": gold} for i in range(16)
+        {"prompt": [{"role": "user", "content": f"q{i}"}], "data_source": "t", "reward_model": gold}
+        for i in range(16)
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "data.parquet")
     shutil.copytree(QUICKSTART / "base_model", tmp_path / "model")

@@ -1,11 +1,14 @@
-"""Cuts a training's checkpoint writer off before every system call of it that changes the disk, and resumes each time.
+"""Cuts a training's checkpoint writer off before every system call of it that changes the disk, and
+resumes each time.
 
-    python tests/unit/crash_sweep.py        one line a scenario and the total; fails at a state that is neither
+    python tests/unit/crash_sweep.py        one line a scenario and the total; fails at a state that
+                                            is neither
 
-The writer is the real one, pool and all; verl's own part (weights, data.pt, marker in place, rotation) is played by
-`verl`. It is a forked process that stops itself just before it saves; from there its system calls are followed with
-ptrace (x86-64 Linux). At the entry of each that counts it is held, and the disk copied, links as links: that is what a
-SIGKILL leaves there, after which a run resumes from the copy.
+The writer is the real one, pool and all; verl's own part (weights, data.pt, marker in place,
+rotation) is played by `verl`. It is a forked process that stops itself just before it saves; from
+there its system calls are followed with ptrace (x86-64 Linux). At the entry of each that counts it
+is held, and the disk copied, links as links: that is what a SIGKILL leaves there, after which a run
+resumes from the copy.
 """
 
 from __future__ import annotations
@@ -38,14 +41,17 @@ CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experienc
 KEEP = 2
 IDENTITY = {"data_fingerprint": "f", "tokenizer": "t", "questions": 30}
 QUESTIONS = [f"q{number}" for number in range(30)]
-# write, pwrite64, writev, ftruncate, sendfile, copy_file_range, creat, mkdir(at), rename(at, at2), link(at), unlink(at)
-# and rmdir, fsync, fdatasync; openat if it may change something
+# write, pwrite64, writev, ftruncate, sendfile, copy_file_range, creat, mkdir(at), rename(at, at2),
+# link(at), unlink(at) and rmdir, fsync, fdatasync; openat if it may change something
 TOUCHES_DISK = {1, 18, 20, 77, 40, 326, 85, 83, 258, 82, 264, 316, 86, 265, 87, 263, 84, 74, 75}
 OPENAT, CHANGING = 257, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 TRACEME, PEEKUSER, SYSCALL, SETOPTIONS = 0, 3, 24, 0x4200
 ORIG_RAX, RDX, GOOD = 8 * 15, 8 * 12, 0x1  # PTRACE_O_TRACESYSGOOD
 ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-ptrace.restype, ptrace.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+ptrace.restype, ptrace.argtypes = (
+    ctypes.c_long,
+    [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p],
+)
 
 
 class Trainer:
@@ -57,10 +63,14 @@ class Trainer:
         class Node(dict):
             resume_mode, default_local_dir = "auto", str(root)
 
-        self.step, self.replay, self.disk, _ = checkpoints.open_experience(Node(), CONFIG, IDENTITY, QUESTIONS)
+        self.step, self.replay, self.disk, _ = checkpoints.open_experience(
+            Node(), CONFIG, IDENTITY, QUESTIONS
+        )
         if self.step:
             weights = (checkpoints.step_folder(root, self.step) / "actor" / "weights").read_text()
-            assert weights == str(self.step), f"pool of step {self.step} with weights of step {weights}"
+            assert weights == str(self.step), (
+                f"pool of step {self.step} with weights of step {weights}"
+            )
         # as if this very process had written what is there
         self.rotation, self.saved = old_checkpoints.Rotation(root, KEEP), list[Path]()
         for step in reversed(checkpoints.saved_steps(root)):
@@ -77,7 +87,8 @@ class Trainer:
         for question in rng.permutation(30)[:12]:
             solved = int(rng.integers(0, 9))
             successes = [
-                Trajectory(rng.integers(0, 9, 5), -rng.random(5), self.step, rng.random()) for _ in range(solved)
+                Trajectory(rng.integers(0, 9, 5), -rng.random(5), self.step, rng.random())
+                for _ in range(solved)
             ]
             groups.append(RolloutGroup(f"q{question}", 8, tuple(successes)))
         self.replay.observe(self.step, groups, {})
@@ -85,12 +96,16 @@ class Trainer:
     def save(self):
         """As ExperienceMixPPOTrainer._save_checkpoint."""
         folder = checkpoints.step_folder(self.root, self.step)
-        self.disk.save(self.replay.pool, folder / checkpoints.POOL, self.step, IDENTITY, self.replay.state())
+        self.disk.save(
+            self.replay.pool, folder / checkpoints.POOL, self.step, IDENTITY, self.replay.state()
+        )
         self.rotation.make_room(self.step)
         self.verl(folder)
 
     def verl(self, folder):
-        """verl 0.9.1 with max_actor_ckpt_to_keep: room is made first, the marker is written in place."""
+        """verl 0.9.1 with max_actor_ckpt_to_keep: room is made first, the marker is written in
+        place.
+        """
         while len(self.saved) >= KEEP:
             shutil.rmtree(self.saved.pop(0))
         (folder / "actor").mkdir(exist_ok=True)
@@ -103,12 +118,17 @@ class Trainer:
         """Everything a resumed run goes by."""
         held = self.replay.pool.snapshot()
         facts = [list(held.state), held.history, self.replay.pool.metrics(), self.replay.state()]
-        rows = [(s, q, t.key, t.log_probs.tobytes(), t.step, t.entropy) for s, q, t in held.records(0, 10**9)]
+        rows = [
+            (s, q, t.key, t.log_probs.tobytes(), t.step, t.entropy)
+            for s, q, t in held.records(0, 10**9)
+        ]
         return self.step, hashlib.sha256(repr((facts, rows)).encode()).hexdigest()
 
 
 def forked(work):
-    """What `work` returns in a process of its own: threads that pyarrow starts there do not outlive it."""
+    """What `work` returns in a process of its own: threads that pyarrow starts there do not outlive
+    it.
+    """
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reader)
@@ -129,7 +149,9 @@ def forked(work):
 
 
 def cut_off(root, step, at):
-    """Save `step` in a child, held before each call for `at(its number)`; killed where that is false."""
+    """Save `step` in a child, held before each call for `at(its number)`; killed where that is
+    false.
+    """
     if (child := os.fork()) == 0:
         trainer = advance(root, step)
         if ptrace(TRACEME, 0, None, None) != 0:
@@ -139,7 +161,9 @@ def cut_off(root, step, at):
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if not os.WIFSTOPPED(status):
-        raise RuntimeError(f"the writer ended before it saved, status {status}; ptrace may be forbidden here")
+        raise RuntimeError(
+            f"the writer ended before it saved, status {status}; ptrace may be forbidden here"
+        )
     ptrace(SETOPTIONS, child, None, GOOD)
     seen, entering = 0, True
     while True:
@@ -160,11 +184,15 @@ def cut_off(root, step, at):
 
 def touches_disk(child):
     call = ptrace(PEEKUSER, child, ORIG_RAX, None)
-    return call in TOUCHES_DISK or (call == OPENAT and bool(ptrace(PEEKUSER, child, RDX, None) & CHANGING))
+    return call in TOUCHES_DISK or (
+        call == OPENAT and bool(ptrace(PEEKUSER, child, RDX, None) & CHANGING)
+    )
 
 
 def resumed(root, until):
-    """What a run resumes to after the kill, and what comes of it: it trains to the step and saves each."""
+    """What a run resumes to after the kill, and what comes of it: it trains to the step and saves
+    each.
+    """
 
     def work():
         trainer = Trainer(root)
@@ -184,11 +212,15 @@ def copy(source, target):
 
 
 def segments(root, step):
-    return len(list((checkpoints.step_folder(root, step) / checkpoints.POOL / "trajectories").iterdir()))
+    return len(
+        list((checkpoints.step_folder(root, step) / checkpoints.POOL / "trajectories").iterdir())
+    )
 
 
 def sweep(name, before, step, again, compacts):
-    """All cut points of the save of `step`; `again`: the second try at it, over what a killed one has left."""
+    """All cut points of the save of `step`; `again`: the second try at it, over what a killed one
+    has left.
+    """
     with tempfile.TemporaryDirectory() as parent:
         pristine, root = Path(parent) / "pristine", Path(parent) / "root"
         pristine.mkdir()
@@ -197,20 +229,27 @@ def sweep(name, before, step, again, compacts):
             cut_off(pristine, step, lambda call: call < 40)
         copy(pristine, root)
         _, new = resumed(root, step)
-        assert not compacts or segments(root, step) <= segments(root, before), "nothing was compacted"
+        assert not compacts or segments(root, step) <= segments(root, before), (
+            "nothing was compacted"
+        )
         counts = {old: 0, new: 0}
 
         def resumes(call):
             copy(pristine, root)
             state, last = resumed(root, step)
-            assert state in counts, f"{name}: after a kill at call {call} step {state[0]} is neither neighbour"
+            assert state in counts, (
+                f"{name}: after a kill at call {call} step {state[0]} is neither neighbour"
+            )
             counts[state] += 1
             assert last == new, f"{name}: after a kill at call {call} the run does not go on alike"
             return True
 
         cut_off(pristine, step, resumes)
         cuts = sum(counts.values())
-        print(f"{name}: {cuts} of {cuts} cut points resume, {counts[old]} to the old state, {counts[new]} to the new")
+        print(
+            f"{name}: {cuts} of {cuts} cut points resume, {counts[old]} to the old state, "
+            f"{counts[new]} to the new"
+        )
         return cuts
 
 
@@ -234,7 +273,9 @@ def main():
     pool_segments.SEGMENT_BYTES, pool_segments.MAX_SMALL = 1000, 3
     logging.disable()
     # forked: ptrace, and the settings above; one process for each core
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as processes:
+    with ProcessPoolExecutor(
+        len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")
+    ) as processes:
         sweeps = [processes.submit(sweep, name, *scenario) for name, scenario in SWEEPS.items()]
         total = sum(done.result() for done in sweeps)
     print(f"{total} of {total} cut points resume to one of the two neighbouring checkpoints")

@@ -10,7 +10,12 @@ def row(text, answer="1", benchmark="math", system="Think.", **extra):
     turns = [{"role": "system", "content": system}] if system else []
     reward = {"ground_truth": answer, "style": "rule"}
     prompt = [*turns, {"role": "user", "content": text}]
-    return {"data_source": benchmark, "prompt": prompt, "reward_model": reward, "extra_info": {"index": 0, **extra}}
+    return {
+        "data_source": benchmark,
+        "prompt": prompt,
+        "reward_model": reward,
+        "extra_info": {"index": 0, **extra},
+    }
 
 
 def parquet(folder, rows, name="in.parquet"):
@@ -19,4 +24,6 @@ def parquet(folder, rows, name="in.parquet"):
 
 
 def settings(*flags):
-    return arguments.read(["--model_path", "m", "--input_file", "f", "--output_file", "o.jsonl", *flags], "")
+    return arguments.read(
+        ["--model_path", "m", "--input_file", "f", "--output_file", "o.jsonl", *flags], ""
+    )

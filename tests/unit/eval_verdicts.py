@@ -4,7 +4,13 @@ from exgrpo_eval.grade.grading import grade
 
 
 def row(response, answer="5", benchmark="math", **more):
-    return {"benchmark": benchmark, "response": response, "answer": answer, "finish_reason": "stop", **more}
+    return {
+        "benchmark": benchmark,
+        "response": response,
+        "answer": answer,
+        "finish_reason": "stop",
+        **more,
+    }
 
 
 def verdicts(rows, key="correct", **options):

@@ -1,4 +1,6 @@
-"""Training questions, trajectories and a tokenizer of letters, for the tests of imports and exports."""
+"""Training questions, trajectories and a tokenizer of letters, for the tests of imports and
+exports.
+"""
 
 import re
 
@@ -35,7 +37,9 @@ def question(text):
 
 
 def write_train_file(path):
-    """Write two questions that are known by their text and one that the file names itself; the path."""
+    """Write two questions that are known by their text and one that the file names itself; the
+    path.
+    """
     rows = [question("How many?"), question("What is\n1 + 1?"), question("Why?")]
     for number, row in enumerate(rows):
         name = {"question_id": "why" if number == 2 else None}
@@ -45,11 +49,15 @@ def write_train_file(path):
 
 
 def random_trajectories(count, seed=0):
-    """Log-probs of every magnitude a float32 has, entropies of every kind, a third without log-probs."""
+    """Log-probs of every magnitude a float32 has, entropies of every kind, a third without
+    log-probs.
+    """
     rng = np.random.default_rng(seed)
     for number in range(count):
         tokens = rng.integers(0, 9, rng.integers(1, 9))
-        log_probs = -np.exp(rng.uniform(-90, 5, len(tokens))).astype(np.float32) * (rng.random(len(tokens)) < 0.9)
+        log_probs = -np.exp(rng.uniform(-90, 5, len(tokens))).astype(np.float32) * (
+            rng.random(len(tokens)) < 0.9
+        )
         entropy = float("nan") if rng.random() < 0.2 else float(rng.random())
         if number % 3:
             yield Trajectory(tokens, log_probs, number, entropy)

@@ -3,12 +3,15 @@
 import json
 
 HOSTILE = (
-    '</script><script>alert(1)</script><img src="https://example.org/x" onerror=alert(2)> {{ 7*7 }} | `a` \x00 \ud800'
+    '</script><script>alert(1)</script><img src="https://example.org/x" onerror=alert(2)> {{ '
+    "7*7 }} | `a` \x00 \ud800"
 )
 
 
 def row(benchmark, question, sample, correct, **more):
-    extracted = None if more.get("finish_reason") == "length" else f"{question if correct else 'no'}"
+    extracted = (
+        None if more.get("finish_reason") == "length" else f"{question if correct else 'no'}"
+    )
     return {
         "benchmark": benchmark,
         "question": question,
@@ -28,7 +31,9 @@ def row(benchmark, question, sample, correct, **more):
 
 
 def two_benchmarks():
-    """Rows of one benchmark with four samples a question, one of them cut off, and of one with a hostile name."""
+    """Rows of one benchmark with four samples a question, one of them cut off, and of one with a
+    hostile name.
+    """
     mixed = [row("aime", q, s, (q + s) % 2 == 0) for q in range(4) for s in range(4)]
     mixed[1] |= {"finish_reason": "length", "extracted": None, "vote": None, "tokens": 400}
     return mixed + [row(HOSTILE[:40], q, 0, q < 3) for q in range(6)]

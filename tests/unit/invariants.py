@@ -13,9 +13,13 @@ def check(pool):
     entries = [entry for held in store._held.values() for entry in held]
     for held in store._held.values():
         assert held and held == sorted(held, key=packing.serial)
-    owners = {packing.serial(entry): question for question, held in store._held.items() for entry in held}
+    owners = {
+        packing.serial(entry): question for question, held in store._held.items() for entry in held
+    }
     order = store._order
-    assert owners == {n: owner for n, owner in enumerate(order._owner, order._base) if owner is not None}
+    assert owners == {
+        n: owner for n, owner in enumerate(order._owner, order._base) if owner is not None
+    }
     assert min(owners, default=order._oldest) >= order._oldest
     assert store._bytes == sum(map(len, entries))
     assert (store._count, store._tokens) == (len(entries), sum(map(packing.length, entries)))

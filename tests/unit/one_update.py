@@ -1,8 +1,11 @@
-"""verl's real actor on a CPU: python one_update.py PORT FOLDER..., one rank and one more in each next folder.
+"""verl's real actor on a CPU: python one_update.py PORT FOLDER..., one rank and one more in each
+next folder.
 
-FOLDER holds model/, rows.pt and cases.json (name -> Hydra overrides, update's settings). For each case a fresh
-TrainingWorker (FSDP2 engine, verl's loss and reductions) trains on this rank's share of the rows; rank 0 writes
-NAME.pt: gradients as they are after the update, the metrics as they leave the worker, and which rows of which rank were
+FOLDER holds model/, rows.pt and cases.json (name -> Hydra overrides, update's settings). For each
+case a fresh TrainingWorker (FSDP2 engine, verl's loss and reductions) trains on this rank's share
+of the rows; rank 0 writes
+NAME.pt: gradients as they are after the update, the metrics as they leave the worker, and which
+rows of which rank were
 in which micro-batch.
 """
 
@@ -56,10 +59,18 @@ def share(rows, settings):
     mine = {name: values[rank * count : (rank + 1) * count] for name, values in rows.items()}
     mine["row"] = torch.tensor(mine["row"])
     nested = {
-        name: torch.nested.as_nested_tensor(values, layout=torch.jagged) if isinstance(values, list) else values
+        name: torch.nested.as_nested_tensor(values, layout=torch.jagged)
+        if isinstance(values, list)
+        else values
         for name, values in mine.items()
     }
-    batch = {"temperature": 1.0, "epochs": 1, "seed": 1, "dataloader_kwargs": {"shuffle": False}, **settings}
+    batch = {
+        "temperature": 1.0,
+        "epochs": 1,
+        "seed": 1,
+        "dataloader_kwargs": {"shuffle": False},
+        **settings,
+    }
     return tu.get_tensordict(nested, batch)
 
 
@@ -82,7 +93,9 @@ def keep_gradients(engine):
     def stepping():
         norm = step()
         grads = {name: parameter.grad for name, parameter in engine.module.named_parameters()}
-        kept.update({name: grad.full_tensor().clone() for name, grad in grads.items() if grad is not None})
+        kept.update(
+            {name: grad.full_tensor().clone() for name, grad in grads.items() if grad is not None}
+        )
         return norm
 
     engine.optimizer_step = stepping
@@ -91,7 +104,9 @@ def keep_gradients(engine):
 
 def main(folder):
     torch.set_num_threads(1)
-    PrecisionType.to_dtype = staticmethod(lambda name: torch.float64)  # what is left to differ are the formulas
+    PrecisionType.to_dtype = staticmethod(
+        lambda name: torch.float64
+    )  # what is left to differ are the formulas
     rows = torch.load(folder / "rows.pt")
     for name, case in json.loads((folder / "cases.json").read_text()).items():
         trained = worker(folder, case["overrides"])
@@ -99,7 +114,11 @@ def main(folder):
         output = trained.train_mini_batch(share(rows[case["rows"]], case["settings"]))
         everyone = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, seen)
-        found = {"gradients": gradients, "micro_batches": everyone, "metrics": tu.get(output, "metrics")}
+        found = {
+            "gradients": gradients,
+            "micro_batches": everyone,
+            "metrics": tu.get(output, "metrics"),
+        }
         if dist.get_rank() == 0:
             torch.save(found, folder / f"{name}.pt")
     dist.barrier()
@@ -111,7 +130,12 @@ def fork_ranks(folder, port, size):
     ranks = []
     for rank in range(size):
         if (pid := os.fork()) == 0:
-            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            os.environ |= {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            }
             main(Path(folder))
             sys.exit()
         ranks.append(pid)

@@ -1,4 +1,6 @@
-"""Cases, a tiny model and rows for updates by verl's actor, the processes that run them, and the released formula."""
+"""Cases, a tiny model and rows for updates by verl's actor, the processes that run them, and the
+released formula.
+"""
 
 import copy
 import os
@@ -12,7 +14,11 @@ import watched
 from exgrpo.on_verl.correct import FRESH, REPLAYED
 
 SCRIPT = Path(__file__).parent / "one_update.py"
-LENGTH, ROWS, COEFFICIENT = 64, 32, 0.001  # longest response, rows of a mini-batch, of the entropy bonus
+LENGTH, ROWS, COEFFICIENT = (
+    64,
+    32,
+    0.001,
+)  # longest response, rows of a mini-batch, of the entropy bonus
 BASE = [
     f"data.max_response_length={LENGTH}",
     "actor_rollout_ref.rollout.n=4",
@@ -21,8 +27,14 @@ BASE = [
     "actor_rollout_ref.actor.use_kl_loss=False",
 ]
 NO_CLIPPING = "actor_rollout_ref.actor.optim.clip_grad=1e9"
-PACKED = ["actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=64"]
-BY_FOUR = ["actor_rollout_ref.actor.use_dynamic_bsz=False", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"]
+PACKED = [
+    "actor_rollout_ref.actor.use_dynamic_bsz=True",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=64",
+]
+BY_FOUR = [
+    "actor_rollout_ref.actor.use_dynamic_bsz=False",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+]
 SCALE = "actor_rollout_ref.actor.loss_scale_factor=${exgrpo.released_scale:}"
 ENTROPY = [
     f"actor_rollout_ref.actor.entropy_coeff={COEFFICIENT}",
@@ -83,11 +95,17 @@ def of_response(model, prompt, response):
 def make_rows(model):
     """Rows of unequal lengths; every seventh replayed, with ratios well off 1."""
     torch.manual_seed(1)
-    rows = {name: [] for name in ("row", "prompts", "responses", "input_ids", "position_ids", "response_mask")}
-    rows |= {name: [] for name in ("loss_mask", "old_log_probs", "advantages", "rollout_is_weights")}
+    rows = {
+        name: []
+        for name in ("row", "prompts", "responses", "input_ids", "position_ids", "response_mask")
+    }
+    rows |= {
+        name: [] for name in ("loss_mask", "old_log_probs", "advantages", "rollout_is_weights")
+    }
     for row in range(ROWS):
         prompt, response = (
-            torch.randint(1, 32, (int(torch.randint(low, high, ())),)) for low, high in ((2, 7), (3, 25))
+            torch.randint(1, 32, (int(torch.randint(low, high, ())),))
+            for low, high in ((2, 7), (3, 25))
         )
         with torch.no_grad():
             now = of_response(model, prompt, response)[0].float()
@@ -102,12 +120,16 @@ def make_rows(model):
         rows["loss_mask"].append((torch.arange(size) >= len(prompt)).long())
         rows["old_log_probs"].append(now + (0.7 if replayed else 0.05) * torch.randn(len(response)))
         rows["advantages"].append(torch.full((len(response),), float(torch.randn(()))))
-        rows["rollout_is_weights"].append(torch.full((len(response),), REPLAYED if replayed else FRESH))
+        rows["rollout_is_weights"].append(
+            torch.full((len(response),), REPLAYED if replayed else FRESH)
+        )
     return rows
 
 
 def with_replayed(rows, model, old, noise=0.0):
-    """The rows with these and no others replayed; row -> what is added to their log-probs to make the recorded ones."""
+    """The rows with these and no others replayed; row -> what is added to their log-probs to make
+    the recorded ones.
+    """
     rows = copy.deepcopy(rows)
     for row in range(ROWS):
         rows["rollout_is_weights"][row].fill_(REPLAYED if row in old else FRESH)
@@ -118,19 +140,29 @@ def with_replayed(rows, model, old, noise=0.0):
 
 
 def run(*folders):
-    """One rank in the first folder, two in the second; of each folder name -> what its rank 0 wrote."""
+    """One rank in the first folder, two in the second; of each folder name -> what its rank 0
+    wrote.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     path = [SCRIPT.parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {"PYTHONPATH": os.pathsep.join(map(str, path)), "VERL_USE_EXTERNAL_MODULES": "users_functions"}
+    environment = {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "VERL_USE_EXTERNAL_MODULES": "users_functions",
+    }
     done = watched.run([sys.executable, SCRIPT, str(port), *folders], env=os.environ | environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [{name: torch.load(folder / f"{name}.pt", weights_only=False) for name in CASES} for folder in folders]
+    return [
+        {name: torch.load(folder / f"{name}.pt", weights_only=False) for name in CASES}
+        for folder in folders
+    ]
 
 
 def token_losses(row, rows, log_prob, vanilla):
-    """Of the released objective, by equation 4: f(w) = w / (w + 0.1) of replayed tokens, w of fresh ones; or PPO's."""
+    """Of the released objective, by equation 4: f(w) = w / (w + 0.1) of replayed tokens, w of fresh
+    ones; or PPO's.
+    """
     ratio = torch.exp(log_prob - rows["old_log_probs"][row].double())
     advantage = rows["advantages"][row].double()
     if vanilla:
@@ -140,7 +172,9 @@ def token_losses(row, rows, log_prob, vanilla):
 
 
 def released_gradient(model, rows, micro_batches, vanilla=False):
-    """The release's formula: on each of 8 GPUs micro-batches are added, over the GPUs is averaged."""
+    """The release's formula: on each of 8 GPUs micro-batches are added, over the GPUs is
+    averaged.
+    """
     gpus = [micro_batches[gpu::8] for gpu in range(8)]
     model.zero_grad()
     for gpu in gpus:

@@ -24,11 +24,15 @@ def texts(count=8):
 
 def look(candidates):
     """The current policy: half the recorded entropy, and a log-prob of -1 each."""
-    return [TokenScores(np.full(len(each), each.entropy / 2), np.full(len(each), -1.0)) for _, each in candidates]
+    return [
+        TokenScores(np.full(len(each), each.entropy / 2), np.full(len(each), -1.0))
+        for _, each in candidates
+    ]
 
 
 def play(encode, names, steps=STEPS):
-    """A replay object after some steps. In step s, question i has 1 + (i + s) % 4 successes; 4 retire it.
+    """A replay object after some steps. In step s, question i has 1 + (i + s) % 4 successes; 4
+    retire it.
 
     Args:
         encode: text -> tokens.
@@ -39,7 +43,9 @@ def play(encode, names, steps=STEPS):
         drawn = replay.draw(step, 4, lambda order=order: (next(order), False))
         for each in replay.choose(replay.candidates(drawn.replayed), look).groups:
             each.effect = EFFECT
-        groups = [group(encode, names.index(name), name, step) for name in [*drawn.fresh, *drawn.replayed]]
+        groups = [
+            group(encode, names.index(name), name, step) for name in [*drawn.fresh, *drawn.replayed]
+        ]
         replay.observe(step, groups, {})
     return replay
 
@@ -63,13 +69,18 @@ def group(encode, i, name, step):
 
 def save(folder, replay, tokenizer, step=STEPS):
     identity = {"tokenizer": tokenizer_fingerprint(tokenizer)}
-    PoolFolder().save(replay.pool, folder / f"global_step_{step}" / "experience", step, identity, replay.state())
+    PoolFolder().save(
+        replay.pool, folder / f"global_step_{step}" / "experience", step, identity, replay.state()
+    )
 
 
 def rows():
     """The data file's."""
     return [
-        {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": str(4 + i)}}
+        {
+            "prompt": [{"role": "user", "content": text}],
+            "reward_model": {"ground_truth": str(4 + i)},
+        }
         for i, text in enumerate(texts())
     ]
 

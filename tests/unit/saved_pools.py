@@ -16,7 +16,9 @@ DISKS = weakref.WeakKeyDictionary()  # pool -> what saves it
 
 
 def live(pool, seed, steps=120):
-    """Let the pool see random groups of 40 questions; every kind of outcome, eviction and duplicate occurs."""
+    """Let the pool see random groups of 40 questions; every kind of outcome, eviction and duplicate
+    occurs.
+    """
     rng = np.random.default_rng(seed)
     for step in range(steps):
         solved = int(rng.integers(0, 9 if rng.random() < 0.2 else 8))
@@ -24,7 +26,9 @@ def live(pool, seed, steps=120):
         for _ in range(solved):
             length = int(rng.integers(1, 4))
             entropy = float("nan") if rng.random() < 0.2 else float(rng.random())
-            successes.append(Trajectory(rng.integers(0, 6, length), -rng.random(length), step, entropy))
+            successes.append(
+                Trajectory(rng.integers(0, 6, length), -rng.random(length), step, entropy)
+            )
         pool.observe(RolloutGroup(f"q{rng.integers(40)}", 8, tuple(successes)))
     return pool
 
@@ -37,7 +41,10 @@ def draws(pool, seed=7):
     """The next draws and what they offer: the identity of a pool, as far as training can see."""
     rng = np.random.default_rng(seed)
     chosen = [pool.choose(5, rng, exclude={"q1", "q2"}) for _ in range(20)]
-    rows = [(t.tokens.tolist(), t.log_probs.tolist(), t.step, repr(t.entropy)) for t in offered(pool, chosen)]
+    rows = [
+        (t.tokens.tolist(), t.log_probs.tolist(), t.step, repr(t.entropy))
+        for t in offered(pool, chosen)
+    ]
     return chosen, rows
 
 
@@ -64,4 +71,6 @@ def archive(path, content="x"):
 
 
 def files(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )

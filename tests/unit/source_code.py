@@ -1,4 +1,6 @@
-"""What Python files say, read from their syntax trees without running them: imports, private names, definitions."""
+"""What Python files say, read from their syntax trees without running them: imports, private names,
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def shown(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[Named]:
-    """Full names of what is imported, at the top and in functions: `module.name`, or `module` of a plain import."""
+    """Full names of what is imported, at the top and in functions: `module.name`, or `module` of a
+    plain import.
+    """
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (Named(alias.name, node.lineno) for alias in node.names)
@@ -54,7 +58,8 @@ def is_private(name: str) -> bool:
 
 
 def private_uses(path: Path) -> Iterator[Named]:
-    """Private names that the file takes from elsewhere; those that it defines are its own when asked of self or cls.
+    """Private names that the file takes from elsewhere; those that it defines are its own when
+    asked of self or cls.
 
     Looked at: imports, attributes, and getattr and the like with a constant name.
     """
@@ -62,11 +67,18 @@ def private_uses(path: Path) -> Iterator[Named]:
     own = defined(module)
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom):
-            yield from (Named(alias.name, node.lineno) for alias in node.names if is_private(alias.name))
+            yield from (
+                Named(alias.name, node.lineno) for alias in node.names if is_private(alias.name)
+            )
         elif isinstance(node, ast.Attribute) and is_private(node.attr):
             if not (dotted(node.value) in ("self", "cls") and node.attr in own):
                 yield Named(node.attr, node.lineno)
-        elif isinstance(node, ast.Call) and dotted(node.func) in ("getattr", "setattr", "hasattr", "delattr"):
+        elif isinstance(node, ast.Call) and dotted(node.func) in (
+            "getattr",
+            "setattr",
+            "hasattr",
+            "delattr",
+        ):
             name = node.args[1]
             if isinstance(name, ast.Constant) and is_private(str(name.value)):
                 yield Named(str(name.value), node.lineno)
@@ -78,8 +90,14 @@ def overrides(path: Path, library: str) -> Iterator[Named]:
     foreign = {name.name.rpartition(".")[2] for name in imports(path) if top(name.name) == library}
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef) and any(dotted(base) in foreign for base in node.bases):
-            methods = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-            yield from (Named(method.name, method.lineno) for method in methods if is_private(method.name))
+            methods = (
+                each
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
+            yield from (
+                Named(method.name, method.lineno) for method in methods if is_private(method.name)
+            )
 
 
 def defined(module: ast.AST) -> set[str]:
@@ -88,7 +106,11 @@ def defined(module: ast.AST) -> set[str]:
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted(node.value) == "self":
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and dotted(node.value) == "self"
+        ):
             names.add(node.attr)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)

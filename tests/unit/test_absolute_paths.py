@@ -1,4 +1,6 @@
-"""A path means the same file on every node: the runner's working directory is not that of the command."""
+"""A path means the same file on every node: the runner's working directory is not that of the
+command.
+"""
 
 import pytest
 from omegaconf import OmegaConf
@@ -37,7 +39,10 @@ def test_relative_paths_are_those_of_the_command(config, tmp_path, monkeypatch):
     assert config.trainer.default_local_dir == f"{tmp_path}/runs/p"
     assert config.trainer.resume_from_path == f"{tmp_path}/runs/global_step_3"
     assert config.trainer.experience_import == f"{tmp_path}/teacher"
-    assert config.trainer.validation_data_dir == f"{tmp_path}/dump" and config.trainer.rollout_data_dir is None
+    assert (
+        config.trainer.validation_data_dir == f"{tmp_path}/dump"
+        and config.trainer.rollout_data_dir is None
+    )
     assert config.actor_rollout_ref.model.path == f"{tmp_path}/here"
 
 
@@ -45,13 +50,21 @@ def test_logs_are_where_the_command_is_given_or_its_variables_say(tmp_path, monk
     """Not in the runner's folder, which on a cluster is another one, on another node maybe."""
     monkeypatch.chdir(tmp_path)
     names = {"project_name": "p", "experiment_name": "e"}
-    config = OmegaConf.create({"trainer": {"logger": ["console", "tensorboard", "file"], **names}, "ray_kwargs": {}})
+    config = OmegaConf.create(
+        {"trainer": {"logger": ["console", "tensorboard", "file"], **names}, "ray_kwargs": {}}
+    )
     name_log_folders(config, {})
     variables = config.ray_kwargs.ray_init.runtime_env.env_vars
-    assert variables == {"TENSORBOARD_DIR": f"{tmp_path}/tensorboard_log/p/e", "VERL_FILE_LOGGER_ROOT": f"{tmp_path}"}
+    assert variables == {
+        "TENSORBOARD_DIR": f"{tmp_path}/tensorboard_log/p/e",
+        "VERL_FILE_LOGGER_ROOT": f"{tmp_path}",
+    }
     variables.TENSORBOARD_DIR = "/given"
     name_log_folders(config, {"TENSORBOARD_DIR": "/other", "VERL_FILE_LOGGER_PATH": "run.jsonl"})
-    assert variables.TENSORBOARD_DIR == "/given" and f"{tmp_path}/run.jsonl" == variables.VERL_FILE_LOGGER_PATH
+    assert (
+        variables.TENSORBOARD_DIR == "/given"
+        and f"{tmp_path}/run.jsonl" == variables.VERL_FILE_LOGGER_PATH
+    )
     config = OmegaConf.create({"trainer": {"logger": "console", **names}})
     name_log_folders(config, {"TENSORBOARD_DIR": "x"})
     assert "ray_kwargs" not in config
@@ -69,11 +82,15 @@ def test_every_key_that_takes_a_rule_of_a_file_is_made_absolute(tmp_path, monkey
     rule, sections = (
         f"{tmp_path}/mine.py:rule",
         {
-            "trainer": [key for key in ExperienceConfig.meanings() if key != "experience_import"],  # any text is a path
+            "trainer": [
+                key for key in ExperienceConfig.meanings() if key != "experience_import"
+            ],  # any text is a path
             "actor_rollout_ref.actor.policy_loss": list(LossSettings.__dataclass_fields__),
         },
     )
-    taking = [f"{node}.{key}" for node, keys in sections.items() for key in keys if takes(node, key, rule)]
+    taking = [
+        f"{node}.{key}" for node, keys in sections.items() for key in keys if takes(node, key, rule)
+    ]
     assert len(taking) == 8 and "trainer.exp_metric" in taking
     monkeypatch.chdir(tmp_path)
     config = OmegaConf.create()

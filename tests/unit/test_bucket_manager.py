@@ -31,7 +31,9 @@ def test_putting_a_question_where_it_is_changes_nothing():
     assert list(manager.members(3)) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("gone", "left"), [("c", ["a", "b"]), ("a", ["c", "b"]), ("b", ["a", "c"])])
+@pytest.mark.parametrize(
+    ("gone", "left"), [("c", ["a", "b"]), ("a", ["c", "b"]), ("b", ["a", "c"])]
+)
 def test_removing_the_final_the_first_and_a_middle_question(gone, left):
     manager = filled(a=3, b=3, c=3)
     manager.remove(gone)
@@ -64,7 +66,9 @@ def test_a_retired_question_never_returns():
     manager.retire("never seen")
     manager.retire("a")
     manager.check_invariants()
-    assert manager.is_retired("a") and manager.is_retired("never seen") and not manager.is_retired("b")
+    assert (
+        manager.is_retired("a") and manager.is_retired("never seen") and not manager.is_retired("b")
+    )
     assert manager.retired_count == 2 and "a" not in manager
     with pytest.raises(ValueError, match="question 'a' is retired"):
         manager.put("a", 3)
@@ -74,7 +78,9 @@ def test_a_retired_question_never_returns():
 @pytest.mark.parametrize("bucket", [-1, 9])
 def test_a_bucket_out_of_range_is_refused_before_anything_changes(bucket):
     manager = filled(a=3)
-    with pytest.raises(ValueError, match=f"bucket={bucket} of question 'a': must be between 0 and 8"):
+    with pytest.raises(
+        ValueError, match=f"bucket={bucket} of question 'a': must be between 0 and 8"
+    ):
         manager.put("a", bucket)
     assert manager.place("a") == (3, 0)
     manager.check_invariants()
@@ -97,7 +103,9 @@ def test_state_restores_every_order():
     copy = ExperienceBucketManager.from_state(4, manager.state())
     copy.check_invariants()
     assert copy.state() == manager.state()
-    assert [list(copy.members(bucket)) for bucket in range(5)] == [list(manager.members(bucket)) for bucket in range(5)]
+    assert [list(copy.members(bucket)) for bucket in range(5)] == [
+        list(manager.members(bucket)) for bucket in range(5)
+    ]
     assert list(copy) == list(manager) and len(copy) > 20 and copy.retired_count > 5
 
 

@@ -1,4 +1,6 @@
-"""A buffer on disk: it goes on as if it had never been put down, a save is whole or absent, what is wrong is named."""
+"""A buffer on disk: it goes on as if it had never been put down, a save is whole or absent, what is
+wrong is named.
+"""
 
 import json
 import os
@@ -28,14 +30,23 @@ def filled():
     for number in range(400):
         tokens = rng.integers(0, 99, rng.integers(1, 6))
         row = right(f"q{rng.integers(25)}", f"r{number}", rng.random(), step=number // 10)
-        row |= {"is_correct": rng.random() < 0.5, "tokens": tokens, "log_probs": -rng.random(len(tokens))}
+        row |= {
+            "is_correct": rng.random() < 0.5,
+            "tokens": tokens,
+            "log_probs": -rng.random(len(tokens)),
+        }
         buffer.add(row)
     return buffer
 
 
 def texts(batch):
     """Everything of a batch, comparable."""
-    return repr([(name, getattr(value, "tolist", lambda value=value: value)()) for name, value in vars(batch).items()])
+    return repr(
+        [
+            (name, getattr(value, "tolist", lambda value=value: value)())
+            for name, value in vars(batch).items()
+        ]
+    )
 
 
 def plain(column):
@@ -98,7 +109,10 @@ def test_a_kill_at_any_moment_leaves_the_last_save_or_this_one(tmp_path):
     buffer.add(right("new", "text"))
     buffer.sample(size=3)
 
-    calls = {name: getattr(os, name) for name in ("rename", "replace", "link", "unlink", "rmdir", "fsync", "mkdir")}
+    calls = {
+        name: getattr(os, name)
+        for name in ("rename", "replace", "link", "unlink", "rmdir", "fsync", "mkdir")
+    }
 
     def photographed(name):
         def do(*arguments, **more):
@@ -124,7 +138,9 @@ def test_a_kill_at_any_moment_leaves_the_last_save_or_this_one(tmp_path):
     states = []
     for moment in moments:
         loaded = TrajectoryBuffer.load(moment / "b")
-        new = any(batch == "text" for batch in loaded.sample("uniform_random", 99, None, None).texts)
+        new = any(
+            batch == "text" for batch in loaded.sample("uniform_random", 99, None, None).texts
+        )
         loaded = TrajectoryBuffer.load(moment / "b")
         assert loaded.rng.bit_generator.state == (buffer.rng.bit_generator.state if new else before)
         states.append(new)
@@ -143,12 +159,16 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     measured = TrajectoryBuffer(bucketer=DifficultyBucketer(level_of))
     measured.add(right("q0", level=0.5))
     measured.save(tmp_path / "function")
-    with pytest.raises(ValueError, match=r"metric=None: .*function was saved with a function: must be given"):
+    with pytest.raises(
+        ValueError, match=r"metric=None: .*function was saved with a function: must be given"
+    ):
         TrajectoryBuffer.load(tmp_path / "function")
     assert TrajectoryBuffer.load(tmp_path / "function", level_of).sample().prompts == ["q0"]
     buffer = filled()
     buffer.save(tmp_path / "damaged")
-    with pytest.raises(ValueError, match=r"was saved with correctness_rate: must be given for a function"):
+    with pytest.raises(
+        ValueError, match=r"was saved with correctness_rate: must be given for a function"
+    ):
         TrajectoryBuffer.load(tmp_path / "damaged", level_of)
     windows = next((tmp_path / "damaged").glob("windows-*"))
     windows.write_bytes(windows.read_bytes()[:-1])
@@ -186,6 +206,8 @@ def test_without_pyarrow_the_line_says_what_to_install_and_nothing_is_made(tmp_p
     buffer = filled()
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
     for use in (buffer.save, TrajectoryBuffer.load):
-        with pytest.raises(ModuleNotFoundError, match=r"saved buffers need pyarrow, .* pip install pyarrow"):
+        with pytest.raises(
+            ModuleNotFoundError, match=r"saved buffers need pyarrow, .* pip install pyarrow"
+        ):
             use(tmp_path / "buffer")
     assert not any(tmp_path.iterdir())

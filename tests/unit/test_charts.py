@@ -1,4 +1,6 @@
-"""The charts' script: the library as published, nothing that asks for anything; and JSON that cannot end a script."""
+"""The charts' script: the library as published, nothing that asks for anything; and JSON that
+cannot end a script.
+"""
 
 import hashlib
 import json
@@ -8,7 +10,8 @@ import pytest
 
 from exgrpo_tools import charts
 
-SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"  # of dist/chart.umd.min.js in npm's package
+# of dist/chart.umd.min.js in npm's package
+SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 
 
 def test_the_library_is_the_published_file_with_its_licences():
@@ -19,14 +22,17 @@ def test_the_library_is_the_published_file_with_its_licences():
     script = charts.script()
     for owner in ("Chart.js Contributors", "Jukka Kurkela"):
         assert re.search(rf"Copyright \(c\) [\d-]+ {owner}", script)
-    assert script.count("The above copyright notice and this permission notice shall be included") == 2
+    assert (
+        script.count("The above copyright notice and this permission notice shall be included") == 2
+    )
 
 
 def test_the_script_asks_for_nothing_and_does_not_end_its_element():
     script = charts.script()
     assert not re.search(r"</script|<script|<!--", script, re.I)
     assert not re.search(
-        r"sourceMappingURL|XMLHttpRequest|WebSocket|sendBeacon|\b(fetch|eval|import|Function)\(", script
+        r"sourceMappingURL|XMLHttpRequest|WebSocket|sendBeacon|\b(fetch|eval|import|Function)\(",
+        script,
     )
     # said in comments
     assert set(re.findall(r"\w+://[^\s\"']*", script)) == {

@@ -1,4 +1,6 @@
-"""verl's latest marker, whole, empty and absent; the checkpoint a run goes on from; what goes with its weights."""
+"""verl's latest marker, whole, empty and absent; the checkpoint a run goes on from; what goes with
+its weights.
+"""
 
 import shutil
 
@@ -35,7 +37,9 @@ def make(root, step, *, data=True, actor=True):
 
 
 def open_(root, mode="auto", path=None, config=CONFIG, **identity):
-    trainer = OmegaConf.create({"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(root)})
+    trainer = OmegaConf.create(
+        {"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(root)}
+    )
     questions = ["q", *(f"after {step}" for step in range(50))]
     step, replay, *_ = checkpoints.open_experience(trainer, config, IDENTITY | identity, questions)
     steps = [each.step for each in replay.pool.candidates("q")] if replay.pool.eligible else []
@@ -57,16 +61,25 @@ def test_the_marked_checkpoint_is_gone_on_from(tmp_path):
 
 
 def test_past_groups_are_gone_on_with_where_they_are_replayed(tmp_path, caplog):
-    folders, groups = [make(tmp_path, step) for step in (2, 4)], ExperienceConfig(rollout_n=8, exp_unit="group")
+    folders, groups = (
+        [make(tmp_path, step) for step in (2, 4)],
+        ExperienceConfig(rollout_n=8, exp_unit="group"),
+    )
     rollouts = tuple(Trajectory([1], [-1.0], 1, reward=reward) for reward in (0.0, 1.0))
     for step, folder in zip((2, 4), folders, strict=True):
         pool = ExperiencePool(groups)
-        stored, state = [StoredGroup("q", step, rollouts)], ExperienceReplay(groups, ["q"], pool).state()
+        stored, state = (
+            [StoredGroup("q", step, rollouts)],
+            ExperienceReplay(groups, ["q"], pool).state(),
+        )
         PoolFolder().save(pool, folder / checkpoints.POOL, step, IDENTITY, state, stored)
 
     def resumed(config):
         trainer = OmegaConf.create({"resume_mode": "auto", "default_local_dir": str(tmp_path)})
-        return [each.step for each in checkpoints.open_experience(trainer, config, IDENTITY, ["q"]).replay.groups]
+        return [
+            each.step
+            for each in checkpoints.open_experience(trainer, config, IDENTITY, ["q"]).replay.groups
+        ]
 
     assert resumed(groups) == [4] and resumed(CONFIG) == []
     (folders[1] / checkpoints.POOL / "groups.parquet").write_bytes(b"")
@@ -80,19 +93,32 @@ def test_a_new_bound_on_age_holds_from_the_first_resumed_step_on(tmp_path):
     pool = ExperiencePool(ExperienceConfig(rollout_n=8))
     for step in (2, 4):
         pool.observe(RolloutGroup("q", 8, (Trajectory([step], [-1.0], step),)))
-    stored, state = [StoredGroup("q", step, rollouts) for step in (2, 4)], ExperienceReplay(groups, ["q"], pool).state()
-    PoolFolder().save(pool, checkpoints.step_folder(tmp_path, 4) / checkpoints.POOL, 4, IDENTITY, state, stored)
+    stored, state = (
+        [StoredGroup("q", step, rollouts) for step in (2, 4)],
+        ExperienceReplay(groups, ["q"], pool).state(),
+    )
+    PoolFolder().save(
+        pool, checkpoints.step_folder(tmp_path, 4) / checkpoints.POOL, 4, IDENTITY, state, stored
+    )
     trainer = OmegaConf.create({"resume_mode": "auto", "default_local_dir": str(tmp_path)})
     replay = checkpoints.open_experience(trainer, groups, IDENTITY, ["q"]).replay
-    assert [group.step for group in replay.groups] == [each.step for each in replay.pool.candidates("q")] == [4]
+    assert (
+        [group.step for group in replay.groups]
+        == [each.step for each in replay.pool.candidates("q")]
+        == [4]
+    )
 
 
 def test_a_first_save_that_was_cut_off_before_the_queue_is_none(tmp_path):
     folder = make(tmp_path, 2)
     replay, prompts = ExperienceReplay(CONFIG, ["q"]), {"uid": ["q", False, True]}
     shutil.rmtree(folder / checkpoints.POOL)
-    PoolFolder().save(replay.pool, folder / checkpoints.POOL, 2, IDENTITY, replay.state() | {"prompts": prompts})
-    with pytest.raises(checkpoints.DamagedCheckpoint, match="without transfer_queue/, which holds the prompts in"):
+    PoolFolder().save(
+        replay.pool, folder / checkpoints.POOL, 2, IDENTITY, replay.state() | {"prompts": prompts}
+    )
+    with pytest.raises(
+        checkpoints.DamagedCheckpoint, match="without transfer_queue/, which holds the prompts in"
+    ):
         checkpoints.check_whole(folder, 2, with_pool=True)
     (folder / checkpoints.QUEUE).mkdir()
     checkpoints.check_whole(folder, 2, with_pool=True)
@@ -107,7 +133,10 @@ def test_damage_falls_back_to_the_latest_whole_one_and_says_so(tmp_path, caplog)
     assert checkpoints.marked_step(tmp_path) == 4  # verl takes the weights of the marked step
     assert "checkpoint of step 8 cannot be used: saved pool" in caplog.text
     assert "global_step_6 has no data.pt" in caplog.text
-    assert "resuming from step 4: " in caplog.text and "named step 8; what it named is left as it is" in caplog.text
+    assert (
+        "resuming from step 4: " in caplog.text
+        and "named step 8; what it named is left as it is" in caplog.text
+    )
     assert (checkpoints.step_folder(tmp_path, 8) / "actor").is_dir()
 
 
@@ -132,7 +161,10 @@ def test_weights_may_be_on_the_disks_of_other_nodes(tmp_path, caplog):
     for step in (2, 4):
         make(tmp_path, step, actor=False)
     assert open_(tmp_path) == (4, [4], ["after 4"])
-    assert "global_step_4 has no weights on this disk; they must be on the disks of the actor's nodes" in caplog.text
+    assert (
+        "global_step_4 has no weights on this disk; they must be on the disks of the actor's nodes"
+        in caplog.text
+    )
     assert "cannot be used" not in caplog.text
 
 
@@ -168,7 +200,9 @@ def test_a_given_path_is_taken_or_refused(tmp_path):
 def test_a_new_run_starts_with_the_imported_pool_and_a_resumed_one_does_not(tmp_path):
     imported = ExperiencePool(CONFIG)
     imported.file("q", 4, Trajectory.without_log_probs([7], 0))
-    PoolFolder().save(imported, tmp_path / "teacher", 0, {"data_fingerprint": "d", "tokenizer": "t"})
+    PoolFolder().save(
+        imported, tmp_path / "teacher", 0, {"data_fingerprint": "d", "tokenizer": "t"}
+    )
     config = ExperienceConfig(rollout_n=8, experience_import=str(tmp_path / "teacher"))
     (tmp_path / "run").mkdir()
     assert open_(tmp_path / "run", config=config) == (0, [0], [])
@@ -192,7 +226,9 @@ def test_a_new_run_may_start_with_the_pool_of_another_run(tmp_path):
     PoolFolder().save(old, tmp_path / "old", 300, IDENTITY, state, stored)
 
     trainer = OmegaConf.create({"resume_mode": "auto", "default_local_dir": str(tmp_path / "new")})
-    config = ExperienceConfig(rollout_n=8, exp_unit="group", experience_import=str(tmp_path / "old"))
+    config = ExperienceConfig(
+        rollout_n=8, exp_unit="group", experience_import=str(tmp_path / "old")
+    )
     step, replay, folder, _ = checkpoints.open_experience(trainer, config, IDENTITY, ["q", "r"])
     found = replay.pool.candidates("q")
     assert step == 0 and [(each.step, each.tokens.tolist(), each.entropy) for each in found] == [
@@ -200,10 +236,14 @@ def test_a_new_run_may_start_with_the_pool_of_another_run(tmp_path):
         (0, [300], 0.5),
     ]
     assert (replay.pool.bucket("q"), replay.pool.retired) == (3, ["r"])
-    assert [(group.step, *(each.step for each in group.rollouts)) for group in replay.groups] == [(0, 0, 0)]
+    assert [(group.step, *(each.step for each in group.rollouts)) for group in replay.groups] == [
+        (0, 0, 0)
+    ]
     assert replay.pool.end_step(1, {})["age_median"] == 1
     folder.save(replay.pool, tmp_path / "saved", 1, IDENTITY)
-    assert [each.step for each in PoolFolder().load(tmp_path / "saved", config, 1, {}).candidates("q")] == [0, 0]
+    assert [
+        each.step for each in PoolFolder().load(tmp_path / "saved", config, 1, {}).candidates("q")
+    ] == [0, 0]
 
 
 def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
@@ -222,7 +262,9 @@ def test_a_marker_that_names_no_step_that_is_there_is_no_new_run(tmp_path, torn,
         make(tmp_path, step)
     (tmp_path / checkpoints.MARKER).unlink()
     if torn is not None:
-        (tmp_path / checkpoints.MARKER).write_text(torn)  # of 40, of a step that somebody has removed
+        (tmp_path / checkpoints.MARKER).write_text(
+            torn
+        )  # of 40, of a step that somebody has removed
     assert open_(tmp_path) == (40, [40], ["after 40"])
     assert checkpoints.marked_step(tmp_path) == 40
     assert "resuming from step 40: " in caplog.text
@@ -243,8 +285,12 @@ def with_folder(root, name):
 
 @pytest.mark.parametrize("keep", [2, 3, None, -1])
 @pytest.mark.parametrize("actor", [True, False])
-def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_are(tmp_path, keep, actor):
-    """verl's own manager says what it deletes; on a node-local disk without the actor nothing of it can be seen."""
+def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_are(
+    tmp_path, keep, actor
+):
+    """verl's own manager says what it deletes; on a node-local disk without the actor nothing of it
+    can be seen.
+    """
     from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
     class Verl(BaseCheckpointManager):
@@ -269,7 +315,9 @@ def test_experience_and_queue_go_when_verl_deletes_their_weights_wherever_they_a
 
 
 def test_the_odds_of_questions_in_flight_are_saved_and_others_forgotten():
-    replay = ExperienceReplay(ExperienceConfig(rollout_n=8, experience_start_sratio=0), ["q", "r", "s", "t"])
+    replay = ExperienceReplay(
+        ExperienceConfig(rollout_n=8, experience_start_sratio=0), ["q", "r", "s", "t"]
+    )
     replay.pool.observe(RolloutGroup("q", 8, (Trajectory([1], [-1.0], 1),)))
     assert replay.draw(1, 2, lambda: ("r", False), in_flight=()).replayed == ["q"]
     again = ExperienceReplay(replay.config, ["q", "r", "s", "t"], replay.pool)

@@ -1,4 +1,6 @@
-"""The mixed batch: who is in it, how many rollouts each asks for, and that its order is the generator's alone."""
+"""The mixed batch: who is in it, how many rollouts each asks for, and that its order is the
+generator's alone.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ def row(question):
 
 def mix(fresh, replayed, seed=0, n=8, step=3):
     collate = ExperienceMixCollateFn(row, n)
-    return collate([row(question) for question in fresh], replayed, step, np.random.default_rng(seed))
+    return collate(
+        [row(question) for question in fresh], replayed, step, np.random.default_rng(seed)
+    )
 
 
 def test_a_replayed_question_asks_for_one_rollout_less():
@@ -23,7 +27,11 @@ def test_a_replayed_question_asks_for_one_rollout_less():
 
 
 def test_the_order_is_shuffled_and_repeatable():
-    first, again, other = mix("abcdefgh", ["x"]), mix("abcdefgh", ["x"]), mix("abcdefgh", ["x"], seed=1)
+    first, again, other = (
+        mix("abcdefgh", ["x"]),
+        mix("abcdefgh", ["x"]),
+        mix("abcdefgh", ["x"], seed=1),
+    )
     assert list(first["question_id"]) == list(again["question_id"]) != list(other["question_id"])
     assert list(first["question_id"]) != list("abcdefgh") + ["x"]
 
@@ -47,7 +55,11 @@ def test_rows_are_not_changed():
 
 @pytest.mark.parametrize(
     ("fresh", "replayed", "message"),
-    [("aba", [], "question 'a' stands in the batch twice"), ("ab", ["b"], "question 'b'"), ("", [], "no questions")],
+    [
+        ("aba", [], "question 'a' stands in the batch twice"),
+        ("ab", ["b"], "question 'b'"),
+        ("", [], "no questions"),
+    ],
 )
 def test_a_wrong_batch_is_refused(fresh, replayed, message):
     with pytest.raises(ValueError, match=message):

@@ -40,7 +40,9 @@ def test_strings_become_proper_types():
 
 @pytest.mark.parametrize("value", [False, "False", "false", None, "None", "null"])
 def test_no_bucket_manager_is_false_however_it_is_written(value):
-    assert ExperienceConfig.from_mapping({"exp_bucket_manager": value}, 8).exp_bucket_manager is False
+    assert (
+        ExperienceConfig.from_mapping({"exp_bucket_manager": value}, 8).exp_bucket_manager is False
+    )
 
 
 @pytest.mark.parametrize("value", [None, "null", "None"])
@@ -50,9 +52,11 @@ def test_rbound_defaults_to_all_but_the_retired(value):
     assert list(config.collected_buckets) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("value", "count"), [(None, None), ("null", None), ("3", 3), (1, 1)])
-def test_so_many_candidates_are_scored_or_all(value, count):
-    assert ExperienceConfig.from_mapping({"exp_max_candidates": value}, 8).exp_max_candidates == count
+@pytest.mark.parametrize(("value", "steps"), [(None, None), ("null", None), ("3", 3), (1, 1)])
+def test_so_many_steps_a_trajectory_stays_or_for_good(value, steps):
+    assert (
+        ExperienceConfig.from_mapping({"experience_max_age": value}, 8).experience_max_age == steps
+    )
 
 
 def test_bounds_are_exclusive_below_and_inclusive_above():
@@ -61,7 +65,12 @@ def test_bounds_are_exclusive_below_and_inclusive_above():
 
 
 def test_foreign_keys_are_ignored_and_the_mapping_is_left_alone():
-    trainer = {"experiment_name": "x", "total_epochs": 3, "logger": ["console"], "experience_ratio": 0.25}
+    trainer = {
+        "experiment_name": "x",
+        "total_epochs": 3,
+        "logger": ["console"],
+        "experience_ratio": 0.25,
+    }
     before = dict(trainer)
     assert ExperienceConfig.from_mapping(trainer, 8).experience_ratio == 0.25
     assert trainer == before
@@ -77,13 +86,22 @@ def test_an_omegaconf_node_will_do():
     ("key", "message"),
     [
         ("exp_metrics", "trainer.exp_metrics: no such key; did you mean trainer.exp_metric?"),
-        ("experience_ration", "trainer.experience_ration: no such key; did you mean trainer.experience_ratio?"),
-        ("exp_review_share", "trainer.exp_review_share: no such key"),  # as all keys that 0.2.0 had and this has not
+        (
+            "experience_ration",
+            "trainer.experience_ration: no such key; did you mean trainer.experience_ratio?",
+        ),
+        (
+            "exp_review_share",
+            "trainer.exp_review_share: no such key",
+        ),  # as all keys that 0.2.0 had and this has not
         ("exp_age_half_life", "trainer.exp_age_half_life: no such key"),
         ("exp_min_ess", "trainer.exp_min_ess: no such key"),
         ("experience_disk", "trainer.experience_disk: no such key"),
         ("experience_max_disk_bytes", "trainer.experience_max_disk_bytes: no such key"),
-        ("exp_zzzzzzzz", "trainer.exp_zzzzzzzz: no such key; known keys are experience, experience_ratio"),
+        (
+            "exp_zzzzzzzz",
+            "trainer.exp_zzzzzzzz: no such key; known keys are experience, experience_ratio",
+        ),
     ],
 )
 def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
@@ -112,8 +130,16 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
         ("exp_metric", "entropy", f"one of ent, ppl, random{REFERENCES}"),
         ("exp_select_mode", "min", "one of argmin, argmax"),
         ("exp_sample_range", "half", "one of all, first_half, last_half"),
-        ("exp_bucket_manager", "gauss", f"one of normal, linear, sqrt, linear_clip, False{REFERENCES}"),
-        ("exp_bucket_manager", True, f"one of normal, linear, sqrt, linear_clip, False{REFERENCES}"),
+        (
+            "exp_bucket_manager",
+            "gauss",
+            f"one of normal, linear, sqrt, linear_clip, False{REFERENCES}",
+        ),
+        (
+            "exp_bucket_manager",
+            True,
+            f"one of normal, linear, sqrt, linear_clip, False{REFERENCES}",
+        ),
         ("exp_is_correct", "maybe", "true or false"),
         ("experience_skip_retired", None, "true or false"),
         ("exp_bucket_mean", 4, "a number between 0 and 1"),
@@ -121,8 +147,8 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key, message):
         ("exp_bucket_sigma", 0, "a finite number above 0"),
         ("exp_bucket_sigma", "inf", "a finite number above 0"),
         ("exp_seed", -1, "an integer of at least 0"),
-        ("exp_max_candidates", 0, "an integer of at least 1, or null"),
-        ("exp_max_candidates", "few", "an integer of at least 1, or null"),
+        ("experience_max_age", 0, "an integer of at least 1, or null"),
+        ("experience_max_age", "few", "an integer of at least 1, or null"),
         ("experience_max_per_question", 0, "an integer of at least 1"),
         ("experience_max_trajectories", "many", "an integer of at least 1"),
     ],
@@ -133,13 +159,17 @@ def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(key, value
     assert str(error.value) == f"trainer.{key}={value}: must be {allowed}"
 
 
-@pytest.mark.parametrize(("key", "value"), [("experience_rbound", 8), ("experience_ratio", 0), ("experience_ratio", 1)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("experience_rbound", 8), ("experience_ratio", 0), ("experience_ratio", 1)]
+)
 def test_the_ends_of_a_range_are_allowed(key, value):
     assert getattr(ExperienceConfig.from_mapping({key: value}, 8), key) == value
 
 
 def test_one_rollout_cannot_be_partially_solved():
-    with pytest.raises(ValueError, match=r"^actor_rollout_ref\.rollout\.n=1: must be an integer of at least 2$"):
+    with pytest.raises(
+        ValueError, match=r"^actor_rollout_ref\.rollout\.n=1: must be an integer of at least 2$"
+    ):
         ExperienceConfig.from_mapping({}, 1)
 
 

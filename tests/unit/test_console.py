@@ -26,9 +26,24 @@ def ended(capsys, raised, **texts):
     [
         (KeyboardInterrupt(), {}, 130, "tool: stopped\n"),
         (KeyboardInterrupt(), {"remains": "it goes on"}, 130, "tool: stopped; it goes on\n"),
-        (OSError(errno.ENOSPC, "", "a/b"), {}, 1, "tool: a/b could not be used: the disk is full\n"),
-        (OSError(errno.EROFS, "", "a/b"), {}, 1, "tool: a/b could not be used: the file system is read-only\n"),
-        (OSError(errno.EACCES, "", "b"), {}, 1, "tool: b could not be used: no permission to write or read there\n"),
+        (
+            OSError(errno.ENOSPC, "", "a/b"),
+            {},
+            1,
+            "tool: a/b could not be used: the disk is full\n",
+        ),
+        (
+            OSError(errno.EROFS, "", "a/b"),
+            {},
+            1,
+            "tool: a/b could not be used: the file system is read-only\n",
+        ),
+        (
+            OSError(errno.EACCES, "", "b"),
+            {},
+            1,
+            "tool: b could not be used: no permission to write or read there\n",
+        ),
         (OSError(errno.ENOSPC, ""), {}, 1, "tool: a file could not be used: the disk is full\n"),
         (
             ModuleNotFoundError("", name="tqdm"),
@@ -43,7 +58,8 @@ def test_an_accident_is_one_line(capsys, raised, texts, status, line):
 
 
 @pytest.mark.parametrize(
-    "raised", [ValueError("x"), OSError(errno.EPIPE, ""), ModuleNotFoundError("", name="exgrpo.gone")]
+    "raised",
+    [ValueError("x"), OSError(errno.EPIPE, ""), ModuleNotFoundError("", name="exgrpo.gone")],
 )
 def test_errors_of_its_own_go_through(raised):
     with pytest.raises(type(raised)), in_one_line("tool", packages="pip install x"):
@@ -57,18 +73,25 @@ def test_an_error_of_a_ray_actor_is_seen_through(capsys):
 
 
 def test_a_full_disk_names_the_file_that_was_being_written(tmp_path):
-    with pytest.raises(OSError, match=re.escape(str(tmp_path / "file.json"))), durable.replaced(tmp_path / "file.json"):
+    with (
+        pytest.raises(OSError, match=re.escape(str(tmp_path / "file.json"))),
+        durable.replaced(tmp_path / "file.json"),
+    ):
         os.write(os.open("/dev/full", os.O_WRONLY), b"x")
 
 
-def test_a_long_phase_says_what_it_is_and_how_long_it_took_and_a_short_one_nothing(capsys, monkeypatch):
+def test_a_long_phase_says_what_it_is_and_how_long_it_took_and_a_short_one_nothing(
+    capsys, monkeypatch
+):
     with phase("loading"):
         pass
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(console, "AFTER_S", 0.05)
     with phase("loading"):
         time.sleep(0.2)
-    assert re.fullmatch(r"exgrpo: loading \.\.\.\nexgrpo: loading took 0 s\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"exgrpo: loading \.\.\.\nexgrpo: loading took 0 s\n", capsys.readouterr().err
+    )
 
 
 def test_a_phase_that_fails_leaves_its_error_alone():
@@ -94,11 +117,20 @@ def run(command: str, *arguments: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_help_and_a_version_that_load_no_framework(command):
     said = run(command, "--help")
-    assert said.returncode == 0 and command in said.stdout.splitlines()[0] and "--version" in said.stdout
+    assert (
+        said.returncode == 0
+        and command in said.stdout.splitlines()[0]
+        and "--version" in said.stdout
+    )
     assert re.fullmatch(r"exgrpo \d+\.\d+\.\d+\n", run(command, "--version").stdout)
     module = COMMANDS[command].partition(":")[0]
-    code = f"import sys, {module}; print(*{{'torch', 'numpy', 'ray', 'verl', 'hydra'}} & set(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+    code = (
+        f"import sys, {module}; print(*{{'torch', 'numpy', 'ray', 'verl', 'hydra'}} & "
+        "set(sys.modules))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    ).stdout.split()
     assert loaded == (["numpy"] if command == "exgrpo-inspect" else [])
 
 
@@ -107,4 +139,7 @@ def test_scripts_are_reached_by_name_and_a_wrong_name_is_one_line():
     assert "--shared_only" in run("exgrpo-eval", "compare", "--help").stdout
     wrong = run("exgrpo-eval", "comapre")
     assert wrong.returncode == 2
-    assert wrong.stderr == "exgrpo-eval: comapre: must be one of generate, report, compare, sample-size, export\n"
+    assert (
+        wrong.stderr
+        == "exgrpo-eval: comapre: must be one of generate, report, compare, sample-size, export\n"
+    )

@@ -1,4 +1,6 @@
-"""Whatever system call a checkpoint is killed at, the run resumes to one of the two neighbouring checkpoints."""
+"""Whatever system call a checkpoint is killed at, the run resumes to one of the two neighbouring
+checkpoints.
+"""
 
 import platform
 import re
@@ -9,7 +11,9 @@ import pytest
 import watched
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls are followed by their x86-64 numbers")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="system calls are followed by their x86-64 numbers"
+)
 def test_every_cut_point_resumes(capsys):
     script = Path(__file__).with_name("crash_sweep.py")
     result = watched.run([sys.executable, script])

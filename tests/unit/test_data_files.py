@@ -1,4 +1,6 @@
-"""Question ids read from data files: the same whatever the format, unique, and refused clearly where they cannot be."""
+"""Question ids read from data files: the same whatever the format, unique, and refused clearly
+where they cannot be.
+"""
 
 import json
 
@@ -10,7 +12,10 @@ from exgrpo.experience.question_id import fingerprint, question_id, row_question
 
 
 def row(text, **extra):
-    return {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": text}], "extra_info": extra}
+    return {
+        "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": text}],
+        "extra_info": extra,
+    }
 
 
 def write(path, rows):
@@ -24,7 +29,9 @@ def write(path, rows):
 def test_an_id_is_of_the_question_not_of_its_white_space_or_place():
     assert question_id(" 1 +\n2") == question_id("1 + 2") != question_id("1 + 3")
     assert row_question_id({"question_id": "mine"}, row("x")["prompt"]) == "mine"
-    assert row_question_id({"index": 4}, row("x")["prompt"]) == row_question_id(None, row("x")["prompt"])
+    assert row_question_id({"index": 4}, row("x")["prompt"]) == row_question_id(
+        None, row("x")["prompt"]
+    )
 
 
 def test_formats_and_files_agree(tmp_path):
@@ -41,10 +48,16 @@ def test_a_fingerprint_is_of_the_set():
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    twice = write(tmp_path / "twice.parquet", [row("a", index=0), row("b", index=1), row(" a", index=2)])
-    with pytest.raises(ValueError, match=r"twice\.parquet.*1 questions occur twice \(the first: row 2\)"):
+    twice = write(
+        tmp_path / "twice.parquet", [row("a", index=0), row("b", index=1), row(" a", index=2)]
+    )
+    with pytest.raises(
+        ValueError, match=r"twice\.parquet.*1 questions occur twice \(the first: row 2\)"
+    ):
         read_question_ids([twice])
-    with pytest.raises(ValueError, match=r"no column 'question' \(data\.prompt_key\); it has prompt, extra_info"):
+    with pytest.raises(
+        ValueError, match=r"no column 'question' \(data\.prompt_key\); it has prompt, extra_info"
+    ):
         read_question_ids([twice], "question")
 
 

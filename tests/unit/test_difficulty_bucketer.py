@@ -49,9 +49,14 @@ def test_measures_by_name():
     }
     for metric, (trajectory, level) in measured.items():
         assert DifficultyBucketer(metric).observe(trajectory) == level
-    assert DifficultyBucketer("token_count").observe(of(rollout="a b c d")) == 4 / 504  # words, without tokens
+    assert (
+        DifficultyBucketer("token_count").observe(of(rollout="a b c d")) == 4 / 504
+    )  # words, without tokens
     assert DifficultyBucketer("has_code").observe(of(prompt="What is a class?")) == 0
-    assert DifficultyBucketer("has_code").observe(of(prompt="What is f(1)?\ndef f(x):\n    return x")) == 1
+    assert (
+        DifficultyBucketer("has_code").observe(of(prompt="What is f(1)?\ndef f(x):\n    return x"))
+        == 1
+    )
 
 
 def test_a_function_measures_what_it_likes():
@@ -64,7 +69,9 @@ def test_a_function_measures_what_it_likes():
 def test_a_measure_out_of_range_changes_nothing(value):
     bucketer = DifficultyBucketer(lambda trajectory: trajectory["value"])
     bucketer.observe(of(value=0.5))
-    with pytest.raises(ValueError, match=f"metric of question 'q' is {value}: must be between 0 and 1"):
+    with pytest.raises(
+        ValueError, match=f"metric of question 'q' is {value}: must be between 0 and 1"
+    ):
         bucketer.observe(of(value=value))
     assert bucketer.windows() == {"q": [0.5]}
 
@@ -80,9 +87,13 @@ def test_windows_are_restored_and_go_on():
 
 
 def test_bad_arguments_are_named():
-    allowed = "must be one of correctness_rate, question_length, token_count, has_code, or a function"
+    allowed = (
+        "must be one of correctness_rate, question_length, token_count, has_code, or a function"
+    )
     with pytest.raises(ValueError, match=f"metric='length': {allowed}"):
         DifficultyBucketer("length")
     for size in (0, -1, 2.5, True):
-        with pytest.raises(ValueError, match=f"window_size={size}: must be an integer of at least 1"):
+        with pytest.raises(
+            ValueError, match=f"window_size={size}: must be an integer of at least 1"
+        ):
             DifficultyBucketer(window_size=size)

@@ -1,4 +1,6 @@
-"""The documentation holds together: links, anchors, commands and paths exist; the code it shows runs."""
+"""The documentation holds together: links, anchors, commands and paths exist; the code it shows
+runs.
+"""
 
 import importlib.util
 import os
@@ -22,7 +24,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FOLDERS = "exgrpo|packages|exp_scripts|benchmarks|data|eval|tests|docs|lab"
 # files that are in the repository, unlike data/valid.parquet; or folders, which end in a slash
-PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/(?:[\w./*-]*\.(?:py|sh|md|yaml|json|txt|png)\b|[\w./-]*/(?=[`\s,;]))")
+PATH = re.compile(
+    rf"(?<![\w/.-])(?:{FOLDERS})/(?:[\w./*-]*\.(?:py|sh|md|yaml|json|txt|png)\b|[\w./-]*/(?=[`\s,;]))"
+)
 MODULE = re.compile(r"python -m ([\w.]+)")
 
 
@@ -58,7 +62,9 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_broken_links_are_found(tmp_path):
-    (tmp_path / "page.md").write_text("# Here it is\n[a](no.md) [b](page.md#there) [c](#here-it-is) [d](https://x/y)\n")
+    (tmp_path / "page.md").write_text(
+        "# Here it is\n[a](no.md) [b](page.md#there) [c](#here-it-is) [d](https://x/y)\n"
+    )
     assert broken(tmp_path / "page.md") == ["no.md", "page.md#there"]
 
 
@@ -66,23 +72,34 @@ def test_broken_links_are_found(tmp_path):
 def test_every_path_and_module_that_is_named_exists(page):
     text = page.read_text()
     missing = [path for path in PATH.findall(text) if not any(ROOT.glob(path.rstrip("/")))]
-    missing += [module for module in MODULE.findall(text) if importlib.util.find_spec(module) is None]
+    missing += [
+        module for module in MODULE.findall(text) if importlib.util.find_spec(module) is None
+    ]
     assert missing == []
 
 
-# of commands that have a name of their own after the set-up, or that stand in an environment which a page has activated
+# of commands that have a name of their own after the set-up, or that stand in an environment which
+# a page has activated
 OLD_SPELLINGS = re.compile(
     r"python3? (?:-m )?(?:eval|data)[./](?!make_tasks)\w+|python -m (?:pytest|exgrpo\.main_mix_ppo)"
     r"|\.venv(?:-gpu)?/bin/(?:python|exgrpo)"
 )
-FILES = re.compile(r"\b(?:prepare_train|prepare_eval|thinking_copy|compare|sample_size)\.py\b")  # not on a page either
+FILES = re.compile(
+    r"\b(?:prepare_train|prepare_eval|thinking_copy|compare|sample_size)\.py\b"
+)  # not on a page either
 BOTH = {  # these say that the two are the same
     "docs/evaluation.md": "python eval/generate_vllm",
     "exgrpo/commands.py": "python -m exgrpo.main_mix_ppo",
 }
 PRINT_COMMANDS = [
     path
-    for folder in ("exgrpo/preflight", "packages/exgrpo_tools", "eval", "data", "exp_scripts/recipes")
+    for folder in (
+        "exgrpo/preflight",
+        "packages/exgrpo_tools",
+        "eval",
+        "data",
+        "exp_scripts/recipes",
+    )
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".sh")
 ]
@@ -97,28 +114,43 @@ def old_spellings(page: Path) -> list[str]:
 
 
 def test_there_is_one_way_of_writing_a_command():
-    pages = [*WITH_PATHS, *(ROOT / "packages").glob("*/README.md"), *PRINT_COMMANDS, ROOT / "exgrpo" / "commands.py"]
+    pages = [
+        *WITH_PATHS,
+        *(ROOT / "packages").glob("*/README.md"),
+        *PRINT_COMMANDS,
+        ROOT / "exgrpo" / "commands.py",
+    ]
     found = {name(page): old_spellings(page) for page in pages}
     assert {page: old for page, old in found.items() if old} == {}
 
 
 def test_old_spellings_are_found():
-    old = ["python eval/compare", "python -m eval.export", "python data/prepare_eval", "python -m pytest"]
-    assert [OLD_SPELLINGS.findall(f"`{text}.py --a`") for text in old] == [[text] for text in old]
-    assert OLD_SPELLINGS.findall("a; .venv/bin/python x; bash eval/eval.sh; python data/make_tasks.py") == [
-        ".venv/bin/python"
+    old = [
+        "python eval/compare",
+        "python -m eval.export",
+        "python data/prepare_eval",
+        "python -m pytest",
     ]
+    assert [OLD_SPELLINGS.findall(f"`{text}.py --a`") for text in old] == [[text] for text in old]
+    assert OLD_SPELLINGS.findall(
+        "a; .venv/bin/python x; bash eval/eval.sh; python data/make_tasks.py"
+    ) == [".venv/bin/python"]
 
 
 def flags(command: str, script: str) -> set[str]:
     """The flags of a console command's script, as its help names them."""
-    code = f"import sys; sys.argv = [{command!r}, *{script.split()!r}, '--help']; from {{}} import {{}} as main; main()"
+    code = (
+        f"import sys; sys.argv = [{command!r}, *{script.split()!r}, '--help']; from {{}} import "
+        f"{{}} as main; main()"
+    )
     module, function = {
         "exgrpo-eval": ("exgrpo_eval.__main__", "main"),
         "exgrpo-data": ("exgrpo_data.__main__", "main"),
         "exgrpo-inspect": ("exgrpo_tools.inspect.__main__", "main"),
     }[command]
-    done = subprocess.run([sys.executable, "-c", code.format(module, function)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(module, function)], capture_output=True, text=True
+    )
     assert done.returncode == 0, f"{command} {script}: {done.stderr}"
     return set(re.findall(r"--[\w-]+", done.stdout))
 
@@ -128,8 +160,14 @@ def test_every_command_on_a_page_has_the_flags_that_it_is_given():
     written: dict[tuple[str, str], set[str]] = {}
     for page in [*FRONT, *ALL_PAGES]:
         text = page.read_text().replace("\\\n", " ")
-        for command, code in re.findall(r"(?<![\w./-])(exgrpo-(?:eval|data|inspect))\b([^`\n#;|]*)", text):
-            script = "" if command == "exgrpo-inspect" else next(iter(re.findall(r"^ ([a-z-]+)", code)), "")
+        for command, code in re.findall(
+            r"(?<![\w./-])(exgrpo-(?:eval|data|inspect))\b([^`\n#;|]*)", text
+        ):
+            script = (
+                ""
+                if command == "exgrpo-inspect"
+                else next(iter(re.findall(r"^ ([a-z-]+)", code)), "")
+            )
             written.setdefault((command, script), set()).update(re.findall(r"--[\w-]+", code))
     assert len(written) > 8
     wrong = {key: used - flags(*key) for key, used in written.items() if used}

@@ -1,4 +1,6 @@
-"""The interface as documented: whole loops, and each function on rows beside its form on tensors."""
+"""The interface as documented: whole loops, and each function on rows beside its form on
+tensors.
+"""
 
 import ast
 import importlib.util
@@ -57,12 +59,18 @@ class Guesser(torch.nn.Module):
         return log_probs.gather(-1, torch.stack(tokens)[..., None])[..., 0]
 
     def rollout(self, prompts, num_rollouts, temperature=1.0):
-        prompts = [*prompts] * num_rollouts if self.tiled else [p for p in prompts for _ in range(num_rollouts)]
+        prompts = (
+            [*prompts] * num_rollouts
+            if self.tiled
+            else [p for p in prompts for _ in range(num_rollouts)]
+        )
         logits = self.scores[[int(prompt) for prompt in prompts]].detach() / temperature
         tokens = torch.distributions.Categorical(logits=logits).sample()
         rows = []
         for prompt, row, log_probs in zip(prompts, tokens, self(prompts, [*tokens]), strict=True):
-            rows.append({"prompt": prompt, "text": f"{row.tolist()}", "tokens": row, "log_probs": log_probs})
+            rows.append(
+                {"prompt": prompt, "text": f"{row.tolist()}", "tokens": row, "log_probs": log_probs}
+            )
             rows[-1]["loss_mask"] = torch.tensor([True] * 5 + [False])
             self.written[prompt, rows[-1]["text"]] = log_probs.detach()
         return rows
@@ -72,7 +80,10 @@ class Shuffled:
     """300 prompts an epoch, in batches of 50."""
 
     def __iter__(self):
-        return ({"prompt": [str(prompt) for prompt in batch.tolist()]} for batch in torch.randperm(300).split(50))
+        return (
+            {"prompt": [str(prompt) for prompt in batch.tolist()]}
+            for batch in torch.randperm(300).split(50)
+        )
 
 
 def surroundings(tiled):
@@ -88,7 +99,9 @@ def surroundings(tiled):
 
     return {
         "model": model,
-        "verifier": SimpleNamespace(evaluate=lambda rows: [float(row["tokens"][0] < 5) for row in rows]),
+        "verifier": SimpleNamespace(
+            evaluate=lambda rows: [float(row["tokens"][0] < 5) for row in rows]
+        ),
         "on_policy_dataloader": Shuffled(),
         "optimizer": torch.optim.SGD(model.parameters(), lr=1e-3),
         "compute_grpo_loss": loss_that_is_kept,
@@ -119,9 +132,13 @@ def in_own_words(
     updates,
 ):
     """The documents' calls in a shorter loop; returns the buffer and the bucketer beside it."""
-    trajectory_buffer = TrajectoryBuffer(max_size=5_000, difficulty_tiers=4, entropy_percentiles=[25, 50])
+    trajectory_buffer = TrajectoryBuffer(
+        max_size=5_000, difficulty_tiers=4, entropy_percentiles=[25, 50]
+    )
     difficulty_bucketer = DifficultyBucketer(metric="correctness_rate", window_size=100)
-    manager = SelectiveReplay(strategy="entropy_guided", replay_probability=0.5, medium_difficulty_range=(0.3, 0.7))
+    manager = SelectiveReplay(
+        strategy="entropy_guided", replay_probability=0.5, medium_difficulty_range=(0.3, 0.7)
+    )
     trajectory_buffer.clear()
     for epoch in range(num_epochs):
         for batch in on_policy_dataloader:
@@ -135,9 +152,13 @@ def in_own_words(
                 )
                 prompts, rollouts, rewards = past["prompts"], past["rollouts"], past["rewards"]
                 weights = compute_importance_weights(
-                    old_policy=trajectory_buffer.policy_snapshot, current_policy=model, rollouts=rollouts
+                    old_policy=trajectory_buffer.policy_snapshot,
+                    current_policy=model,
+                    rollouts=rollouts,
                 )
-                loss = compute_grpo_loss(rollouts=rollouts, rewards=rewards, importance_weights=weights)
+                loss = compute_grpo_loss(
+                    rollouts=rollouts, rewards=rewards, importance_weights=weights
+                )
             else:
                 prompts = batch["prompt"]
                 if epoch == 0:
@@ -169,8 +190,12 @@ def test_the_documented_loop_runs_letter_by_letter(text, tiled, tmp_path):
     assert len(buffer) > 1_000 and len(variables["updates"]) >= 3
     written, model = variables["model"].written, variables["model"]
     for rows, weights, slope in variables["updates"]:
-        assert slope.abs().sum() > 0 and weights.shape == (len(rows), 6) and (weights[:, 5] == 0).all()
-        assert all(row["is_replayed"] and row["loss_mask"].tolist() == [True] * 5 + [False] for row in rows)
+        assert (
+            slope.abs().sum() > 0 and weights.shape == (len(rows), 6) and (weights[:, 5] == 0).all()
+        )
+        assert all(
+            row["is_replayed"] and row["loss_mask"].tolist() == [True] * 5 + [False] for row in rows
+        )
     buffer.save(tmp_path / "buffer")
     for each in (buffer, TrajectoryBuffer.load(tmp_path / "buffer")):
         for row in each.sample("uniform_random", 300)["rollouts"]:
@@ -179,17 +204,24 @@ def test_the_documented_loop_runs_letter_by_letter(text, tiled, tmp_path):
             assert row["loss_mask"].tolist() == [True] * 5 + [False] and model.scores.requires_grad
     # the bucketer that was made beside the buffer does nothing; the buffer's own is such a one
     assert len(beside) == 0 and len(buffer.bucketer) > 250
-    assert (buffer.bucketer.metric, buffer.bucketer.window_size) == (beside.metric, beside.window_size)
+    assert (buffer.bucketer.metric, buffer.bucketer.window_size) == (
+        beside.metric,
+        beside.window_size,
+    )
 
 
 def calls(source):
     """(function, number of positional arguments, *keywords) of each call but of builtins."""
-    found = [node for node in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(node, ast.Call)]
+    found = [
+        node for node in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(node, ast.Call)
+    ]
     named = [(ast.unparse(c.func), len(c.args), *sorted(k.arg for k in c.keywords)) for c in found]
     return {call for call in named if call[0] not in ("zip", "range", "len")}
 
 
-@pytest.mark.skipif(not DOCUMENTED.is_file(), reason="the documented loop is not beside this checkout")
+@pytest.mark.skipif(
+    not DOCUMENTED.is_file(), reason="the documented loop is not beside this checkout"
+)
 def test_our_own_words_have_every_call_that_is_documented():
     assert calls(DOCUMENTED.read_text()) - calls(inspect.getsource(in_own_words)) == set()
 
@@ -197,26 +229,54 @@ def test_our_own_words_have_every_call_that_is_documented():
 def test_the_loss_is_a_tensor_with_metrics():
     rows, rewards, model, _ = mixed()
     loss = compute_grpo_loss(rows[:6], rewards[:6])
-    assert type(loss) is torch.Tensor and loss.shape == () and loss.metrics["fresh_loss"].requires_grad is False
+    assert (
+        type(loss) is torch.Tensor
+        and loss.shape == ()
+        and loss.metrics["fresh_loss"].requires_grad is False
+    )
     loss.backward()
     assert model.scores.grad.abs().sum() > 0
 
 
 def test_a_rollout_may_be_a_mapping_and_keeps_all_but_what_is_beside_it():
     buffer = TrajectoryBuffer()
-    mapping = {"text": "a b", "tokens": torch.tensor([3, 4]), "log_probs": torch.tensor([-1.0, -2.0]).requires_grad_()}
-    mapping |= {"loss_mask": [0, 1], "step": 5, "logits": torch.zeros(2, 9), "reward": 7.0, "entropy": 7.0}
-    assert buffer.add({"prompt": "p", "rollout": mapping, "reward": 0.5, "is_correct": True, "entropy": 0.25})
+    mapping = {
+        "text": "a b",
+        "tokens": torch.tensor([3, 4]),
+        "log_probs": torch.tensor([-1.0, -2.0]).requires_grad_(),
+    }
+    mapping |= {
+        "loss_mask": [0, 1],
+        "step": 5,
+        "logits": torch.zeros(2, 9),
+        "reward": 7.0,
+        "entropy": 7.0,
+    }
+    assert buffer.add(
+        {"prompt": "p", "rollout": mapping, "reward": 0.5, "is_correct": True, "entropy": 0.25}
+    )
     (row,) = buffer.sample("uniform_random")["rollouts"]
     arrays = {name: row.pop(name).tolist() for name in ("tokens", "log_probs", "loss_mask")}
     assert arrays == {"tokens": [3, 4], "log_probs": [-1, -2], "loss_mask": [False, True]}
-    expected = {"prompt": "p", "text": "a b", "reward": 0.5, "entropy": 0.25, "step": 5, "is_replayed": True}
+    expected = {
+        "prompt": "p",
+        "text": "a b",
+        "reward": 0.5,
+        "entropy": 0.25,
+        "step": 5,
+        "is_replayed": True,
+    }
     assert row == expected and buffer.policy_snapshot == 5
 
 
 def test_a_rollout_is_filed_under_the_prompt_that_it_answers():
     buffer, beside = TrajectoryBuffer(), DifficultyBucketer("token_count")
-    trajectory = {"prompt": "q", "rollout": {"prompt": "p", "tokens": [1] * 500}, "reward": 1, "is_correct": True}
+    trajectory = {
+        "prompt": "q",
+        "rollout": {"prompt": "p", "tokens": [1] * 500},
+        "reward": 1,
+        "is_correct": True,
+    }
     assert buffer.add(trajectory | {"entropy": 0.5}) and beside.observe(trajectory) == 0.5
     assert [*buffer.pool] == [*buffer.bucketer.windows()] == [*beside.windows()] == ["p"]
 
@@ -229,7 +289,10 @@ def test_a_replayed_row_counts_once():
         five = {"prompt": prompt, "rollout": rollout, "reward": 1.0, "is_correct": True}
         assert buffer.add(five | {"entropy": compute_entropy(rollout)})
     assert (len(buffer), buffer.bucketer.windows()) == before
-    assert buffer.add(five | {"rollout": "another", "entropy": 0.5}) and buffer.bucketer.windows() != before[1]
+    assert (
+        buffer.add(five | {"rollout": "another", "entropy": 0.5})
+        and buffer.bucketer.windows() != before[1]
+    )
 
 
 class Table(torch.nn.Module):
@@ -246,13 +309,23 @@ class Table(torch.nn.Module):
 
 
 def filled():
-    """A buffer with one success of each of three questions, of one to three tokens, one of them masked."""
+    """A buffer with one success of each of three questions, of one to three tokens, one of them
+    masked.
+    """
     buffer, past = TrajectoryBuffer(), Table(0)
     for length, mask in ((1, None), (2, None), (3, [True, False, True])):
         tokens = torch.arange(length) + 4
         (log_probs,) = past([str(length - 1)], [tokens])
-        row = {"prompt": str(length - 1), "rollout": str(tokens), "reward": 1, "is_correct": True, "entropy": 0.5}
-        buffer.add(row | {"tokens": tokens, "log_probs": log_probs, "loss_mask": mask, "step": length})
+        row = {
+            "prompt": str(length - 1),
+            "rollout": str(tokens),
+            "reward": 1,
+            "is_correct": True,
+            "entropy": 0.5,
+        }
+        buffer.add(
+            row | {"tokens": tokens, "log_probs": log_probs, "loss_mask": mask, "step": length}
+        )
     return buffer, past
 
 
@@ -262,9 +335,13 @@ def tensors(rows, model):
     log_prob, past, mask = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
     for number, row in enumerate(rows):
         length = len(row["tokens"])
-        (log_prob[number, :length],) = model([row["prompt"]], [torch.as_tensor(row["tokens"]).long()])
+        (log_prob[number, :length],) = model(
+            [row["prompt"]], [torch.as_tensor(row["tokens"]).long()]
+        )
         past[number, :length] = torch.as_tensor(row["log_probs"]).detach()
-        mask[number, :length] = torch.tensor([1] * length if row.get("loss_mask") is None else row["loss_mask"])
+        mask[number, :length] = torch.tensor(
+            [1] * length if row.get("loss_mask") is None else row["loss_mask"]
+        )
     return log_prob, past, mask
 
 
@@ -274,17 +351,25 @@ def test_weights_by_policies_are_those_by_tensors():
     log_prob, recorded, mask = tensors(batch.rollouts, model)
     expected = compute_importance_weights(log_prob, recorded, mask)
     for old in (buffer.policy_snapshot, past):
-        weights = compute_importance_weights(old_policy=old, current_policy=model, rollouts=batch.rollouts)
+        weights = compute_importance_weights(
+            old_policy=old, current_policy=model, rollouts=batch.rollouts
+        )
         assert torch.allclose(weights, expected, rtol=1e-5) and weights.shape == (3, 3)
     grads = [torch.autograd.grad(each.sum(), model.scores)[0] for each in (weights, expected)]
-    assert torch.allclose(*grads, rtol=1e-5) and grads[0].abs().sum() > 0 and past.scores.grad is None
+    assert (
+        torch.allclose(*grads, rtol=1e-5) and grads[0].abs().sum() > 0 and past.scores.grad is None
+    )
 
     def padded(prompts, tokens):
         """As one tensor, padded beyond the longest."""
-        return torch.nn.utils.rnn.pad_sequence([*model(prompts, tokens), torch.zeros(9)], batch_first=True)[:-1]
+        return torch.nn.utils.rnn.pad_sequence(
+            [*model(prompts, tokens), torch.zeros(9)], batch_first=True
+        )[:-1]
 
     again = compute_importance_weights(old_policy=3, current_policy=padded, rollouts=batch.rollouts)
-    plain = compute_importance_weights(log_prob, recorded, mask, LossSettings(off_policy_reshape="no_reshape"))
+    plain = compute_importance_weights(
+        log_prob, recorded, mask, LossSettings(off_policy_reshape="no_reshape")
+    )
     assert torch.equal(again, weights) and not torch.allclose(plain, weights)
 
 
@@ -296,7 +381,9 @@ def mixed():
         for number, reward in enumerate(rewards):
             tokens = torch.tensor([1, 2 + number])
             (log_probs,) = model([prompt], [tokens])
-            fresh.append({"prompt": prompt, "tokens": tokens, "log_probs": log_probs, "reward": reward})
+            fresh.append(
+                {"prompt": prompt, "tokens": tokens, "log_probs": log_probs, "reward": reward}
+            )
     batch = buffer.sample("uniform_random")
     rows = fresh + batch.rollouts
     return rows, [row["reward"] for row in rows], model, buffer
@@ -312,25 +399,35 @@ def test_the_loss_of_rows_is_that_of_tensors():
     given = {"log_prob": log_prob, "old_log_prob": past, "response_mask": mask}
     given |= {"group": [row["prompt"] for row in rows], "is_replayed": torch.arange(9) >= 6}
     expected = compute_grpo_loss(given, torch.tensor(rewards), length=7)
-    weights = compute_importance_weights(old_policy=buffer.policy_snapshot, current_policy=model, rollouts=rows)
-    assert gradient(weights[:2].sum(), model).abs().sum() > 0  # also where the rows' own log-probs have one
+    weights = compute_importance_weights(
+        old_policy=buffer.policy_snapshot, current_policy=model, rollouts=rows
+    )
+    assert (
+        gradient(weights[:2].sum(), model).abs().sum() > 0
+    )  # also where the rows' own log-probs have one
     by_weights = compute_grpo_loss(rows, rewards, weights, length=7)
     by_policy = compute_grpo_loss(rows, np.array(rewards), length=7, current_policy=model)
     for loss in (by_weights, by_policy):
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-        assert torch.allclose(gradient(loss, model), gradient(expected, model), rtol=1e-4, atol=1e-7)
-    assert {name: pytest.approx(value.item(), rel=1e-5) for name, value in expected.metrics.items()} == {
-        name: value.item() for name, value in by_policy.metrics.items()
-    }
+        assert torch.allclose(
+            gradient(loss, model), gradient(expected, model), rtol=1e-4, atol=1e-7
+        )
+    assert {
+        name: pytest.approx(value.item(), rel=1e-5) for name, value in expected.metrics.items()
+    } == {name: value.item() for name, value in by_policy.metrics.items()}
     some = by_weights.metrics
     unknown = {name for name, value in some.items() if value.isnan()}
-    assert unknown == {name for name in some if name.startswith("replayed_")} - {"replayed_tokens_share"}
+    assert unknown == {name for name in some if name.startswith("replayed_")} - {
+        "replayed_tokens_share"
+    }
 
 
 def test_on_policy_rows_need_nothing_beside():
     rows, rewards, model, _ = mixed()
     loss = compute_grpo_loss(rows[:6], rewards[:6])
-    expected = rows[0]["log_probs"].sum() - rows[1]["log_probs"].sum()  # the other groups teach nothing
+    expected = (
+        rows[0]["log_probs"].sum() - rows[1]["log_probs"].sum()
+    )  # the other groups teach nothing
     assert torch.allclose(gradient(loss, model), gradient(0.5 * expected / 12, model), atol=1e-7)
     assert loss.metrics["fresh_ratio_mean"] == 1 and loss.metrics["replayed_loss"] == 0
     with torch.no_grad():
@@ -339,23 +436,36 @@ def test_on_policy_rows_need_nothing_beside():
 
 
 def test_log_probs_may_be_of_any_number_type():
-    rows = [row(log_probs=[-1, 0]), row(log_probs=np.array([-0.5, -0.25])), row(log_probs=torch.tensor([-0.5, -0.25]))]
-    weights = compute_importance_weights(old_policy=0, current_policy=lambda *_: torch.zeros(3, 2), rollouts=rows)
+    rows = [
+        row(log_probs=[-1, 0]),
+        row(log_probs=np.array([-0.5, -0.25])),
+        row(log_probs=torch.tensor([-0.5, -0.25])),
+    ]
+    weights = compute_importance_weights(
+        old_policy=0, current_policy=lambda *_: torch.zeros(3, 2), rollouts=rows
+    )
     expected = np.exp([[1, 0], [0.5, 0.25], [0.5, 0.25]])
-    assert weights.dtype == torch.float32 and np.allclose(weights.numpy(), expected / (expected + 0.1), rtol=1e-6)
+    assert weights.dtype == torch.float32 and np.allclose(
+        weights.numpy(), expected / (expected + 0.1), rtol=1e-6
+    )
 
 
 def test_entropy_of_a_rollout_as_it_is_computed_or_was_recorded():
     logits, mask = torch.randn(4, 6, requires_grad=True), [1, 0, 0, 1]
     each = compute_entropy(logits).detach().numpy()
     assert compute_entropy({"logits": logits}) == pytest.approx(mean_entropy(each))
-    assert compute_entropy({"logits": logits, "loss_mask": mask}) == pytest.approx((each[0] + each[3]) / 2)
-    assert compute_entropy({"entropies": each, "loss_mask": None, "entropy": 7}) == pytest.approx(mean_entropy(each))
+    assert compute_entropy({"logits": logits, "loss_mask": mask}) == pytest.approx(
+        (each[0] + each[3]) / 2
+    )
+    assert compute_entropy({"entropies": each, "loss_mask": None, "entropy": 7}) == pytest.approx(
+        mean_entropy(each)
+    )
     sampled = torch.tensor([-1.0, -2.0, -9.0], requires_grad=True)
     assert compute_entropy({"log_probs": sampled, "loss_mask": [1, 1, 0], "entropy": None}) == 1.5
     assert compute_entropy({"log_probs": [1e-7, 0]}) == 0
     assert (
-        compute_entropy({"entropy": 0.25, "log_probs": sampled}) == 0.25 and compute_entropy({"entropy": None}) is None
+        compute_entropy({"entropy": 0.25, "log_probs": sampled}) == 0.25
+        and compute_entropy({"entropy": None}) is None
     )
     assert compute_entropy(filled()[0].sample("uniform_random").rollouts[0]) == 0.5
 
@@ -363,12 +473,19 @@ def test_entropy_of_a_rollout_as_it_is_computed_or_was_recorded():
 def test_a_causal_language_model_is_a_policy():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=20, **sizes)).eval()
     policy = CausalPolicy(model, lambda prompt: [15] * (1 + int(prompt)))
     buffer, _ = filled()
     batch = buffer.sample("uniform_random")
-    weights = compute_importance_weights(old_policy=3, current_policy=policy, rollouts=batch.rollouts)
+    weights = compute_importance_weights(
+        old_policy=3, current_policy=policy, rollouts=batch.rollouts
+    )
     for row, weight in zip(batch.rollouts, weights, strict=True):
         head, tokens = policy.encode(row["prompt"]), torch.tensor(row["tokens"]).long()
         logits = model(torch.tensor([[*head, *tokens]])).logits[0, len(head) - 1 : -1]
@@ -377,18 +494,26 @@ def test_a_causal_language_model_is_a_policy():
         expected = ratio / (ratio + 0.1)
         if row["loss_mask"] is not None:
             expected = expected * torch.tensor(row["loss_mask"])
-        assert torch.allclose(weight[: len(tokens)], expected, rtol=1e-4) and not weight[len(tokens) :].any()
+        assert (
+            torch.allclose(weight[: len(tokens)], expected, rtol=1e-4)
+            and not weight[len(tokens) :].any()
+        )
     weights.sum().backward()
     assert model.lm_head.weight.grad.abs().sum() > 0
     with pytest.raises(
-        ValueError, match=r"current_policy is a LlamaForCausalLM, which takes input_ids: must be Causal"
+        ValueError,
+        match=r"current_policy is a LlamaForCausalLM, which takes input_ids: must be Causal",
     ):
         compute_importance_weights(old_policy=3, current_policy=model, rollouts=batch.rollouts)
 
 
 def weigh(**changes):
     buffer, _ = filled()
-    given = {"old_policy": 3, "current_policy": Table(1), "rollouts": buffer.sample("uniform_random").rollouts}
+    given = {
+        "old_policy": 3,
+        "current_policy": Table(1),
+        "rollouts": buffer.sample("uniform_random").rollouts,
+    }
     return compute_importance_weights(**given | changes)
 
 
@@ -412,7 +537,10 @@ def row(**changes):
             lambda: weigh(current_policy=lambda *_: torch.zeros(3, 2)),
             r"of shape \(3, 2\): must be \[B, T\], here \(3, 3\)",
         ),
-        (lambda: weigh(log_prob=torch.zeros(1, 1)), "log_prob and old_policy: must be tensors, or policies"),
+        (
+            lambda: weigh(log_prob=torch.zeros(1, 1)),
+            "log_prob and old_policy: must be tensors, or policies",
+        ),
         (
             lambda: compute_importance_weights(torch.zeros(1, 1)),
             "past_log_prob is missing: must be given, log_prob",
@@ -430,16 +558,35 @@ def row(**changes):
             lambda: weigh(rollouts=[row(tokens=None)]),
             r"rollouts\[0\] without 'tokens': must have prompt, tokens and log",
         ),
-        (lambda: weigh(rollouts=[row(), row(log_probs=None)]), r"rollouts\[1\] without 'log_probs': must have those"),
-        (lambda: weigh(rollouts=[row(loss_mask=[1])]), r"rollouts\[0\]\['loss_mask'\] has 1 entries for 2 tokens"),
-        (lambda: compute_grpo_loss([row()], [1.0]), r"rollouts\[0\]\['log_probs'\] has no gradient: must have one, or"),
+        (
+            lambda: weigh(rollouts=[row(), row(log_probs=None)]),
+            r"rollouts\[1\] without 'log_probs': must have those",
+        ),
+        (
+            lambda: weigh(rollouts=[row(loss_mask=[1])]),
+            r"rollouts\[0\]\['loss_mask'\] has 1 entries for 2 tokens",
+        ),
+        (
+            lambda: compute_grpo_loss([row()], [1.0]),
+            r"rollouts\[0\]\['log_probs'\] has no gradient: must have one, or",
+        ),
         (
             lambda: compute_grpo_loss([row(is_replayed=True)], [1.0], torch.zeros(1, 2)),
-            "no gradient: must have one, or come with current_policy or importance_weights that have one",
+            "no gradient: must have one, or come with current_policy or importance_weights "
+            "that have one",
         ),
-        (lambda: compute_grpo_loss([row()], [1.0, 0.0], current_policy=Table(1)), "rewards has 2 entries for 1 rows"),
-        (lambda: compute_grpo_loss({}, [1.0], current_policy=Table(1)), "current_policy is given with tensors"),
-        (lambda: compute_entropy({"text": "r"}), "rollout without 'entropy': must have logits, entropies or entropy"),
+        (
+            lambda: compute_grpo_loss([row()], [1.0, 0.0], current_policy=Table(1)),
+            "rewards has 2 entries for 1 rows",
+        ),
+        (
+            lambda: compute_grpo_loss({}, [1.0], current_policy=Table(1)),
+            "current_policy is given with tensors",
+        ),
+        (
+            lambda: compute_entropy({"text": "r"}),
+            "rollout without 'entropy': must have logits, entropies or entropy",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(call, message):

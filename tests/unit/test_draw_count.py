@@ -8,14 +8,19 @@ from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 
 
 @pytest.mark.parametrize(
-    ("rollout_n", "hard", "medium", "easy"), [(8, [0, 1, 2], [3, 4, 5], [6, 7, 8]), (4, [0, 1], [2], [3, 4])]
+    ("rollout_n", "hard", "medium", "easy"),
+    [(8, [0, 1, 2], [3, 4, 5], [6, 7, 8]), (4, [0, 1], [2], [3, 4])],
 )
 def test_levels_are_quarters_of_the_success_rate(rollout_n, hard, medium, easy):
     count = DrawCount(rollout_n)
     for level, members in (("hard", hard), ("medium", medium), ("easy", easy)):
         count.add(members)
         metrics = count.metrics()
-        assert metrics[f"drawn_{level}"] == len(members) == sum(metrics[f"drawn_bucket_{k}"] for k in members)
+        assert (
+            metrics[f"drawn_{level}"]
+            == len(members)
+            == sum(metrics[f"drawn_bucket_{k}"] for k in members)
+        )
         assert sum(metrics.values()) == 2 * len(members)
     assert set(count.metrics().values()) == {0.0} and count.metrics().keys() == metrics.keys()
 

@@ -1,4 +1,6 @@
-"""How far the policy is from what it may replay: one mean over the tokens that the author wrote, none counts twice."""
+"""How far the policy is from what it may replay: one mean over the tokens that the author wrote,
+none counts twice.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ def shifted(*shifts):
 
     def look(rows):
         return [
-            TokenScores(np.ones(len(one)), one.log_probs + shift) for (_, one), shift in zip(rows, shifts, strict=True)
+            TokenScores(np.ones(len(one)), one.log_probs + shift)
+            for (_, one), shift in zip(rows, shifts, strict=True)
         ]
 
     return look
@@ -21,10 +24,18 @@ def shifted(*shifts):
 
 @pytest.mark.parametrize(("shifts", "is_admitted"), [((0.5, 0.0), True), ((0.0, 0.25), False)])
 def test_the_drift_of_a_group_is_the_mean_over_all_its_tokens(shifts, is_admitted):
-    """Of rollouts of one and of nine tokens: .25 / 10 and .0625 * 9 / 10; the means of their means say the opposite."""
-    group = StoredGroup("a", 1, (Trajectory([1], [-1.0], 1, reward=0.0), Trajectory([2] * 9, [-1.0] * 9, 1)))
-    replay = ExperienceReplay(ExperienceConfig(rollout_n=2, exp_unit="group", exp_max_drift=0.04), ["a"])
-    assert [each.stored for each in replay.admit([group], shifted(*shifts))] == [group] * is_admitted
+    """Of rollouts of one and of nine tokens: .25 / 10 and .0625 * 9 / 10; the means of their means
+    say the opposite.
+    """
+    group = StoredGroup(
+        "a", 1, (Trajectory([1], [-1.0], 1, reward=0.0), Trajectory([2] * 9, [-1.0] * 9, 1))
+    )
+    replay = ExperienceReplay(
+        ExperienceConfig(rollout_n=2, exp_unit="group", exp_max_drift=0.04), ["a"]
+    )
+    assert [each.stored for each in replay.admit([group], shifted(*shifts))] == [
+        group
+    ] * is_admitted
 
 
 @pytest.mark.parametrize(("shift", "is_kept"), [((0, 9, 0), True), ((0, 0, 3), False)])

@@ -15,7 +15,9 @@ def test_a_file_is_replaced_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(durable.os, "fsync", lambda _: os.stat("/nonexistent"))
     with pytest.raises(FileNotFoundError):
         durable.replace_file(tmp_path / "f", "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old ?"
+    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (
+        tmp_path / "f"
+    ).read_text() == "old ?"
 
 
 def test_an_error_while_a_file_is_written_leaves_the_old_one(tmp_path):
@@ -23,18 +25,26 @@ def test_an_error_while_a_file_is_written_leaves_the_old_one(tmp_path):
     with pytest.raises(KeyError), durable.replaced(tmp_path / "f") as temporary:
         temporary.write_text("half")
         raise KeyError
-    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["f"] and (
+        tmp_path / "f"
+    ).read_text() == "old"
 
 
 def test_the_other_writer_is_waited_for(tmp_path):
-    with durable.exclusive(tmp_path), pytest.raises(BlockingIOError), durable.exclusive(tmp_path, patience_s=0.3):
+    with (
+        durable.exclusive(tmp_path),
+        pytest.raises(BlockingIOError),
+        durable.exclusive(tmp_path, patience_s=0.3),
+    ):
         pass
     with durable.exclusive(tmp_path, patience_s=0.3):
         pass
 
 
 @pytest.mark.parametrize("half_way", [True, False])
-def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_completed(tmp_path, half_way):
+def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_completed(
+    tmp_path, half_way
+):
     old, new = lived(0), lived(1)
     save(old, tmp_path / ".pool.previous")
     if half_way:
@@ -53,10 +63,14 @@ def test_a_replacement_cut_between_its_renames_is_undone_and_one_behind_them_com
 def test_all_that_is_saved_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     """Else a power failure could leave a checkpoint of which parts are empty."""
     done, fsync, rename = [], os.fsync, os.rename
-    monkeypatch.setattr(os, "fsync", lambda file: (done.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (done.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file))
+    )
     monkeypatch.setattr(os, "rename", lambda *paths: (done.append("rename"), rename(*paths)))
     save(lived(), tmp_path / "pool")
-    before = {Path(path).relative_to(tmp_path / ".pool.tmp") for path in done[: done.index("rename")]}
+    before = {
+        Path(path).relative_to(tmp_path / ".pool.tmp") for path in done[: done.index("rename")]
+    }
     saved = {path.relative_to(tmp_path / "pool") for path in (tmp_path / "pool").rglob("*")}
     assert len(saved) > 6 and before == saved | {Path()}
 

@@ -1,4 +1,6 @@
-"""The command line of eval/generate_vllm.py: the released defaults, samples a question, and what is refused."""
+"""The command line of eval/generate_vllm.py: the released defaults, samples a question, and what is
+refused.
+"""
 
 import subprocess
 import sys
@@ -55,7 +57,9 @@ def test_samples_a_question(flags, benchmark, repeats, samples):
 
 
 def test_debug_takes_ten_questions_unless_a_limit_is_given():
-    assert [settings(*flags).question_limit for flags in ((), ("--debug",), ("--debug", "--limit", "3"))] == [
+    assert [
+        settings(*flags).question_limit for flags in ((), ("--debug",), ("--debug", "--limit", "3"))
+    ] == [
         None,
         10,
         3,
@@ -94,7 +98,9 @@ def test_a_wrong_flag_is_one_line(flags, message, capsys):
 
 def test_the_released_flag_without_a_use_is_accepted_and_said(capsys):
     assert settings("--output_eval", "results/x.json") == settings()
-    assert capsys.readouterr().out.startswith("--output_eval=results/x.json: not written, as in the release")
+    assert capsys.readouterr().out.startswith(
+        "--output_eval=results/x.json: not written, as in the release"
+    )
 
 
 def test_help_imports_nothing_heavy():
@@ -103,5 +109,18 @@ def test_help_imports_nothing_heavy():
     command = [sys.executable, "-X", "importtime", script, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
-    assert done.returncode == 0 and "--output_file" in done.stdout and "exgrpo_eval.generate.command" in imported
-    assert not imported & {"numpy", "torch", "vllm", "transformers", "pyarrow", "openai", "tqdm", "jinja2"}
+    assert (
+        done.returncode == 0
+        and "--output_file" in done.stdout
+        and "exgrpo_eval.generate.command" in imported
+    )
+    assert not imported & {
+        "numpy",
+        "torch",
+        "vllm",
+        "transformers",
+        "pyarrow",
+        "openai",
+        "tqdm",
+        "jinja2",
+    }

@@ -12,7 +12,9 @@ from exgrpo_eval.estimate.estimates import estimate, score
 
 
 def test_the_example_of_the_papers_package():
-    """Outcomes [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]] with weights 0, 1/2, 1: its README says 0.5625 and 0.091998."""
+    """Outcomes [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]] with weights 0, 1/2, 1: its README says 0.5625
+    and 0.091998.
+    """
     found = posterior(np.array([[1, 2, 2], [1, 2, 2]]), (0.0, 0.5, 1.0))
     assert (found.value, found.deviation) == pytest.approx((0.5625, 0.091998), abs=5e-7)
 
@@ -20,7 +22,9 @@ def test_the_example_of_the_papers_package():
 def test_right_or_wrong_is_the_beta_posterior():
     """c of n right: mean (c + 1)/(n + 2), variance of Beta(c + 1, n - c + 1)."""
     found = posterior(np.array([[5, 3]]))
-    assert found.value == pytest.approx(4 / 10) and found.deviation**2 == pytest.approx(4 * 6 / 10**2 / 11)
+    assert found.value == pytest.approx(4 / 10) and found.deviation**2 == pytest.approx(
+        4 * 6 / 10**2 / 11
+    )
 
 
 def test_mean_and_deviation_are_those_of_the_posteriors_draws():
@@ -41,14 +45,21 @@ def test_it_orders_runs_as_mean_at_n_does():
 
 
 def test_it_is_left_out_where_its_prior_decides():
-    """Below 9 samples for each of two categories; and where Mean@n is outside its interval, as with many questions."""
-    shown = [bayes.of_scores(score(rows_of("x", ["Aa" * (n // 2)] * 5))["x"]) is not None for n in (4, 16, 18, 32)]
+    """Below 9 samples for each of two categories; and where Mean@n is outside its interval, as with
+    many questions.
+    """
+    shown = [
+        bayes.of_scores(score(rows_of("x", ["Aa" * (n // 2)] * 5))["x"]) is not None
+        for n in (4, 16, 18, 32)
+    ]
     assert shown == [False, False, True, True]
     hard = "A" * 2 + "a" * 30  # .062, which the prior moves to .088
     few, many = (bayes.of_scores(score(rows_of("x", [hard] * count))["x"]) for count in (5, 500))
     assert few.value == pytest.approx(3 / 34) and many is None
     assert bayes.mean([few, many], 2 / 32) is None
-    assert bayes.mean([few] * 2, 2 / 32).value == few.value and bayes.mean([few] * 500, 2 / 32) is None
+    assert (
+        bayes.mean([few] * 2, 2 / 32).value == few.value and bayes.mean([few] * 500, 2 / 32) is None
+    )
 
 
 def test_credible_intervals_cover_chances_drawn_from_the_prior():
@@ -78,9 +89,13 @@ def test_a_curve_goes_through_the_tables_estimates():
     assert list(found) == ["x"] and found["x"]["k"] == [1, 2, 3, 4, 5, 6]
     for k in (1, 2, 4):
         ends = [found["x"][end][k - 1] for end in ("value", "low", "high")]
-        assert ends == pytest.approx([getattr(table[f"pass@{k}"], end) for end in ("value", "low", "high")])
+        assert ends == pytest.approx(
+            [getattr(table[f"pass@{k}"], end) for end in ("value", "low", "high")]
+        )
     best = table["best"]
-    assert [found["x"][end][-1] for end in ("value", "low", "high")] == pytest.approx([best.value, best.low, best.high])
+    assert [found["x"][end][-1] for end in ("value", "low", "high")] == pytest.approx(
+        [best.value, best.low, best.high]
+    )
     assert found["x"]["value"] == sorted(found["x"]["value"])
 
 
@@ -89,7 +104,9 @@ def test_one_sample_each_has_no_curve():
 
 
 def test_long_curves_share_their_points():
-    """Of 100 and 1,000 samples: both begin alike, so that one axis serves both, and each ends at its n."""
+    """Of 100 and 1,000 samples: both begin alike, so that one axis serves both, and each ends at
+    its n.
+    """
     found = pass_curves.ks([100, 1_000])
     assert found[0] == 1 and found[-1] == 1_000 and 100 in found and len(found) <= 65
     assert pass_curves.ks([4, 64]) == list(range(1, 65))

@@ -54,9 +54,16 @@ def test_the_letter_of_a_response(response, letter):
 
 def test_numbered_choices():
     assert choice(r"\boxed{3}", DIGITS) == choice("the answer is 3", DIGITS) == "3"
-    assert verdicts([row(r"\boxed{3}", "3", "arc_c"), row(r"\boxed{C}", "3", "arc_c")]) == [True, False]
+    assert verdicts([row(r"\boxed{3}", "3", "arc_c"), row(r"\boxed{C}", "3", "arc_c")]) == [
+        True,
+        False,
+    ]
 
 
 def test_boxes_nest_and_unclosed_ones_are_none():
-    assert list(boxed(r"\boxed{1} \boxed {\frac{1}{2}} \boxed{a\{b} \boxed{open")) == [r"a\{b", r"\frac{1}{2}", "1"]
+    assert list(boxed(r"\boxed{1} \boxed {\frac{1}{2}} \boxed{a\{b} \boxed{open")) == [
+        r"a\{b",
+        r"\frac{1}{2}",
+        "1",
+    ]
     assert list(boxed(r"\boxed{" * 5_000)) == []

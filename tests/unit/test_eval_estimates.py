@@ -1,4 +1,6 @@
-"""Mean@n, Best@n, pass@k, majority@n and their intervals: closed forms, identities, a simulation."""
+"""Mean@n, Best@n, pass@k, majority@n and their intervals: closed forms, identities, a
+simulation.
+"""
 
 import itertools
 import random
@@ -41,18 +43,27 @@ def rows_of(benchmark, table):
     ]
 
 
-@pytest.mark.parametrize(("correct", "samples"), [(c, n) for n in range(1, 6) for c in range(n + 1)])
+@pytest.mark.parametrize(
+    ("correct", "samples"), [(c, n) for n in range(1, 6) for c in range(n + 1)]
+)
 def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(correct, samples):
     marks = [True] * correct + [False] * (samples - correct)
     for k in range(1, samples + 1):
         subsets = list(itertools.combinations(marks, k))
-        assert pass_at_k(samples, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-15)
+        assert pass_at_k(samples, correct, k) == pytest.approx(
+            sum(map(any, subsets)) / len(subsets), abs=1e-15
+        )
 
 
 def test_pass_at_1_is_the_mean_and_pass_at_n_the_best():
     scores = score(rows_of("b", ["Aaaaaaaa", "aaaaaaaa", "AAAAAAAA", "AaAaAaAa"]))["b"]
     column = dict(zip(scores.metrics, scores.values_QM.T, strict=True))
-    assert column["pass@1"] == pytest.approx(column["mean"]) and column["mean"].tolist() == [1 / 8, 0, 1, 1 / 2]
+    assert column["pass@1"] == pytest.approx(column["mean"]) and column["mean"].tolist() == [
+        1 / 8,
+        0,
+        1,
+        1 / 2,
+    ]
     assert column["pass@8"].tolist() == column["best"].tolist() == [1, 0, 1, 1]
     assert column["pass@4"][3] == pytest.approx(1 - 1 / comb(8, 4))
 
@@ -61,7 +72,9 @@ def test_pass_at_k_averages_to_the_chance_of_k_fresh_samples():
     """Unbiased: over binomial counts its expectation is 1 - (1-p)^k exactly."""
     n, p = 12, 0.3
     for k in (1, 2, 4, 8):
-        mean = sum(comb(n, c) * p**c * (1 - p) ** (n - c) * pass_at_k(n, c, k) for c in range(n + 1))
+        mean = sum(
+            comb(n, c) * p**c * (1 - p) ** (n - c) * pass_at_k(n, c, k) for c in range(n + 1)
+        )
         assert mean == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
 
 
@@ -101,21 +114,29 @@ def test_the_bootstrap_has_the_moments_of_its_closed_form():
     """Mean of the draws: the sample's. Variance: the sample's (over Q, not Q-1) by Q."""
     values_QM = np.random.default_rng(0).random((50, 2))
     draws_BM = bootstrap(values_QM, np.random.default_rng(1), resamples=40_000)
-    assert draws_BM.mean(axis=0) == pytest.approx(values_QM.mean(axis=0), abs=4 * sqrt(1 / 12 / 50 / 40_000))
+    assert draws_BM.mean(axis=0) == pytest.approx(
+        values_QM.mean(axis=0), abs=4 * sqrt(1 / 12 / 50 / 40_000)
+    )
     assert draws_BM.var(axis=0) == pytest.approx(values_QM.var(axis=0) / 50, rel=0.03)
 
 
 def test_the_interval_of_right_or_wrong_is_the_binomials_quantiles():
-    """Of 40 questions 10 right, a draw's count is binomial(40, 1/4), whose 2.5 and 97.5 % quantiles are 5 and 16."""
+    """Of 40 questions 10 right, a draw's count is binomial(40, 1/4), whose 2.5 and 97.5 % quantiles
+    are 5 and 16.
+    """
     values_Q1 = np.array([[1.0]] * 10 + [[0.0]] * 30)
-    [found] = percentiles(values_Q1.mean(axis=0), bootstrap(values_Q1, np.random.default_rng(0), 40_000))
+    [found] = percentiles(
+        values_Q1.mean(axis=0), bootstrap(values_Q1, np.random.default_rng(0), 40_000)
+    )
     cdf = np.cumsum([comb(40, c) * 0.25**c * 0.75 ** (40 - c) for c in range(41)])
     assert [int(np.searchsorted(cdf, q)) for q in (0.025, 0.975)] == [5, 16]
     assert found == Estimate(0.25, 5 / 40, 16 / 40)
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
-    """Questions of random difficulty, 8 samples each: of 400 intervals for the mean nearly 95 % hold the truth."""
+    """Questions of random difficulty, 8 samples each: of 400 intervals for the mean nearly 95 %
+    hold the truth.
+    """
     rng, hits = np.random.default_rng(0), 0
     for _ in range(400):
         chances_Q = rng.beta(1, 1, size=100)  # mean 1/2
@@ -141,16 +162,23 @@ def test_overall_weighs_benchmarks_alike():
 
 
 def test_a_draw_without_a_small_benchmarks_questions_counts_its_mean():
-    """Drawn together, since the large benchmark has its question too; a third of the draws go without."""
+    """Drawn together, since the large benchmark has its question too; a third of the draws go
+    without.
+    """
     found = estimate(score(rows_of("large", ["A"] * 40) + rows_of("small", ["A"])))
     of_benchmarks = [found[name]["mean"] for name in ("large", "small")]
-    assert found["overall"]["mean"] == mean_of([of_benchmarks])  # in one group: the benchmarks share a question
+    assert found["overall"]["mean"] == mean_of(
+        [of_benchmarks]
+    )  # in one group: the benchmarks share a question
     assert [each.low for each in of_benchmarks] == pytest.approx([1 / (1 + Z2 / 40), 1 / (1 + Z2)])
 
 
 def test_intervals_depend_on_the_seed_and_not_on_other_benchmarks():
     values = [f"{'A' * random.Random(i).randrange(9):a<8}" for i in range(60)]
-    alone, together = estimate(score(rows_of("x", values))), estimate(score(rows_of("y", ["A"]) + rows_of("x", values)))
+    alone, together = (
+        estimate(score(rows_of("x", values))),
+        estimate(score(rows_of("y", ["A"]) + rows_of("x", values))),
+    )
     assert alone["x"] == together["x"] == alone["overall"]
     assert estimate(score(rows_of("x", values)), seed=1)["x"] != alone["x"]
     assert generator(0, "x").random() != generator(0, "y").random()
@@ -158,7 +186,12 @@ def test_intervals_depend_on_the_seed_and_not_on_other_benchmarks():
 
 @pytest.mark.parametrize(
     ("right", "count", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
 )
 def test_wilsons_interval_of_the_literature(right, count, low, high):
     """Newcombe 1998 (doi 10.1002/(SICI)1097-0258(19980430)17:8<857), table I, method 3."""
@@ -194,7 +227,9 @@ def test_nothing_right_is_no_certainty(samples):
 def test_where_too_few_questions_differ_the_interval_is_wilsons(table, few):
     scores = score(rows_of("x", table))["x"]
     found, values = estimate({"x": scores})["x"]["mean"], scores.column("mean")
-    drawn = percentiles(values.mean(keepdims=True), bootstrap(values[:, None], generator(0, "x")))[0]
+    drawn = percentiles(values.mean(keepdims=True), bootstrap(values[:, None], generator(0, "x")))[
+        0
+    ]
     if not few:
         assert found == drawn
     elif len(set(table)) > 1:
@@ -205,7 +240,9 @@ def test_where_too_few_questions_differ_the_interval_is_wilsons(table, few):
 
 
 def test_rare_success_is_covered():
-    """80 questions of which one in fifty is answered: a bootstrap alone holds the truth in three of four runs."""
+    """80 questions of which one in fifty is answered: a bootstrap alone holds the truth in three of
+    four runs.
+    """
     rng, hits, simulated = np.random.default_rng(0), np.zeros(2), 400
     for right in rng.binomial(80, 0.02, size=simulated):
         scores = score(rows_of("x", ["A"] * right + ["a"] * (80 - right)))["x"]
@@ -214,15 +251,21 @@ def test_rare_success_is_covered():
             (percentiles(scores.values_QM.mean(axis=0), means_BM), intervals(scores, means_BM))
         ):
             hits[place] += found[0].low <= 0.02 <= found[0].high
-    assert hits[0] / simulated < 0.85 and hits[1] / simulated >= 0.95 - 4 * sqrt(0.95 * 0.05 / simulated)
+    assert hits[0] / simulated < 0.85 and hits[1] / simulated >= 0.95 - 4 * sqrt(
+        0.95 * 0.05 / simulated
+    )
 
 
 def test_the_mean_of_intervals_adds_their_squares():
     """Two benchmarks without a right response: the upper end is sqrt(a^2 + b^2) / 2."""
-    other = [{**row, "question_id": f"other {row['question_id']}"} for row in rows_of("y", ["a"] * 30)]
+    other = [
+        {**row, "question_id": f"other {row['question_id']}"} for row in rows_of("y", ["a"] * 30)
+    ]
     found = estimate(score(rows_of("x", ["a"] * 80) + other))
     ends = [found[name]["mean"].high for name in ("x", "y")]
-    assert found["overall"]["mean"] == Estimate(0, 0, pytest.approx(sqrt(ends[0] ** 2 + ends[1] ** 2) / 2))
+    assert found["overall"]["mean"] == Estimate(
+        0, 0, pytest.approx(sqrt(ends[0] ** 2 + ends[1] ** 2) / 2)
+    )
 
 
 def test_questions_with_unlike_samples_are_refused():

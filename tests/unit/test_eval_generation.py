@@ -1,4 +1,6 @@
-"""The generating half of eval/: seeds, what is kept over a kill, GPUs. The model itself is in tests/e2e."""
+"""The generating half of eval/: seeds, what is kept over a kill, GPUs. The model itself is in
+tests/e2e.
+"""
 
 import ctypes
 import json
@@ -26,15 +28,27 @@ ROOT = Path(__file__).parents[2]
 
 def plan(texts, seed=0, n=3):
     def question(index, text):
-        return Question("math", index, question_id(text), ({"role": "user", "content": text},), "1", "in.parquet", 1)
+        return Question(
+            "math",
+            index,
+            question_id(text),
+            ({"role": "user", "content": text},),
+            "1",
+            "in.parquet",
+            1,
+        )
 
     questions = [question(index, text) for index, text in enumerate(texts)]
-    return generation.plan(questions, lambda *_: n, seed, lambda q: generation.Prompt(q.messages[0]["content"], (1, 2)))
+    return generation.plan(
+        questions, lambda *_: n, seed, lambda q: generation.Prompt(q.messages[0]["content"], (1, 2))
+    )
 
 
 def test_a_samples_seed_depends_on_run_question_and_number_alone():
     def seeds(texts, **how):
-        return {(request.prompt.text, request.sample): request.seed for request in plan(texts, **how)}
+        return {
+            (request.prompt.text, request.sample): request.seed for request in plan(texts, **how)
+        }
 
     whole = seeds("abcd")
     assert len(set(whole.values())) == 12 and max(whole.values()) < 2**48
@@ -128,7 +142,9 @@ def test_a_run_with_other_settings_is_refused_by_name(tmp_path):
     with PartialFile(path, {"seed": 0, "n": "4", **files}) as partial:
         partial.add(rows)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"\(seed=1, was 0; a\.parquet=13, was 12\); --restart discards it$"):
+    with pytest.raises(
+        ValueError, match=r"\(seed=1, was 0; a\.parquet=13, was 12\); --restart discards it$"
+    ):
         PartialFile(path, {"seed": 1, "n": "4", "files": {"a.parquet": "13"}})
     assert path.read_bytes() == before
     with PartialFile(path, {"seed": 1}, restart=True) as partial:
@@ -174,7 +190,9 @@ def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_
         finished(tmp_path)
     (tmp_path / "o.run.json").write_text(json.dumps({"identity": {"seed": 0}}))
     assert finished(tmp_path) == generate_vllm.FinishedRun(rows, {"identity": {"seed": 0}})
-    with pytest.raises(ValueError, match=r"other settings \(seed=1, was 0\); --restart overwrites it"):
+    with pytest.raises(
+        ValueError, match=r"other settings \(seed=1, was 0\); --restart overwrites it"
+    ):
         finished(tmp_path, identity={"seed": 1})
     assert finished(tmp_path, "--restart", identity={"seed": 1}) is None
 
@@ -186,7 +204,11 @@ def test_a_finished_output_is_recognised_and_not_overwritten_by_another_run(tmp_
         ('{"identity": [1]}', "{}", "o.run.json: identity=[1]: must be the settings of a run"),
         ("[]", "{}", "o.run.json: must be an object"),
         ('{"identity": {"se', "{}", "o.run.json: must be JSON (Unterminated string"),
-        ('{"identity": {"seed": 0}}', '{}\n{"res', "o.jsonl: line 2: must be JSON (Unterminated string"),
+        (
+            '{"identity": {"seed": 0}}',
+            '{}\n{"res',
+            "o.jsonl: line 2: must be JSON (Unterminated string",
+        ),
     ],
 )
 def test_what_cannot_be_read_of_a_finished_run_is_named(tmp_path, record, rows, complaint):
@@ -219,7 +241,9 @@ def test_what_cannot_be_read_of_a_finished_run_is_named(tmp_path, record, rows, 
 def test_copies_of_the_model(gpus, weights_gb, heads, flags, layout):
     tensor, data = flags
     model = copies.ModelSize(weights_gb * 10**9, heads)
-    assert copies.layout(copies.Gpus(gpus, 80 * 10**9), model, tensor=tensor, data=data) == copies.Layout(*layout)
+    assert copies.layout(
+        copies.Gpus(gpus, 80 * 10**9), model, tensor=tensor, data=data
+    ) == copies.Layout(*layout)
 
 
 @pytest.mark.parametrize(("gpus", "tensor", "data"), [(0, 2, None), (4, 2, 4), (1, None, 2)])
@@ -267,7 +291,9 @@ if __name__ == "__main__":
 
 
 def test_a_worker_of_vllm_ends_with_a_killed_parent():
-    parent = subprocess.Popen([sys.executable, "-c", WORKERS_PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", WORKERS_PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     worker = int(parent.stdout.readline())
     assert process_tree.lives(worker)
     parent.kill()

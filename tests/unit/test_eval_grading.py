@@ -1,4 +1,6 @@
-"""Verdicts of evaluation: golds of every benchmark, votes, and agreement with given verdicts (Oat's: test_eval_oat)."""
+"""Verdicts of evaluation: golds of every benchmark, votes, and agreement with given verdicts
+(Oat's: test_eval_oat).
+"""
 
 import json
 from pathlib import Path
@@ -15,10 +17,18 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 def test_multiple_choice_benchmarks_are_judged_by_their_letter():
     rows = [row("ANSWER: C", "C", name) for name in grading.CHOICE_BENCHMARKS]
-    rows += [row(r"\boxed{J}", "J", "mmlu_pro"), row("ANSWER: C", "D", "gpqa"), row("C", "C", "gsm8k")]
+    rows += [
+        row(r"\boxed{J}", "J", "mmlu_pro"),
+        row("ANSWER: C", "D", "gpqa"),
+        row("C", "C", "gsm8k"),
+    ]
     graded = grade(rows)
     assert [r["correct"] for r in graded] == [True, True, True, True, False, False]
-    assert [r["extracted"] for r in graded[:5]] == [r["vote"] for r in graded[:5]] == ["C", "C", "C", "J", "C"]
+    assert (
+        [r["extracted"] for r in graded[:5]]
+        == [r["vote"] for r in graded[:5]]
+        == ["C", "C", "C", "J", "C"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,12 @@ def test_forms_of_a_gold():
 
 
 def test_the_rule_by_which_the_full_grader_takes_an_answer():
-    rows = [row(r"\boxed{3 < x \le 4}", "(3,4]"), row(r"\boxed{5}"), row(r"\boxed{6}"), row("C", "C", "gpqa")]
+    rows = [
+        row(r"\boxed{3 < x \le 4}", "(3,4]"),
+        row(r"\boxed{5}"),
+        row(r"\boxed{6}"),
+        row("C", "C", "gpqa"),
+    ]
     assert verdicts(rows, "rule") == ["intervals", "math_verify", None, "letter"]
     assert verdicts(rows) == [False, True, False, True]  # Math-Verify's verdicts stay
 
@@ -88,7 +103,11 @@ def test_what_is_cut_off_is_wrong_and_has_no_answer():
 
 
 def test_what_counts_after_a_thought():
-    rows = [row(r"\boxed{1} </think> \boxed{5}"), row(r"\boxed{5} </think> none"), row(r"\boxed{5}")]
+    rows = [
+        row(r"\boxed{1} </think> \boxed{5}"),
+        row(r"\boxed{5} </think> none"),
+        row(r"\boxed{5}"),
+    ]
     assert verdicts(rows, require_think=True) == [True, False, False]
     assert verdicts(rows) == [True, True, True]
     letters = [row("ANSWER: A </think> ANSWER: C", "C", "gpqa"), row("ANSWER: C", "C", "gpqa")]
@@ -97,7 +116,8 @@ def test_what_counts_after_a_thought():
 
 def test_equal_answers_share_a_vote():
     rows = [
-        row(rf"\boxed{{{answer}}}") for answer in (r"\frac12", "0.5", "1/2", "x+1", "1+x", r"\text{none}", "9" * 6_000)
+        row(rf"\boxed{{{answer}}}")
+        for answer in (r"\frac12", "0.5", "1/2", "x+1", "1+x", r"\text{none}", "9" * 6_000)
     ]
     votes = verdicts(rows, "vote")
     assert votes[0] == votes[1] == votes[2] != votes[3] == votes[4] and None not in votes
@@ -106,13 +126,21 @@ def test_equal_answers_share_a_vote():
     assert verdicts([row("The answer is 0.5"), row("I do not know")], "vote") == ["1/2", None]
 
 
-@pytest.mark.skipif(not (SHARED / "grading").is_dir(), reason="the grading data is not beside the checkout")
+@pytest.mark.skipif(
+    not (SHARED / "grading").is_dir(), reason="the grading data is not beside the checkout"
+)
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("qwen_math_cot_100", 799 / 800), ("math_verify_tests", 0.965), ("gsm8k_model_solutions", 0.995)],
+    [
+        ("qwen_math_cot_100", 799 / 800),
+        ("math_verify_tests", 0.965),
+        ("gsm8k_model_solutions", 0.995),
+    ],
 )
 def test_agreement_with_given_verdicts(name, share):
-    given = [json.loads(line) for line in (SHARED / "grading" / f"{name}.jsonl").read_text().splitlines()]
+    given = [
+        json.loads(line) for line in (SHARED / "grading" / f"{name}.jsonl").read_text().splitlines()
+    ]
     correct = verdicts([row(each["pred"], each["gold"]) for each in given], processes=2)
     agree = sum(verdict == each["expected"] for verdict, each in zip(correct, given, strict=True))
     assert agree / len(given) >= share, f"{agree} of {len(given)}"

@@ -35,7 +35,9 @@ def test_hostile_answers_cost_themselves_alone_whatever_the_number_of_processes(
         rows += [row(hostile), row(rf"In case {number} \boxed{{{number}}}", str(number // 2 * 2))]
     graded = grade(rows, oat=oat, processes=2)
     assert [r["correct"] for r in graded[::2]] == [False] * len(HOSTILE)
-    assert [r["correct"] for r in graded[1::2]] == [number % 2 == 0 for number in range(len(HOSTILE))]
+    assert [r["correct"] for r in graded[1::2]] == [
+        number % 2 == 0 for number in range(len(HOSTILE))
+    ]
     assert [r["timed_out"] for r in graded] == [r["response"] in TOWERS for r in graded]
     assert [r["response"] for r in graded] == [r["response"] for r in rows]
     if not oat:
@@ -48,7 +50,9 @@ def test_the_limit_is_on_computing_and_not_on_the_clock():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert verifier.judge(("$5$",), TOWERS[0], timeout_s=60, cpu_s=0.5) is None
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime - before.ru_utime < 10  # its start and half a second; without the limit, a minute
+    assert (
+        after.ru_utime - before.ru_utime < 10
+    )  # its start and half a second; without the limit, a minute
     verifier.close()
 
 
@@ -80,7 +84,9 @@ def test_a_box_that_hangs_is_tried_twice_and_a_thought_that_hangs_spoils_no_othe
         ([row("x") | {"response": None}], "response=None: must be a text"),
     ],
 )
-def test_rows_that_cannot_be_graded_are_refused_before_anything_starts(rows, complaint, monkeypatch):
+def test_rows_that_cannot_be_graded_are_refused_before_anything_starts(
+    rows, complaint, monkeypatch
+):
     monkeypatch.setattr(grading, "Verifier", None)
     with pytest.raises(ValueError, match=complaint):
         grade(rows)
@@ -101,4 +107,8 @@ def test_processes_end_with_the_grading():
 def grading_workers():
     """Ids of this process's children that judge."""
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    return {child for child in children if b"exgrpo.full_grader" in Path(f"/proc/{child}/cmdline").read_bytes()}
+    return {
+        child
+        for child in children
+        if b"exgrpo.full_grader" in Path(f"/proc/{child}/cmdline").read_bytes()
+    }

@@ -1,4 +1,6 @@
-"""The model's folder of eval/generate_vllm.py, and that wrong inputs of every kind end before a model is loaded."""
+"""The model's folder of eval/generate_vllm.py, and that wrong inputs of every kind end before a
+model is loaded.
+"""
 
 import json
 import os
@@ -28,12 +30,17 @@ def model(tmp_path):
 def test_a_model_lacks_a_file(model, name):
     assert model_files.find(str(model)) == model
     (model / name).unlink()
-    with pytest.raises(ValueError, match=f"^--model_path={model}: has no {name.split('.')[0].replace('model', 'we')}"):
+    with pytest.raises(
+        ValueError,
+        match=f"^--model_path={model}: has no {name.split('.')[0].replace('model', 'we')}",
+    ):
         model_files.find(str(model))
 
 
 def test_a_model_lacks_a_part_of_its_weights(model):
-    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "model-2.safetensors"}}))
+    (model / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"w": "model-2.safetensors"}})
+    )
     with pytest.raises(ValueError, match=r"has no model-2\.safetensors"):
         model_files.find(str(model))
 
@@ -63,7 +70,10 @@ def test_wrong_inputs_are_one_line_before_anything_is_loaded(tmp_path, model):
     (bare / "tokenizer.json").unlink()
     cases = [
         ({"--input_file": f"{tmp_path}/none.parquet"}, "none.parquet: no such file"),
-        ({"--input_file": f"{tmp_path}/columns.parquet"}, "columns.parquet: no column data_source, prompt, reward"),
+        (
+            {"--input_file": f"{tmp_path}/columns.parquet"},
+            "columns.parquet: no column data_source, prompt, reward",
+        ),
         ({"--input_file": f"{tmp_path}/empty.parquet"}, "empty.parquet: no rows"),
         ({"--input_file": f"{tmp_path}/text.parquet"}, "text.parquet: "),
         ({"--model_path": f"{tmp_path}/none"}, "--model_path=.*none: no such folder"),
@@ -75,7 +85,11 @@ def test_wrong_inputs_are_one_line_before_anything_is_loaded(tmp_path, model):
         ({"--output_file": f"{tmp_path}/file/o.jsonl"}, "--output_file=.*file/o.jsonl: "),
         ({"--output_file": "/proc/none/o.jsonl"}, "--output_file=/proc/none/o.jsonl: "),
     ]
-    flags = {"--model_path": str(model), "--input_file": str(good), "--output_file": f"{tmp_path}/out/o.jsonl"}
+    flags = {
+        "--model_path": str(model),
+        "--input_file": str(good),
+        "--output_file": f"{tmp_path}/out/o.jsonl",
+    }
     lines = [[part for pair in (flags | change).items() for part in pair] for change, _ in cases]
     code = """
 import json, sys
@@ -91,10 +105,16 @@ loaded = {"torch", "transformers", "vllm"} & set(sys.modules)
 assert not loaded, loaded
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(lines), cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        input=json.dumps(lines),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     errors = done.stderr.splitlines()
     assert done.returncode == 0 and len(errors) == len(cases), done.stderr
     for error, (_, message) in zip(errors, cases, strict=True):
-        assert error.startswith("exgrpo-eval generate: error: ") and re.search(message, error), error
+        assert error.startswith("exgrpo-eval generate: error: ") and re.search(message, error), (
+            error
+        )
     assert not (tmp_path / "out" / "o.jsonl.partial").exists()

@@ -1,4 +1,6 @@
-"""Oat's grader: its parts with answers worked out by hand, and its verdicts beside the released ones."""
+"""Oat's grader: its parts with answers worked out by hand, and its verdicts beside the released
+ones.
+"""
 
 import json
 from pathlib import Path
@@ -144,7 +146,15 @@ def test_text_that_could_run_is_not_evaluated(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "repeats"),
-    [("", False), ("a", False), ("ab", False), ("aa", True), ("abab", True), ("abcdefgh", False), ("9" * 6_000, True)],
+    [
+        ("", False),
+        ("a", False),
+        ("ab", False),
+        ("aa", True),
+        ("abab", True),
+        ("abcdefgh", False),
+        ("9" * 6_000, True),
+    ],
 )
 def test_repeats_by_counting_all_substrings(text, repeats):
     assert repeats_itself(text) is repeats
@@ -181,19 +191,42 @@ def test_verdicts(response, gold, right):
 
 
 def test_what_is_judged_of_a_thought_and_of_a_truncated_response():
-    rows = [row(r"\boxed{1} </think> \boxed{5}"), row(r"\boxed{5} </think> none"), row(r"\boxed{5}")]
+    rows = [
+        row(r"\boxed{1} </think> \boxed{5}"),
+        row(r"\boxed{5} </think> none"),
+        row(r"\boxed{5}"),
+    ]
     rows.append(row(r"\boxed{1} </think> \boxed{5} " + LONG))
-    assert verdicts(rows, oat=True, require_think=True) == [True, False, True, True]  # the third as a whole
-    assert verdicts(rows, "math_verify_correct", oat=True, require_think=True) == [True, False, False, False]
+    assert verdicts(rows, oat=True, require_think=True) == [
+        True,
+        False,
+        True,
+        True,
+    ]  # the third as a whole
+    assert verdicts(rows, "math_verify_correct", oat=True, require_think=True) == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert by_oat(r"a </think> \boxed{5} </think> \boxed{6}", "5", require_think=True)
     cut_off = [row(r"\boxed{5} and then", finish_reason="length")]
     assert verdicts(cut_off, oat=True) == [True] and verdicts(cut_off) == [False]
 
 
 def test_it_decides_and_the_answer_is_its_box():
-    rows = [row(r"\boxed{7 3/4}", "7.75"), row("The answer is 5"), row(r"\boxed{0.25}", "1/4"), row("C", "C", "gpqa")]
+    rows = [
+        row(r"\boxed{7 3/4}", "7.75"),
+        row("The answer is 5"),
+        row(r"\boxed{0.25}", "1/4"),
+        row("C", "C", "gpqa"),
+    ]
     graded = grade(rows, oat=True)
-    assert [r["correct"] for r in graded] == [r["oat_correct"] for r in graded] == [True, False, True, False]
+    assert (
+        [r["correct"] for r in graded]
+        == [r["oat_correct"] for r in graded]
+        == [True, False, True, False]
+    )
     assert [r["math_verify_correct"] for r in graded] == [False, True, True, True]
     assert [r["extracted"] for r in graded] == ["7 3/4", "5", "0.25", "C"]
     assert graded[2]["vote"] == verdicts([row(r"\boxed{\frac14}")], "vote", oat=True)[0] == "1/4"
@@ -201,13 +234,18 @@ def test_it_decides_and_the_answer_is_its_box():
     assert "oat_correct" not in grade(graded)[0] and verdicts(graded) == [False, True, True, True]
 
 
-@pytest.mark.skipif(not (SHARED / "golden").is_dir(), reason="the released verdicts are not beside the checkout")
+@pytest.mark.skipif(
+    not (SHARED / "golden").is_dir(), reason="the released verdicts are not beside the checkout"
+)
 @pytest.mark.parametrize("name", ["hardverify_dev", "math_verify_tests", "qwen_math_cot_100"])
 def test_agreement_with_the_released_verdicts(name):
     lines = (SHARED / "data" / "grading" / f"{name}.jsonl").read_text().splitlines()
     released = json.loads((SHARED / "golden" / "oat_verdicts.json").read_text())[name]
     rows = [row(_in_a_box(each["pred"]), each["gold"]) for each in map(json.loads, lines)]
-    agree = sum(ours == bool(theirs) for ours, theirs in zip(verdicts(rows, oat=True), released, strict=True))
+    agree = sum(
+        ours == bool(theirs)
+        for ours, theirs in zip(verdicts(rows, oat=True), released, strict=True)
+    )
     assert agree / len(rows) >= 0.98, f"{agree} of {len(rows)}"
 
 

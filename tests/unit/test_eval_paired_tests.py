@@ -1,4 +1,6 @@
-"""Paired tests of two runs: enumeration, closed forms, and how often they reject where there is nothing to find."""
+"""Paired tests of two runs: enumeration, closed forms, and how often they reject where there is
+nothing to find.
+"""
 
 import itertools
 from math import comb, sqrt
@@ -9,7 +11,14 @@ from test_eval_estimates import rows_of
 
 from exgrpo_eval.estimate import paired_tests
 from exgrpo_eval.estimate.estimates import Estimate, bootstrap, estimate, score, sharing, wilson
-from exgrpo_eval.estimate.paired_tests import PairedTest, drawn_sign_flip, holm, quantiles, sign_flip, standard_error
+from exgrpo_eval.estimate.paired_tests import (
+    PairedTest,
+    drawn_sign_flip,
+    holm,
+    quantiles,
+    sign_flip,
+    standard_error,
+)
 from exgrpo_eval.reports.compare_text import verdict
 
 SIMULATED = 10_000
@@ -19,9 +28,14 @@ SIMULATED = 10_000
 def test_the_p_value_is_that_of_all_flips(seed):
     rng = np.random.default_rng(seed)
     differences = rng.integers(-4, 5, size=rng.integers(1, 11)) * rng.integers(1, 4)
-    sums = [abs(np.dot(signs, differences)) for signs in itertools.product((-1, 1), repeat=len(differences))]
+    sums = [
+        abs(np.dot(signs, differences))
+        for signs in itertools.product((-1, 1), repeat=len(differences))
+    ]
     observed = abs(differences.sum())
-    expected = np.mean([1.0 if total > observed else 0.5 if total == observed else 0.0 for total in sums])
+    expected = np.mean(
+        [1.0 if total > observed else 0.5 if total == observed else 0.0 for total in sums]
+    )
     # at a sum of 0 both halves of the tie are the observed one
     expected = 1.0 if observed == 0 else expected
     assert sign_flip(differences) == pytest.approx(expected, abs=1e-12)
@@ -30,14 +44,18 @@ def test_the_p_value_is_that_of_all_flips(seed):
 @pytest.mark.parametrize(("gained", "lost"), [(9, 2), (3, 3), (0, 7), (60, 31), (1, 0)])
 def test_with_one_sample_a_question_it_is_mcnemars_mid_p(gained, lost):
     differences = np.array([1] * gained + [-1] * lost + [0] * 13)
-    chances = [comb(gained + lost, count) / 2 ** (gained + lost) for count in range(gained + lost + 1)]
+    chances = [
+        comb(gained + lost, count) / 2 ** (gained + lost) for count in range(gained + lost + 1)
+    ]
     fewer = min(gained, lost)
     closed = 1.0 if gained == lost else 2 * sum(chances[:fewer]) + chances[fewer]
     assert sign_flip(differences) == pytest.approx(closed, abs=1e-13)
 
 
 def test_large_sums_keep_their_precision():
-    """Of 300 equal differences of 1,000, all of one sign: 2 * 2^-300 and half of it for the tie is 0 to 15 digits."""
+    """Of 300 equal differences of 1,000, all of one sign: 2 * 2^-300 and half of it for the tie is
+    0 to 15 digits.
+    """
     assert sign_flip(np.full(300, 1000)) < 1e-15
     assert sign_flip(np.array([1000] * 150 + [-1000] * 150)) == pytest.approx(1)
     uneven = np.random.default_rng(0).integers(-32, 33, size=2_000)
@@ -62,16 +80,23 @@ def same_chances(rng, questions, samples):
 @pytest.mark.parametrize(("questions", "samples"), [(100, 8), (30, 32), (500, 1), (40, 4)])
 def test_false_positives_at_five_percent_are_five_in_a_hundred(questions, samples):
     rng = np.random.default_rng(questions)
-    rejected = sum(sign_flip(same_chances(rng, questions, samples)) < 0.05 for _ in range(SIMULATED))
+    rejected = sum(
+        sign_flip(same_chances(rng, questions, samples)) < 0.05 for _ in range(SIMULATED)
+    )
     assert rejected / SIMULATED == pytest.approx(0.05, abs=4 * sqrt(0.05 * 0.95 / SIMULATED))
 
 
 def test_holm_keeps_any_false_positive_at_five_percent():
     rng = np.random.default_rng(0)
     families, tests = 2_000, 5
-    found = [min(holm([sign_flip(same_chances(rng, 60, 8)) for _ in range(tests)])) for _ in range(families)]
+    found = [
+        min(holm([sign_flip(same_chances(rng, 60, 8)) for _ in range(tests)]))
+        for _ in range(families)
+    ]
     rejected = np.mean(np.array(found) < 0.05)
-    assert rejected == pytest.approx(1 - (1 - 0.05 / tests) ** tests, abs=4 * sqrt(0.05 * 0.95 / families))
+    assert rejected == pytest.approx(
+        1 - (1 - 0.05 / tests) ** tests, abs=4 * sqrt(0.05 * 0.95 / families)
+    )
 
 
 def test_holm_by_hand():
@@ -113,7 +138,9 @@ def test_the_bootstrap_of_clusters_has_its_closed_form():
 def test_copies_of_a_question_do_not_narrow_an_interval():
     table = ["Aaaa", "AAAA", "aaaa", "AAaa", "AAAa", "Aaaa"] * 4
     once = rows_of("b", table)
-    again = [{**row, "answer": "another gold"} for row in once]  # the same questions, with another answer
+    again = [
+        {**row, "answer": "another gold"} for row in once
+    ]  # the same questions, with another answer
     assert len(score(once + again)["b"].questions) == 48
     found, expected = (estimate(score(rows))["b"]["mean"] for rows in (once + again, once))
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
@@ -128,10 +155,17 @@ def test_a_rows_cluster_goes_before_its_question():
 
 
 def test_questions_that_benchmarks_share_are_drawn_once_for_their_mean():
-    """A second benchmark with the same questions tells nothing: the interval of the mean stays as wide."""
+    """A second benchmark with the same questions tells nothing: the interval of the mean stays as
+    wide.
+    """
     table = [f"{'A' * (question % 9):a<8}" for question in range(60)]
-    alone, twice = (estimate(score(rows)) for rows in (rows_of("x", table), rows_of("x", table) + rows_of("y", table)))
-    widths = [found["overall"]["mean"].high - found["overall"]["mean"].low for found in (alone, twice)]
+    alone, twice = (
+        estimate(score(rows))
+        for rows in (rows_of("x", table), rows_of("x", table) + rows_of("y", table))
+    )
+    widths = [
+        found["overall"]["mean"].high - found["overall"]["mean"].low for found in (alone, twice)
+    ]
     assert widths[1] == pytest.approx(widths[0], rel=0.03)
     others = [{**row, "question_id": f"other {row['question_id']}"} for row in rows_of("y", table)]
     apart = estimate(score(rows_of("x", table) + others))["overall"]["mean"]
@@ -142,7 +176,8 @@ def test_benchmarks_are_linked_by_what_they_share():
     rows = rows_of("a", ["A", "a"]) + [{**row, "question_id": "z"} for row in rows_of("b", ["A"])]
     assert sharing(score(rows)) == []
     both = [
-        {**row, "question_id": name} for row, name in zip(rows_of("c", ["A", "a"]), ("z", f"{0:032x}"), strict=True)
+        {**row, "question_id": name}
+        for row, name in zip(rows_of("c", ["A", "a"]), ("z", f"{0:032x}"), strict=True)
     ]
     assert sharing(score(rows + both)) == [["a", "b", "c"]]
 
@@ -189,8 +224,16 @@ def test_unlike_numbers_of_samples_have_a_common_unit():
             PairedTest(0.02, 0.02, 0.06, 0.02),
             "higher if it were the only benchmark, not after the correction",
         ),
-        ((0.001, 0.03), PairedTest(0.02, 0.06, None, 0.02), "higher by the interval, not by the test"),
-        ((-0.01, 0.03), PairedTest(0.02, 0.04, None, 0.02), "higher by the test, not by the interval"),
+        (
+            (0.001, 0.03),
+            PairedTest(0.02, 0.06, None, 0.02),
+            "higher by the interval, not by the test",
+        ),
+        (
+            (-0.01, 0.03),
+            PairedTest(0.02, 0.04, None, 0.02),
+            "higher by the test, not by the interval",
+        ),
     ],
 )
 def test_what_is_said(ends, test, words):

@@ -67,13 +67,17 @@ def test_the_numbers_of_a_small_run(rows):
 
 def test_the_benchmarks_of_each_file_have_a_mean_of_their_own(rows):
     """As the paper reports them: in distribution, and out of it."""
-    more = [row("arc_c", q, 0, q < 1) for q in range(4)] + [row("gpqa", q, 0, q < 2) for q in range(4)]
+    more = [row("arc_c", q, 0, q < 1) for q in range(4)] + [
+        row("gpqa", q, 0, q < 2) for q in range(4)
+    ]
     for each in rows:
         each["input_file"] = "data/valid.id.parquet"
     for each in more:
         each["input_file"] = "data/valid.ood.parquet"
     found = report.summarise([*rows, *more], RUN)
-    alone = {file: report.summarise(part, RUN)["overall"] for file, part in (("id", rows), ("ood", more))}
+    alone = {
+        file: report.summarise(part, RUN)["overall"] for file, part in (("id", rows), ("ood", more))
+    }
     assert found["parts"] == {f"data/valid.{file}.parquet": part for file, part in alone.items()}
     assert found["parts"]["data/valid.ood.parquet"]["estimates"]["mean"]["value"] == 0.375
     lines = markdown_table(found).splitlines()[-3:]
@@ -83,10 +87,17 @@ def test_the_benchmarks_of_each_file_have_a_mean_of_their_own(rows):
         "mean over benchmarks",
     ]
     page = report_page.render(found, [*rows, *more])
-    assert page.count('class="overall"') == 3 * 3 and page.count("<td>mean over valid.ood.parquet</td>") == 3
+    assert (
+        page.count('class="overall"') == 3 * 3
+        and page.count("<td>mean over valid.ood.parquet</td>") == 3
+    )
     one_file = [dict(each, input_file="data/valid.id.parquet") for each in [*rows, *more]]
     each_its_own = [dict(each, input_file=each["benchmark"]) for each in [*rows, *more]]
-    assert report.summarise(one_file, RUN)["parts"] == report.summarise(each_its_own, RUN)["parts"] == {}
+    assert (
+        report.summarise(one_file, RUN)["parts"]
+        == report.summarise(each_its_own, RUN)["parts"]
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,13 +144,25 @@ def test_a_record_that_is_none_is_named(rows, tmp_path, capsys):
 
 
 def test_a_response_cannot_leave_the_page_it_is_in(rows, tmp_path):
-    rows[0] |= {"math_verify_correct": True, "oat_correct": False, "extracted": HOSTILE, "answer": HOSTILE}
+    rows[0] |= {
+        "math_verify_correct": True,
+        "oat_correct": False,
+        "extracted": HOSTILE,
+        "answer": HOSTILE,
+    }
     rows[1] |= {"math_verify_correct": False, "oat_correct": False, "answer": HOSTILE}
-    rows = [{**r, "answer": HOSTILE} if r["question"] == 0 and r["benchmark"] == "aime" else r for r in rows]
+    rows = [
+        {**r, "answer": HOSTILE} if r["question"] == 0 and r["benchmark"] == "aime" else r
+        for r in rows
+    ]
     report.write(rows, RUN, tmp_path / "out.jsonl")
     page = (tmp_path / "out.report.html").read_text()
     elements = Elements(page)
-    assert elements.tags.count("script") == 3 and "img" not in elements.tags and "b" not in elements.tags
+    assert (
+        elements.tags.count("script") == 3
+        and "img" not in elements.tags
+        and "b" not in elements.tags
+    )
     names = {name for name, _ in elements.attributes}
     assert not {"src", "href", "onerror", "onclick"} & names
     assert charts.script() in page
@@ -158,15 +181,26 @@ def test_the_page_holds_few_of_many_and_says_so(tmp_path):
         r["question"] for r in shown
     )
     assert sum(r["correct"] for r in shown) == report_page.RESPONSES_SHOWN // 2
-    assert len(report_page.chosen([r for r in many if not r["correct"]])) == report_page.RESPONSES_SHOWN
+    assert (
+        len(report_page.chosen([r for r in many if not r["correct"]]))
+        == report_page.RESPONSES_SHOWN
+    )
     mostly_right = [r | {"correct": not r["correct"]} for r in many[:200]]
     assert len(report_page.chosen(mostly_right)) == report_page.RESPONSES_SHOWN
-    assert sum(r["correct"] for r in report_page.chosen(mostly_right)) == report_page.RESPONSES_SHOWN - 20
+    assert (
+        sum(r["correct"] for r in report_page.chosen(mostly_right))
+        == report_page.RESPONSES_SHOWN - 20
+    )
     assert len(report_page.chosen(many[:7])) == 7
     report.write(many, RUN, tmp_path / "out.jsonl")
     page = (tmp_path / "out.report.html").read_text()
-    assert "100 of 1,000 responses are in this page" in page and "10,000 characters are left out here" in page
-    assert len(page) < report_page.RESPONSES_SHOWN * (report_page.MAX_TEXT + 1_000) + 50_000 + len(charts.script())
+    assert (
+        "100 of 1,000 responses are in this page" in page
+        and "10,000 characters are left out here" in page
+    )
+    assert len(page) < report_page.RESPONSES_SHOWN * (report_page.MAX_TEXT + 1_000) + 50_000 + len(
+        charts.script()
+    )
 
 
 @needs_browser
@@ -178,21 +212,39 @@ def test_the_plots_show_the_estimates_and_their_tips_say_them(rows, tmp_path):
     found.cards = document.querySelectorAll("#list details").length;
     """
     found = ask((tmp_path / "out.report.html").read_text(), tmp_path / "page.html", script)
-    estimates = json.loads((tmp_path / "out.report.json").read_text())["benchmarks"]["aime"]["estimates"]
+    estimates = json.loads((tmp_path / "out.report.json").read_text())["benchmarks"]["aime"][
+        "estimates"
+    ]
     own = estimates["mean"]
     name, points = found["intervals"]["sets"][0]
-    assert name == "Mean@n" and [point["x"] for point in points[:4]] == [own["low"], own["value"], own["high"], None]
-    assert [len(points) for _, points in found["intervals"]["sets"]] == [4 * 3] * 3  # two benchmarks and their mean
-    assert found["intervals"]["tip"] == ["aime", f"Mean@n: 0.500 ({own['low']:.3f} to {own['high']:.3f})"]
+    assert name == "Mean@n" and [point["x"] for point in points[:4]] == [
+        own["low"],
+        own["value"],
+        own["high"],
+        None,
+    ]
+    assert [len(points) for _, points in found["intervals"]["sets"]] == [
+        4 * 3
+    ] * 3  # two benchmarks and their mean
+    assert found["intervals"]["tip"] == [
+        "aime",
+        f"Mean@n: 0.500 ({own['low']:.3f} to {own['high']:.3f})",
+    ]
     assert f"aime: {found['intervals']['tip'][1]}" in found["intervals"]["label"]
     [[_, curve], [_, low], [_, high]] = found["curves"]["sets"]
     table = [[estimates[f"pass@{k}"][end] for k in (1, 2, 4)] for end in ("value", "low", "high")]
-    assert [[each[k - 1] for k in (1, 2, 4)] for each in (curve, low, high)] == table and len(curve) == 4
+    assert [[each[k - 1] for k in (1, 2, 4)] for each in (curve, low, high)] == table and len(
+        curve
+    ) == 4
     assert found["curves"]["sets"][0][0] == "aime" and found["curves"]["tip"] == [
         "pass@4",
         "aime: 1.000 (0.510 to 1.000)",
     ]
-    assert found["intervals"]["colours"] > 5 and found["curves"]["colours"] > 5 and found["cards"] == 20
+    assert (
+        found["intervals"]["colours"] > 5
+        and found["curves"]["colours"] > 5
+        and found["cards"] == 20
+    )
 
 
 @needs_browser
@@ -203,26 +255,42 @@ def test_a_run_of_one_sample_each_has_no_curve(rows, tmp_path):
     assert found["plots"] == ["intervals"]
 
 
-def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_counts(rows, tmp_path, capsys):
+def test_each_grader_is_named_with_its_accuracy_and_last_stands_the_one_that_counts(
+    rows, tmp_path, capsys
+):
     by_math_verify = [{**r, "rule": "math_verify" if r["correct"] else None} for r in rows]
     alone = report.summarise(by_math_verify, RUN)
-    assert alone["decided_by"] == "Math-Verify" and alone["graders"] == ["Math-Verify", "full grader"]
+    assert alone["decided_by"] == "Math-Verify" and alone["graders"] == [
+        "Math-Verify",
+        "full grader",
+    ]
     assert accuracies(alone) == ["mean over benchmarks: full grader 50.0 %, Math-Verify 50.0 %"]
     judged = [
-        {**r, "math_verify_correct": r["correct"], "oat_correct": r["benchmark"] == "aime"} for r in by_math_verify
+        {**r, "math_verify_correct": r["correct"], "oat_correct": r["benchmark"] == "aime"}
+        for r in by_math_verify
     ]
     oat = [{**r, "correct": r["oat_correct"]} for r in judged]
     found = report.write(oat, {**RUN, "prompt": "Prompt: |x|"}, tmp_path / "out.jsonl")
     line = "mean over benchmarks: Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %"
-    assert found["benchmarks"]["aime"]["graders"] == {"Math-Verify": 0.5, "full grader": 0.5, "Oat": 1.0}
+    assert found["benchmarks"]["aime"]["graders"] == {
+        "Math-Verify": 0.5,
+        "full grader": 0.5,
+        "Oat": 1.0,
+    }
     printed = capsys.readouterr().out.splitlines()
-    assert printed[2:4][0] == "Prompt: |x|" and printed[3].startswith("Sampling: ") and printed[-1] == line
+    assert (
+        printed[2:4][0] == "Prompt: |x|"
+        and printed[3].startswith("Sampling: ")
+        and printed[-1] == line
+    )
     text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
     assert text.splitlines()[2] == "Prompt: \\|x\\|" and f"- {line}" in text
     assert "| Mean@n (Oat) | Math-Verify | full grader | Best@n |" in text
     assert "<p>Prompt: |x|</p>" in page.split("<table>")[0] and f"<p>{line}</p>" in page
     assert "<th>Mean@n (Oat)</th><th>Math-Verify</th><th>full grader</th>" in page
-    either = report.summarise([{**r, "correct": r["correct"] or r["oat_correct"]} for r in judged], RUN)
+    either = report.summarise(
+        [{**r, "correct": r["correct"] or r["oat_correct"]} for r in judged], RUN
+    )
     assert accuracies(either)[0].endswith(
         "Math-Verify 50.0 %, full grader 50.0 %, Oat 50.0 %, Oat or Math-Verify 75.0 %"
     )
@@ -236,7 +304,9 @@ def test_how_the_responses_were_sampled_stands_above_the_table(rows, tmp_path, c
     assert capsys.readouterr().out.splitlines()[2] == line
     text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
     assert text.splitlines()[2].endswith(sampled) and sampled in page.split("<table>")[0]
-    facts = dict(report_page.facts(report.summarise(rows, RUN)))  # of an older run file, without settings
+    facts = dict(
+        report_page.facts(report.summarise(rows, RUN))
+    )  # of an older run file, without settings
     assert [facts[name] for name in ("temperature", "seed", "template", "template sha256")] == [
         "-",
         "7",
@@ -248,9 +318,14 @@ def test_how_the_responses_were_sampled_stands_above_the_table(rows, tmp_path, c
 def test_one_benchmark_has_no_second_mean_and_its_accuracy_stands_last(rows, tmp_path, capsys):
     report.write(rows[:16], RUN, tmp_path / "out.jsonl")
     printed = capsys.readouterr().out.splitlines()
-    assert printed[-1] == "aime: Math-Verify 50.0 %" and sum(line.startswith("| ") for line in printed) == 3
+    assert (
+        printed[-1] == "aime: Math-Verify 50.0 %"
+        and sum(line.startswith("| ") for line in printed) == 3
+    )
     text, page = ((tmp_path / f"out.report.{end}").read_text() for end in ("md", "html"))
-    assert "mean over" not in text + page and "**all**" not in text and 'class="overall"' not in page
+    assert (
+        "mean over" not in text + page and "**all**" not in text and 'class="overall"' not in page
+    )
 
 
 def test_bayes_stands_where_its_prior_does_not_decide(rows):
@@ -258,7 +333,10 @@ def test_bayes_stands_where_its_prior_does_not_decide(rows):
     found = report.summarise(rows + many, {**RUN, "machine": None})
     header, _, aime, *_, of_many, mean = markdown_table(found).splitlines()
     assert header.endswith("| cut off | Bayes@N |") and found["overall"]["bayes"] is None
-    assert [line.split(" | ")[-1] for line in (aime, mean)] == ["- |", "- |"] and "| .500 (.417 to .583) |" in of_many
+    assert [line.split(" | ")[-1] for line in (aime, mean)] == [
+        "- |",
+        "- |",
+    ] and "| .500 (.417 to .583) |" in of_many
     page = report_page.render(found, rows)
     assert page.count("<th>Bayes@N</th>") == 1 and "posterior" in page
     assert "Bayes" not in report_page.render(report.summarise(rows, RUN), rows)
@@ -274,6 +352,8 @@ def test_disagreements_are_listed(rows):
     assert "1 responses, the first 1" in markdown(found)
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.4123, ".412"), (1.0, "1.000"), (0.0, ".000"), (None, "-")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.4123, ".412"), (1.0, "1.000"), (0.0, ".000"), (None, "-")]
+)
 def test_numbers(value, text):
     assert number(value) == text

@@ -11,7 +11,13 @@ from graded_rows import row, save
 
 from exgrpo_eval.estimate import paired_runs, sample_size
 from exgrpo_eval.estimate.paired_tests import quantiles, sign_flip
-from exgrpo_eval.estimate.sample_size import Spread, measured, questions_needed, resolvable, samples_needed
+from exgrpo_eval.estimate.sample_size import (
+    Spread,
+    measured,
+    questions_needed,
+    resolvable,
+    samples_needed,
+)
 
 SIMULATED = 2_000
 SPREAD = Spread(accuracy=0.4, between=0.5, correlation=0.7)
@@ -22,7 +28,10 @@ def chances(rng, spread, difference, questions):
     agree = rng.random(questions) < (1 + spread.correlation) / 2
     sign = rng.choice([-1, 1], size=questions)
     pairs = []
-    for accuracy, signs in ((spread.accuracy, sign), (spread.accuracy + difference, np.where(agree, sign, -sign))):
+    for accuracy, signs in (
+        (spread.accuracy, sign),
+        (spread.accuracy + difference, np.where(agree, sign, -sign)),
+    ):
         pairs.append(accuracy + signs * sqrt(spread.between * accuracy * (1 - accuracy)))
     return pairs
 
@@ -32,7 +41,9 @@ def test_paired_runs_of_the_advised_size_find_it_four_times_of_five(difference, 
     rng = np.random.default_rng(samples)
     questions, found = questions_needed(SPREAD, difference, samples, paired=True), 0
     for _ in range(SIMULATED):
-        first, second = (rng.binomial(samples, p) for p in chances(rng, SPREAD, difference, questions))
+        first, second = (
+            rng.binomial(samples, p) for p in chances(rng, SPREAD, difference, questions)
+        )
         found += sign_flip(second - first) < 0.05
     assert found / SIMULATED == pytest.approx(0.8, abs=4 * sqrt(0.8 * 0.2 / SIMULATED))
 
@@ -76,7 +87,10 @@ def graded(path, rng, spread, questions, samples, name):
     found = [[], []]
     for rows, own in zip(found, chances(rng, spread, 0.1, questions), strict=True):
         for question, chance in enumerate(own):
-            rows += [row(name, question, sample, bool(rng.random() < chance)) for sample in range(samples)]
+            rows += [
+                row(name, question, sample, bool(rng.random() < chance))
+                for sample in range(samples)
+            ]
     return [save(path / f"{name}{place}.jsonl", rows) for place, rows in enumerate(found)]
 
 
@@ -85,7 +99,9 @@ def test_a_pilot_tells_the_spread(tmp_path):
     first, second = (paired_runs.load(path).scores["math"] for path in files)
     found = measured(Spread(0.1, 0.1, 0.1), first, second)
     assert found.accuracy == pytest.approx(0.4, abs=0.04)
-    assert found.between == pytest.approx(0.5, abs=0.04) and found.correlation == pytest.approx(0.7, abs=0.05)
+    assert found.between == pytest.approx(0.5, abs=0.04) and found.correlation == pytest.approx(
+        0.7, abs=0.05
+    )
     assert measured(Spread(0.1, 0.1, 0.1), first, None).correlation == 0.1
 
 
@@ -102,13 +118,26 @@ def test_the_table(capsys):
     needed = [questions_needed(spread, 0.02, 12, paired=paired) for paired in (True, False)]
     assert f"| 12 | {needed[0]:,} | {needed[1]:,} |" in text and "| 64 | " in text
     assert "With 500 questions, paired: no number of samples is enough" in text
-    assert quantiles() ** 2 * spread.variance(0.02, 12, paired=True) / 0.02**2 == pytest.approx(needed[0], abs=1)
+    assert quantiles() ** 2 * spread.variance(0.02, 12, paired=True) / 0.02**2 == pytest.approx(
+        needed[0], abs=1
+    )
 
 
 def test_question_files_and_pilots_name_the_benchmarks(tmp_path, capsys):
     file = parquet(tmp_path, [question_row(f"q{n}", benchmark="math") for n in range(7)])
     files = graded(tmp_path, np.random.default_rng(0), SPREAD, 30, 4, "math")
-    sample_size.main(["--difference", "10", "--file", str(file), "--pilot", str(files[0]), "--correlation", "0.9"])
+    sample_size.main(
+        [
+            "--difference",
+            "10",
+            "--file",
+            str(file),
+            "--pilot",
+            str(files[0]),
+            "--correlation",
+            "0.9",
+        ]
+    )
     text = capsys.readouterr().out
     assert "With 7 questions" in text and "math: accuracy" in text and "two runs .900" in text
     sample_size.main(["--difference", "10", "--pilot", *map(str, files)])

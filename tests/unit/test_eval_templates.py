@@ -20,7 +20,10 @@ class Tokenizer:
 
     def apply_chat_template(self, messages, tokenize, add_generation_prompt):
         assert not tokenize and add_generation_prompt
-        return "".join(f"[{turn['role']}]{turn['content']}" for turn in messages) + "[assistant]<think>\n"
+        return (
+            "".join(f"[{turn['role']}]{turn['content']}" for turn in messages)
+            + "[assistant]<think>\n"
+        )
 
 
 def chat(text):
@@ -28,13 +31,16 @@ def chat(text):
 
 
 def chatml(system, user):
-    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"  # noqa: E501
 
 
 ZERO = (
-    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant"
-    " first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning"
-    " process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., <think>"
+    "A conversation between User and Assistant. The user asks a question, and the "
+    "Assistant solves it. The assistant"
+    " first thinks about the reasoning process in the mind and then provides the user with "
+    "the answer. The reasoning"
+    " process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
+    "respectively, i.e., <think>"
     " reasoning process here </think> <answer> answer here </answer>. User: "
 )
 BOXED = r"Present the answer in LaTex format: \boxed{Your answer}"
@@ -45,19 +51,27 @@ BOXED = r"Present the answer in LaTex format: \boxed{Your answer}"
     [
         ("own", chat(QUESTION)),
         ("no", QUESTION),
-        ("qwen", chatml(r"Please reason step by step, and put your final answer within \boxed{}.", QUESTION)),
+        (
+            "qwen",
+            chatml(
+                r"Please reason step by step, and put your final answer within \boxed{}.", QUESTION
+            ),
+        ),
         (
             "simplerl",
             chatml(
                 "You are a helpful assistant.",
-                QUESTION + "\n" + r"Please reason step by step, and put your final answer within \boxed{}.",
+                QUESTION
+                + "\n"
+                + r"Please reason step by step, and put your final answer within \boxed{}.",
             ),
         ),
         ("prime", f"{ZERO}{QUESTION}\n\n{BOXED}. Assistant:"),
         ("prime_sft", chat(f"{QUESTION}\n\n{BOXED}")),
         (
             "prime_code",
-            f"{ZERO}{QUESTION}\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n"
+            f"{ZERO}{QUESTION}\n\nWrite Python code to solve the problem. Present the code "
+            "in \n```python\nYour code\n"
             "```\nat the end.. Assistant:",
         ),
         ("repo", chat(QUESTION)),
@@ -84,10 +98,20 @@ def test_only_own_has_a_place_for_a_system_message():
 def test_the_hash_follows_the_wording_and_the_chat_template_it_uses():
     other = Tokenizer()
     other.chat_template = "another"
-    changed = {name for name, template in TEMPLATES.items() if template.sha256(Tokenizer()) != template.sha256(other)}
-    assert changed == {name for name, template in TEMPLATES.items() if template.chat} == {"own", "prime_sft", "repo"}
+    changed = {
+        name
+        for name, template in TEMPLATES.items()
+        if template.sha256(Tokenizer()) != template.sha256(other)
+    }
+    assert (
+        changed
+        == {name for name, template in TEMPLATES.items() if template.chat}
+        == {"own", "prime_sft", "repo"}
+    )
     hashes = {name: template.sha256(Tokenizer()) for name, template in TEMPLATES.items()}
-    assert hashes.pop("repo") == hashes["own"]  # the same wording; they differ in the system message
+    assert (
+        hashes.pop("repo") == hashes["own"]
+    )  # the same wording; they differ in the system message
     assert len(set(hashes.values())) == len(hashes)
 
 

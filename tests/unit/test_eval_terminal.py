@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TEXT = "# a and b\n\n| name | value |\n| --- | ---: |\n| mmlu_pro | **+.1** (.0 to .2) |\n\n- what \\(x_1\\) *is* | ..."
+TEXT = (
+    "# a and b\n\n| name | value |\n| --- | ---: |\n| mmlu_pro | **+.1** (.0 to .2) |\n\n- "
+    "what \\(x_1\\) *is* | ..."
+)
 SHOW = [sys.executable, "-c", f"from exgrpo_eval.reports.terminal import show\nshow({TEXT!r})"]
 
 
@@ -35,6 +38,8 @@ def test_a_file_or_a_pipe_gets_the_markdown():
 def test_a_terminal_gets_drawn_tables_and_everything_else_as_it_is():
     drawn = on_a_terminal()
     cells = [line.split("  ") for line in drawn.splitlines() if "mmlu_pro" in line]
-    assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [["mmlu_pro", "+.1 (.0 to .2)"]]
+    assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
+        ["mmlu_pro", "+.1 (.0 to .2)"]
+    ]
     assert "| name" not in drawn and "───" in drawn
     assert drawn.startswith("# a and b\n") and "- what \\(x_1\\) *is* | ...\n" in drawn

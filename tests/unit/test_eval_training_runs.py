@@ -1,4 +1,6 @@
-"""Two methods with several training runs each: closed forms, coverage, the command line and its picture."""
+"""Two methods with several training runs each: closed forms, coverage, the command line and its
+picture.
+"""
 
 from math import sqrt
 
@@ -17,11 +19,21 @@ SAMPLES = 8
 
 def scores(means, name="x"):
     questions = tuple((f"{name}{number}", "gold") for number in range(len(means)))
-    return {name: Scores(questions, tuple(id_ for id_, _ in questions), SAMPLES, ("mean",), np.array(means)[:, None])}
+    return {
+        name: Scores(
+            questions,
+            tuple(id_ for id_, _ in questions),
+            SAMPLES,
+            ("mean",),
+            np.array(means)[:, None],
+        )
+    }
 
 
 def method(rng, base, runs, deviation):
-    """Runs whose chances of success lie around those of `base`, each run higher or lower on all questions."""
+    """Runs whose chances of success lie around those of `base`, each run higher or lower on all
+    questions.
+    """
     chances = np.clip(base + rng.normal(0, deviation, size=(runs, 1)), 0, 1)
     return [scores(rng.binomial(SAMPLES, own) / SAMPLES) for own in chances]
 
@@ -31,13 +43,17 @@ def values(runs):
 
 
 def population(values_RQ):
-    """Variances, over the runs, questions and what is left, each divided by its number: no estimate of anything."""
+    """Variances, over the runs, questions and what is left, each divided by its number: no estimate
+    of anything.
+    """
     rest = values_RQ - values_RQ.mean(1, keepdims=True) - values_RQ.mean(0) + values_RQ.mean()
     return values_RQ.mean(1).var(), rest.var()
 
 
 def test_the_bootstrap_has_the_variance_of_its_closed_form():
-    """Var = s2_q/Q + sum over methods of s2_r/(R - 1) + s2_e/(Q (R - 1)), the s2 over all, not all but one."""
+    """Var = s2_q/Q + sum over methods of s2_r/(R - 1) + s2_e/(Q (R - 1)), the s2 over all, not all
+    but one.
+    """
     rng = np.random.default_rng(0)
     base = rng.uniform(0.2, 0.8, size=40)
     first, second = method(rng, base, 3, 0.05), method(rng, base, 5, 0.03)
@@ -50,7 +66,9 @@ def test_the_bootstrap_has_the_variance_of_its_closed_form():
         expected += of_runs / (len(runs) - 1) + rest / 40 / (len(runs) - 1)
     found = draws[1] - draws[0]
     assert found.mean() == pytest.approx(0, abs=4 * sqrt(expected / len(found)))
-    assert found.var() == pytest.approx(expected, rel=0.06)  # the standard error of a variance of 10,000 is 1.4 %
+    assert found.var() == pytest.approx(
+        expected, rel=0.06
+    )  # the standard error of a variance of 10,000 is 1.4 %
 
 
 def test_runs_that_are_equal_leave_the_questions_variance_alone():
@@ -69,7 +87,9 @@ def test_runs_that_are_equal_leave_the_questions_variance_alone():
 def test_questions_that_are_alike_leave_the_two_sample_t_test():
     """All questions of a run score the same: Welch's interval of the runs' means."""
     first, second = np.array([0.25, 0.5, 0.375, 0.5]), np.array([0.5, 0.625, 0.75])
-    found = training_runs.compare(*([scores([mean] * 20) for mean in means] for means in (first, second)))["x"]
+    found = training_runs.compare(
+        *([scores([mean] * 20) for mean in means] for means in (first, second))
+    )["x"]
     parts = [means.var(ddof=1) / len(means) for means in (first, second)]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 2)
     half = student_quantile(freedom) * sqrt(sum(parts))
@@ -93,7 +113,9 @@ def test_students_interval_covers_as_often_as_it_says_or_more(runs, deviation):
 
 @pytest.mark.parametrize("deviation", [0.0, 0.04])
 def test_the_parts_add_up_to_the_variance(deviation):
-    """The same questions, whose chances differ between the methods by chance: the parts' sum is the true variance."""
+    """The same questions, whose chances differ between the methods by chance: the parts' sum is the
+    true variance.
+    """
     rng, simulated, found, gaps = np.random.default_rng(0), 2_000, [], []
     for _ in range(simulated):
         base = rng.uniform(0.3, 0.7, size=50)
@@ -105,17 +127,23 @@ def test_the_parts_add_up_to_the_variance(deviation):
 
 
 def test_overall_draws_a_run_once_for_all_benchmarks():
-    """Two benchmarks on which every run is equally good or bad: the mean over them is no surer than each."""
+    """Two benchmarks on which every run is equally good or bad: the mean over them is no surer than
+    each.
+    """
     means = [[0.25, 0.5, 0.75], [0.5, 0.625, 0.875]]
     methods = [[{**scores([m] * 10), **scores([m] * 10, "y")} for m in own] for own in means]
     found = training_runs.compare(*methods)
     widths = {name: each.difference.high - each.difference.low for name, each in found.items()}
     assert list(found) == ["x", "y", "overall"]
-    assert widths["overall"] == pytest.approx(widths["x"]) and found["overall"].student == found["x"].student
+    assert (
+        widths["overall"] == pytest.approx(widths["x"])
+        and found["overall"].student == found["x"].student
+    )
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (3.9, 3.182), (10, 2.228), (15, 2.131), (30, 2.042), (1e9, 1.960)]
+    ("freedom", "quantile"),
+    [(1, 12.706), (3.9, 3.182), (10, 2.228), (15, 2.131), (30, 2.042), (1e9, 1.960)],
 )
 def test_quantiles_of_student(freedom, quantile):
     assert student_quantile(freedom) == pytest.approx(quantile, abs=1e-3)
@@ -127,20 +155,34 @@ def files(tmp_path):
     found = {}
     for name, gain in (("a", 0.0), ("b", 0.25)):
         for run in range(3):
-            rows = [row("math", q, s, bool(rng.random() < 0.3 + gain)) for q in range(60) for s in range(4)]
-            found[f"{name}{run}"] = save(tmp_path / f"{name}{run}.jsonl", rows + [row("aime", 99, 0, True)])
+            rows = [
+                row("math", q, s, bool(rng.random() < 0.3 + gain))
+                for q in range(60)
+                for s in range(4)
+            ]
+            found[f"{name}{run}"] = save(
+                tmp_path / f"{name}{run}.jsonl", rows + [row("aime", 99, 0, True)]
+            )
     return found
 
 
 def test_methods_on_the_command_line(files, tmp_path, capsys):
     runs = {name: [str(path) for key, path in files.items() if key[0] == name] for name in "ab"}
-    compare.main(["--runs_a", *runs["a"], "--runs_b", *runs["b"], "--picture", str(tmp_path / "methods.svg")])
+    compare.main(
+        ["--runs_a", *runs["a"], "--runs_b", *runs["b"], "--picture", str(tmp_path / "methods.svg")]
+    )
     text = capsys.readouterr().out
     [line] = [line for line in text.splitlines() if line.startswith("| math | 60 | ")]
-    assert line.endswith("| b higher |") and "# Method a (a0, a1, a2) and method b (b0, b1, b2)" in text
+    assert (
+        line.endswith("| b higher |")
+        and "# Method a (a0, a1, a2) and method b (b0, b1, b2)" in text
+    )
     assert "| aime | 1 | 1.000 (.207 to 1.000) |" in text and "cannot be resolved" in text
     picture = (tmp_path / "methods.svg").read_text()
-    assert all(f">{word}</text>" in picture for word in ("method a", "method b", "math", "aime", "mean", "Mean@n"))
+    assert all(
+        f">{word}</text>" in picture
+        for word in ("method a", "method b", "math", "aime", "mean", "Mean@n")
+    )
 
 
 def test_pictures_of_files_and_of_a_report(files, tmp_path, capsys):

@@ -1,4 +1,6 @@
-"""The rule that files a question case by case: buckets, retirement, duplicates, and what can be drawn."""
+"""The rule that files a question case by case: buckets, retirement, duplicates, and what can be
+drawn.
+"""
 
 import math
 
@@ -8,43 +10,25 @@ import pytest
 from pool_groups import bucket_of, group, new_pool, success, tokens_of
 
 from exgrpo.experience.config import ExperienceConfig
+from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.experience_pool import ExperiencePool, Outcome
 from exgrpo.experience.packing import pack
-from exgrpo.experience.rules import fresh, released, reward_std
+from exgrpo.experience.rules import released, reward_std
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 
 STORED, RETIRED, SKIPPED = Outcome.STORED, Outcome.RETIRED, Outcome.SKIPPED
 
 
-@pytest.mark.parametrize(
-    ("solved", "size", "replayed", "bucket"),
-    [
-        (3, 8, 0, 3),  # all fresh: simply the count
-        (0, 8, 0, 0),
-        (8, 8, 0, 8),
-        (3, 7, 1, 3),  # 3/7 of 8 is 3.43; the release, counting the replayed success in, has 4
-        (4, 7, 1, 5),  # 4.57
-        (7, 7, 1, 8),
-        (1, 7, 1, 1),  # 1.14
-        (6, 7, 1, 7),  # 6.86
-        (1, 3, 0, 3),  # 2.67
-        (5, 6, 0, 7),  # 6.67
-    ],
-)
-def test_bucket_is_the_fresh_success_rate_out_of_k(solved, size, replayed, bucket):
-    assert fresh([group("q", size, *[success(1)] * solved, replayed=replayed)], 8) == [bucket]
-
-
 def test_a_tie_goes_to_the_even_count():
     groups = [group("q", 4, success(1)), group("q", 4, *[success(1)] * 3)]
-    assert fresh(groups, 6) == [2, 4] == released(groups, 6)  # 1.5 and 4.5
+    assert released(groups, 6) == [2, 4]  # 1.5 and 4.5
 
 
 @pytest.mark.parametrize("rollout_n", [2, 3, 4, 7, 8, 16])
 def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
     for size in range(1, rollout_n + 1):
         groups = [group("q", size, *[success(1)] * solved) for solved in range(size + 1)]
-        buckets = fresh(groups, rollout_n)
+        buckets = released(groups, rollout_n)
         assert buckets[0] == 0 and buckets[-1] == rollout_n
         assert all(1 <= bucket < rollout_n for bucket in buckets[1:-1])
         assert buckets == sorted(buckets)
@@ -52,7 +36,9 @@ def test_partially_solved_is_neither_unsolved_nor_solved(rollout_n):
 
 def test_a_group_larger_than_k_is_refused_before_anything_changes():
     pool = new_pool()
-    with pytest.raises(ValueError, match="group of question 'q' has 8 fresh and 1 replayed rows: must be at most 8"):
+    with pytest.raises(
+        ValueError, match="group of question 'q' has 8 fresh and 1 replayed rows: must be at most 8"
+    ):
         pool.observe(group("q", 8, success(1), replayed=1))
     assert pool.metrics()["pool_questions"] == 0
 
@@ -60,7 +46,9 @@ def test_a_group_larger_than_k_is_refused_before_anything_changes():
 def test_partially_solved_is_stored_and_eligible():
     pool = new_pool()
     assert pool.observe(group("q", 8, success(1, 2), success(3))) is STORED
-    assert tokens_of(pool, "q") == [(1, 2), (3,)] and bucket_of(pool, "q") == 2 and pool.eligible == 1
+    assert (
+        tokens_of(pool, "q") == [(1, 2), (3,)] and bucket_of(pool, "q") == 2 and pool.eligible == 1
+    )
     assert pool.choose(5, np.random.default_rng(0)) == ["q"]
     assert pool.choose(5, np.random.default_rng(0), exclude={"q"}) == []
 
@@ -77,7 +65,11 @@ def test_all_correct_retires_for_good_with_its_trajectories():
     pool = new_pool()
     pool.observe(group("q", 8, success(1)))
     assert pool.observe(group("q", 7, *[success(2)] * 7, replayed=1)) is RETIRED
-    assert pool.metrics()["retired_questions"] == 1 and pool.metrics()["pool_tokens"] == 0 and pool.eligible == 0
+    assert (
+        pool.metrics()["retired_questions"] == 1
+        and pool.metrics()["pool_tokens"] == 0
+        and pool.eligible == 0
+    )
     with pytest.raises(KeyError, match="question 'q': it is retired"):
         pool.candidates("q")
     for again in (group("q", 8, success(1)), group("q", 8), group("q", 8, *[success(2)] * 8)):
@@ -103,56 +95,62 @@ def test_the_released_bucket_is_the_whole_groups_success_count(solved, size, rep
 
 
 def test_a_question_whose_rollouts_all_fail_stays_drawable():
-    """The regime of weak models: most stored successes are lucky hits, and their questions fail when asked again."""
+    """The regime of weak models: most stored successes are lucky hits, and their questions fail
+    when asked again.
+    """
     pool = new_pool()
     assert pool.observe(group("q", 8)) is SKIPPED and pool.metrics()["pool_questions"] == 0
     pool.observe(group("q", 8, success(1), success(2), success(5)))
     assert pool.observe(group("q", 8)) is SKIPPED  # asked as a fresh question
     assert bucket_of(pool, "q") == 3 and pool.eligible == 1
-    assert pool.observe(group("q", 7, replayed=1)) is SKIPPED  # replayed: its success is the group's only one
+    assert (
+        pool.observe(group("q", 7, replayed=1)) is SKIPPED
+    )  # replayed: its success is the group's only one
     assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (5,)]
     assert pool.choose(1, np.random.default_rng(0)) == ["q"]
-    assert pool.metrics()["undrawable_questions"] == 0
 
 
-def test_by_the_fresh_rule_falling_to_zero_keeps_the_trajectories_out_of_reach_until_it_is_solved_again():
-    pool = new_pool(exp_difficulty="fresh")
-    pool.observe(group("q", 8, success(1), success(2)))
-    assert pool.observe(group("q", 7, replayed=1)) is SKIPPED
-    assert bucket_of(pool, "q") == 0 and pool.eligible == 0 and tokens_of(pool, "q") == [(1,), (2,)]
-    assert pool.choose(1, np.random.default_rng(0)) == [] and pool.metrics()["undrawable_questions"] == 1
-    assert pool.observe(group("q", 8, success(3))) is STORED
-    assert bucket_of(pool, "q") == 1 and tokens_of(pool, "q") == [(1,), (2,), (3,)]
-
-
-@pytest.mark.parametrize(("rule", "bucket", "eligible"), [("released", 3, 1), ("fresh", 4, 0)])
-def test_the_bounds_gate_what_is_collected_and_by_the_fresh_rule_alone_what_is_drawn(rule, bucket, eligible):
-    pool = new_pool(experience_lbound=1, experience_rbound=3, exp_difficulty=rule)
+def test_the_bounds_gate_what_is_collected_and_not_what_is_drawn():
+    pool = new_pool(experience_lbound=1, experience_rbound=3)
     assert pool.observe(group("q", 8, success(1))) is SKIPPED
     assert pool.metrics()["pool_questions"] == 0
     assert pool.observe(group("q", 8, *map(success, range(3)))) is STORED
     assert pool.observe(group("q", 8, *map(success, range(10, 14)))) is SKIPPED
-    assert bucket_of(pool, "q") == bucket and pool.eligible == eligible and len(pool.candidates("q")) == 3
+    assert bucket_of(pool, "q") == 3 and pool.eligible == 1 and len(pool.candidates("q")) == 3
     pool.file("r", 8, success(1))  # as an import may
-    assert pool.eligible == eligible + (rule == "released")
+    assert pool.eligible == 2
 
 
-def test_a_pool_whose_questions_had_fallen_to_zero_draws_them_again_by_the_released_rule():
-    old = new_pool(exp_difficulty="fresh")
+def test_questions_that_a_saved_pool_has_under_zero_are_drawn_again_and_one_line_says_so(caplog):
+    old = new_pool()
     for question in "abc":
         old.observe(group(question, 8, success(1)))
-    old.observe(group("b", 8))
     state = old.snapshot()
-    records = [(serial, name, pack(serial, each)) for serial, name, each in state.records(0, state.next_serial)]
-    parts = (state.state, state.history, records, state.next_serial, state.counters)
-    new = ExperiencePool.restore(ExperienceConfig(rollout_n=8), *parts)
-    same = ExperiencePool.restore(ExperienceConfig(rollout_n=8, exp_difficulty="fresh"), *parts)
+    records = [
+        (serial, name, pack(serial, each))
+        for serial, name, each in state.records(0, state.next_serial)
+    ]
+    config, rest = (
+        ExperienceConfig(rollout_n=8),
+        (state.history, records, state.next_serial, state.counters),
+    )
+    same = ExperiencePool.restore(config, state.state, *rest)
+    assert same.metrics() == old.metrics() and not caplog.messages
+    fallen = BucketState(
+        ["a", "b", "c"], [1, 0, 1], [0, 0, 1], []
+    )  # as exp_difficulty=fresh saved them
+    new = ExperiencePool.restore(config, fallen, *rest)
     assert [new.bucket(name) for name in "abc"] == [1, 1, 1] and new.eligible == 3
-    assert [same.bucket(name) for name in "abc"] == [1, 0, 1] and same.eligible == 2
+    (line,) = caplog.messages
+    assert line.startswith(
+        "exgrpo: 1 questions of the saved pool are filed under 0 successes, by a rule that is gone"
+    )
 
 
 def varied(question, *rewards, replayed=0, replayed_reward=1.0):
-    return RolloutGroup(question, len(rewards), (), replayed, rewards=rewards, replayed_reward=replayed_reward)
+    return RolloutGroup(
+        question, len(rewards), (), replayed, rewards=rewards, replayed_reward=replayed_reward
+    )
 
 
 def test_continuous_rewards_are_filed_by_how_much_they_vary_over_the_step():
@@ -164,7 +162,11 @@ def test_continuous_rewards_are_filed_by_how_much_they_vary_over_the_step():
     ]
     assert reward_std(groups, 8) == [0, 8, 4, 2]
     assert reward_std(groups[:1] * 3, 8) == [0, 0, 0] and reward_std([], 8) == []
-    counted = [group("a", 8, *[success(1)] * 4), group("b", 8, success(1)), group("c", 8)]  # .5, .3307, 0
+    counted = [
+        group("a", 8, *[success(1)] * 4),
+        group("b", 8, success(1)),
+        group("c", 8),
+    ]  # .5, .3307, 0
     assert reward_std(counted, 8) == [8, 5, 0]
 
 
@@ -182,7 +184,12 @@ def test_a_duplicate_is_recorded_anew_but_stored_once():
     pool.observe(group("q", 8, success(1, step=9, entropy=0.1), success(1, step=9, entropy=0.1)))
     old, new = pool.candidates("q")
     assert (old.tokens.tolist(), old.step) == ([2], 1)
-    assert (new.tokens.tolist(), new.step, new.entropy, new.log_probs.tolist()) == ([1], 9, 0.1, [-2.25])
+    assert (new.tokens.tolist(), new.step, new.entropy, new.log_probs.tolist()) == (
+        [1],
+        9,
+        0.1,
+        [-2.25],
+    )
     metrics = pool.metrics()
     assert (metrics["stored"], metrics["duplicates"], metrics["pool_trajectories"]) == (2, 2, 2)
     invariants.check(pool)
@@ -197,12 +204,15 @@ def test_the_beginning_of_a_trajectory_is_no_duplicate_of_it():
 
 @pytest.mark.parametrize(
     ("half", "count", "allowed"),
-    [("first_half", 6, "abc"), ("last_half", 6, "def"), ("first_half", 5, "ab"), ("last_half", 5, "cde")],
+    [
+        ("first_half", 6, "abc"),
+        ("last_half", 6, "def"),
+        ("first_half", 5, "ab"),
+        ("last_half", 5, "cde"),
+    ],
 )
 def test_a_half_is_of_the_eligible_questions_by_order_of_entry(half, count, allowed):
-    pool = new_pool(exp_sample_range=half, exp_difficulty="fresh")
-    pool.observe(group("not eligible", 8, success(1)))
-    pool.observe(group("not eligible", 8))
+    pool = new_pool(exp_sample_range=half)
     for question in "abcdef"[:count]:
         pool.observe(group(question, 8, success(1)))
     pool.observe(group("a", 8, *map(success, range(5))))  # moving to another bucket is no new entry
@@ -233,8 +243,14 @@ def test_metrics_have_the_same_keys_always_and_count_bytes():
     pool.observe(group("q", 8, success(1, 2, 3)))
     metrics = pool.metrics()
     assert list(metrics) == keys and all(type(value) is float for value in metrics.values())
-    assert [key for key in keys if key.startswith("bucket_")] == [f"bucket_{bucket}" for bucket in range(9)]
-    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (3, 3 * 8 + 200, 1)
+    assert [key for key in keys if key.startswith("bucket_")] == [
+        f"bucket_{bucket}" for bucket in range(9)
+    ]
+    assert (metrics["pool_tokens"], metrics["pool_bytes"], metrics["bucket_1"]) == (
+        3,
+        3 * 8 + 200,
+        1,
+    )
 
 
 def test_a_negative_count_is_refused():
@@ -257,9 +273,14 @@ def test_a_seeded_question_is_drawn_from_the_bucket_it_was_given():
     pool.file("a", 4, success(2))
     assert pool.metrics()["bucket_4"] == 1 and tokens_of(pool, "a") == [(1,), (2,)]
     pool.file("unsolved", 0, success(1))
-    assert sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "unsolved"] and pool.bucket("unsolved") == 1
+    assert (
+        sorted(pool.choose(9, np.random.default_rng(0))) == ["a", "unsolved"]
+        and pool.bucket("unsolved") == 1
+    )
     for bucket in (-1, 9):
-        with pytest.raises(ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"):
+        with pytest.raises(
+            ValueError, match=f"bucket={bucket} of question 'b': must be between 0 and 8"
+        ):
             pool.file("b", bucket, success(1))
     pool.observe(group("b", 8, *map(success, range(8))))
     with pytest.raises(ValueError, match="question 'b' is retired"):

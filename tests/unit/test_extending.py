@@ -1,4 +1,6 @@
-"""docs/extending.md: its examples are one file, and every one of them takes part through its key."""
+"""docs/extending.md: its examples are one file, and every one of them takes part through
+its key.
+"""
 
 import re
 from pathlib import Path
@@ -30,7 +32,9 @@ def success(step, length=2):
 
 
 def test_each_key_has_a_heading_a_signature_and_an_example():
-    keys = re.findall(r"`(?:trainer\.|actor_rollout_ref\.actor\.policy_loss\.)(exp_\w+|off_policy_\w+)`", PAGE)
+    keys = re.findall(
+        r"`(?:trainer\.|actor_rollout_ref\.actor\.policy_loss\.)(exp_\w+|off_policy_\w+)`", PAGE
+    )
     assert set(keys) == {
         "exp_bucket_manager",
         "exp_metric",
@@ -77,15 +81,21 @@ def test_the_examples_rule_a_replay(mine):
     views = [TokenScores(np.ones(2), np.full(2, -0.5)), TokenScores(np.ones(3), np.full(3, -0.9))]
     choice = replay.choose({"a": pool.candidates("a")}, lambda candidates: views)
     assert len(choice.trajectories["a"]) == 2 and choice.passed_over_scores == [pytest.approx(0.4)]
-    weights = rules.BUCKET_WEIGHTS.load("k", config.exp_bucket_manager)(np.array([1.0, 2.0]), 4, 0.5, 1.0)
+    weights = rules.BUCKET_WEIGHTS.load("k", config.exp_bucket_manager)(
+        np.array([1.0, 2.0]), 4, 0.5, 1.0
+    )
     assert np.exp(weights[0] - weights[1]) == pytest.approx(2)
 
 
 def test_the_example_states_its_traits_and_a_rule_without_them_has_neither(mine):
-    stated, silent = (ExperienceConfig(4, exp_difficulty=mine(name)) for name in ("best_reward", "lenient"))
+    stated, silent = (
+        ExperienceConfig(4, exp_difficulty=mine(name)) for name in ("best_reward", "lenient")
+    )
     assert (stated.bounded_rewards, stated.experience_rbound) == (True, 4)
     assert (silent.bounded_rewards, silent.experience_rbound) == (False, 3)
-    with pytest.raises(ValueError, match=r"^trainer.exp_success_threshold=1.0: must be a number of at least"):
+    with pytest.raises(
+        ValueError, match=r"^trainer.exp_success_threshold=1.0: must be a number of at least"
+    ):
         ExperienceConfig(4, exp_difficulty=mine("best_reward"), exp_success_threshold=1)
     pool = ExperienceReplay(stated, ["a"]).pool
     pool.observe(RolloutGroup("a", 4, (success(1),), rewards=(1.0, 0.0, 0.0, 0.0)))
@@ -104,5 +114,9 @@ def test_the_example_is_a_loss_of_replayed_tokens(mine):
     log_prob = torch.log(torch.tensor([[0.8], [0.2]]))
     settings = LossSettings(off_policy_loss=mine("successes_alone"))
     advantages, ones = torch.tensor([[0.5], [-0.5]]), torch.ones(2, 1)
-    losses, _ = mixed_token_losses(log_prob, log_prob, advantages, torch.tensor([True, True]), ones, settings)
-    torch.testing.assert_close(losses, torch.tensor([[-0.5 * np.log(0.8)], [0.0]], dtype=torch.float32))
+    losses, _ = mixed_token_losses(
+        log_prob, log_prob, advantages, torch.tensor([True, True]), ones, settings
+    )
+    torch.testing.assert_close(
+        losses, torch.tensor([[-0.5 * np.log(0.8)], [0.0]], dtype=torch.float32)
+    )

@@ -1,4 +1,6 @@
-"""Pools whose files have the right checksums and hold what no pool can: each ends as DamagedPool, in one line."""
+"""Pools whose files have the right checksums and hold what no pool can: each ends as DamagedPool,
+in one line.
+"""
 
 import json
 from dataclasses import replace
@@ -22,7 +24,17 @@ from exgrpo.saved.pool_folder import PoolFolder
 
 TABLES = ["live", "questions", "history", "replayed", "groups"]
 WRONG = [None, "x", -1, [{}]]
-KEYS = ["counts", "counters", "next_serial", "segments", "sha256", "rollout_n", "step", "replay_state", "identity"]
+KEYS = [
+    "counts",
+    "counters",
+    "next_serial",
+    "segments",
+    "sha256",
+    "rollout_n",
+    "step",
+    "replay_state",
+    "identity",
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +74,9 @@ def forge(saved, target, change=lambda manifest: None, file=None, table=lambda t
         else:
             manifest["sha256"][path.name] = durable.sha256(path)
     change(manifest)
-    (target / "manifest.json").write_text(json.dumps(manifest | {"checksum": checksum_of(manifest)}))
+    (target / "manifest.json").write_text(
+        json.dumps(manifest | {"checksum": checksum_of(manifest)})
+    )
     return target
 
 
@@ -101,7 +115,9 @@ def test_a_manifest_with_another_value_or_none(saved, tmp_path, key):
         outcomes[str(wrong)[:9]] = ends(
             forge(saved, folder, lambda manifest, wrong=wrong: manifest.update({key: wrong}))
         )
-    outcomes["gone"] = ends(forge(saved, tmp_path / "gone" / "pool", lambda manifest: manifest.pop(key)))
+    outcomes["gone"] = ends(
+        forge(saved, tmp_path / "gone" / "pool", lambda manifest: manifest.pop(key))
+    )
     for inner in saved[1][key] if isinstance(saved[1][key], dict) else []:
         for number, wrong in enumerate(WRONG):
             folder = tmp_path / f"{inner}{number}" / "pool"
@@ -111,7 +127,11 @@ def test_a_manifest_with_another_value_or_none(saved, tmp_path, key):
         f"{name} {{}}" for name in ()
     }
     allowed = {"damaged"} | ({"another"} if key in ("identity", "step", "rollout_n") else set())
-    wrong = {name: said for name, said in outcomes.items() if said not in allowed and name not in harmless}
+    wrong = {
+        name: said
+        for name, said in outcomes.items()
+        if said not in allowed and name not in harmless
+    }
     assert not wrong
 
 
@@ -130,7 +150,9 @@ CHANGES = {
     "backwards": lambda table, name: table.take(list(range(len(table)))[::-1]),
     "one less": lambda table, name: table.slice(1),
     "cut lists": lambda table, name: lists(table, name, lambda values: values[:-1]),
-    "longer lists": lambda table, name: lists(table, name, lambda values: [*values, values[-1] if values else 0]),
+    "longer lists": lambda table, name: lists(
+        table, name, lambda values: [*values, values[-1] if values else 0]
+    ),
     "null inside": lambda table, name: lists(table, name, lambda values: [None, *values[1:]]),
     "positive": lambda table, name: (
         lists(table, name, lambda values: [abs(value) + 1 for value in values])
@@ -162,7 +184,13 @@ MAY = {
 
 
 # numbers that a trajectory may have; rows that a group may have
-LEGAL = {("step", "huge"), ("stored", "huge"), ("tokens", "huge"), ("prompt", "huge"), ("prompt", "negative")}
+LEGAL = {
+    ("step", "huge"),
+    ("stored", "huge"),
+    ("tokens", "huge"),
+    ("prompt", "huge"),
+    ("prompt", "negative"),
+}
 LEGAL |= {(name, change) for name in ("entropy", "reward") for change in ("huge", "negative")}
 LEGAL |= {("log_probs", "negative")}
 ROWS = ("one twice", "backwards", "one less")
@@ -178,7 +206,9 @@ def filled(table, name, value):
         return replaced(table, name, pa.array([value] * len(table), kind))
     if pa.types.is_list(kind) and not pa.types.is_boolean(kind.value_type):
         value = float(value) if pa.types.is_floating(kind.value_type) else value
-        value = float("inf") if value == 2**31 - 1 and pa.types.is_floating(kind.value_type) else value
+        value = (
+            float("inf") if value == 2**31 - 1 and pa.types.is_floating(kind.value_type) else value
+        )
         number = value if pa.types.is_floating(kind.value_type) or isinstance(value, int) else -9
         return lists(table, name, lambda values: [number] * len(values))
     return None
@@ -188,10 +218,17 @@ def lists(table, name, change):
     if not pa.types.is_list(table[name].type):
         return None
     rows = [None if row is None else change(row) for row in table[name].to_pylist()]
-    return None if rows == table[name].to_pylist() else replaced(table, name, pa.array(rows, table[name].type))
+    return (
+        None
+        if rows == table[name].to_pylist()
+        else replaced(table, name, pa.array(rows, table[name].type))
+    )
 
 
-FREE_VALUES = {"history": ["step"], "replayed": ["chosen", "candidate_score"]}  # others may have any values
+FREE_VALUES = {
+    "history": ["step"],
+    "replayed": ["chosen", "candidate_score"],
+}  # others may have any values
 
 
 @pytest.mark.parametrize("file", ["segment", *TABLES])
@@ -200,13 +237,26 @@ def test_a_table_with_another_column(saved, tmp_path, file):
     for name in FREE_VALUES.get(file, columns_of(saved, file).names):
         for change in ("gone", "nulls", "text") if file in FREE_VALUES else CHANGES:
             make = CHANGES[change]
-            if make(pq.ParquetFile(next(saved[0].rglob(f"{file}*.parquet"))).read(), name) is not None:
+            if (
+                make(pq.ParquetFile(next(saved[0].rglob(f"{file}*.parquet"))).read(), name)
+                is not None
+            ):
                 folder = tmp_path / f"{name}-{change}" / "pool"
                 outcomes[name, change] = ends(
                     forge(saved, folder, file=file, table=lambda table, m=make, n=name: m(table, n))
                 )
-    wrong = {key: said for key, said in outcomes.items() if said != "damaged" and (file, *key) not in MAY}
-    legal = {*LEGAL, *((name, change) for name in columns_of(saved, file).names for change in ROWS if file == "groups")}
+    wrong = {
+        key: said for key, said in outcomes.items() if said != "damaged" and (file, *key) not in MAY
+    }
+    legal = {
+        *LEGAL,
+        *(
+            (name, change)
+            for name in columns_of(saved, file).names
+            for change in ROWS
+            if file == "groups"
+        ),
+    }
     wrong = {key: said for key, said in wrong.items() if key not in legal and key[0] != "prompt"}
     assert not wrong
 
@@ -218,5 +268,7 @@ def test_a_file_that_is_no_table(saved, tmp_path):
         path.unlink()
         path.write_bytes(b"PAR1 and no more")
         manifest = saved[1] | {"sha256": saved[1]["sha256"] | {path.name: durable.sha256(path)}}
-        (folder / "manifest.json").write_text(json.dumps(manifest | {"checksum": checksum_of(manifest)}))
+        (folder / "manifest.json").write_text(
+            json.dumps(manifest | {"checksum": checksum_of(manifest)})
+        )
         assert ends(folder) == "damaged", name

@@ -1,4 +1,6 @@
-"""Retired questions leave the fresh ones at the next epoch, with verl's own loader too, and after a resume."""
+"""Retired questions leave the fresh ones at the next epoch, with verl's own loader too, and after a
+resume.
+"""
 
 import json
 from pathlib import Path
@@ -28,7 +30,9 @@ BATCH = 4
 
 def retire(pool, *questions):
     for question in questions:
-        pool.observe(RolloutGroup(question, 2, (Trajectory([1], [-1.0], 1), Trajectory([2], [-1.0], 1))))
+        pool.observe(
+            RolloutGroup(question, 2, (Trajectory([1], [-1.0], 1), Trajectory([2], [-1.0], 1)))
+        )
 
 
 class Data:
@@ -63,7 +67,9 @@ def test_retired_questions_stay_where_the_key_says_so():
     pool, data = ExperiencePool(CONFIG), Data()
     fresh = stream(pool, skip_retired=False)
     retire(pool, *QUESTIONS)
-    assert fresh.take(12, (), data) + fresh.take(12, (), data) == QUESTIONS * 2 and not fresh.exhausted
+    assert (
+        fresh.take(12, (), data) + fresh.take(12, (), data) == QUESTIONS * 2 and not fresh.exhausted
+    )
 
 
 def test_an_epoch_that_could_not_fill_a_step_skips_no_more_than_the_one_before(caplog):
@@ -101,18 +107,22 @@ def test_nothing_is_left_when_every_question_of_the_data_is_retired():
     assert fresh.exhausted
 
 
-# -- the trainer's methods with verl's stateful loader, no queue and no workers ----------------------------------------
+# -- the trainer's methods with verl's stateful loader, no queue and no workers --------------------
 
 
 class Rows(list):
     """A data set as the loader sees it."""
 
     def __init__(self):
-        super().__init__({"question_id": question, "raw_prompt": question} for question in QUESTIONS)
+        super().__init__(
+            {"question_id": question, "raw_prompt": question} for question in QUESTIONS
+        )
 
 
 class Training:
-    """Steps of the real trainer's methods; "rollouts" solve the easy questions wholly and the others by half."""
+    """Steps of the real trainer's methods; "rollouts" solve the easy questions wholly and the
+    others by half.
+    """
 
     def __init__(self, folder, resumed=None, workers=0):
         from torchdata.stateful_dataloader import StatefulDataLoader
@@ -134,7 +144,9 @@ class Training:
             pool = self.disk.load(folder / f"pool{resumed}", CONFIG, resumed, IDENTITY)
             self.replay = ExperienceReplay(CONFIG, QUESTIONS, pool)
             self.replay.restore(read_manifest(folder / f"pool{resumed}")["replay_state"])
-            trainer.train_dataloader.load_state_dict(torch.load(folder / f"data{resumed}.pt", weights_only=False))
+            trainer.train_dataloader.load_state_dict(
+                torch.load(folder / f"data{resumed}.pt", weights_only=False)
+            )
 
     def run(self, steps):
         drawn = []
@@ -144,12 +156,18 @@ class Training:
             groups = []
             for question in fresh + replayed:
                 solved = 2 if question in EASY else 1
-                rows = tuple(Trajectory([self.step, n], [-1.0, -1.0], self.step) for n in range(solved))
+                rows = tuple(
+                    Trajectory([self.step, n], [-1.0, -1.0], self.step) for n in range(solved)
+                )
                 groups.append(RolloutGroup(question, 2, rows))
             self.replay.observe(self.step, groups, {})
             state = json.loads(json.dumps(self.replay.state()))
-            self.disk.save(self.replay.pool, self.folder / f"pool{self.step}", self.step, IDENTITY, state)
-            torch.save(self.trainer.train_dataloader.state_dict(), self.folder / f"data{self.step}.pt")
+            self.disk.save(
+                self.replay.pool, self.folder / f"pool{self.step}", self.step, IDENTITY, state
+            )
+            torch.save(
+                self.trainer.train_dataloader.state_dict(), self.folder / f"data{self.step}.pt"
+            )
             drawn.append((fresh, replayed, state["skipped"]))
         return drawn
 
@@ -159,7 +177,9 @@ def test_a_run_resumed_at_any_step_draws_what_the_unbroken_one_draws(tmp_path, w
     unbroken = Training(tmp_path, workers=workers).run(12)
     asked = [question for fresh, _, _ in unbroken for question in fresh]
     assert sorted(asked[:12]) == sorted(QUESTIONS)  # the first epoch asks all, ...
-    assert not EASY & set(asked[24:])  # ... the second those not yet retired when it began, the third no easy one
+    assert not EASY & set(
+        asked[24:]
+    )  # ... the second those not yet retired when it began, the third no easy one
     skipped = [skipped for _, _, skipped in unbroken]
     assert skipped == sorted(skipped) and skipped[0] == 0 < skipped[5] and skipped[-1] == len(EASY)
     for step in (1, 3, 4, 5, 7, 11) if workers == 0 else (4, 7):
@@ -173,7 +193,9 @@ def test_a_run_ends_with_the_step_that_retires_the_last_question(monkeypatch, ca
 
     saved, ended = [], []
     monkeypatch.setattr(PPOTrainerSync, "on_step_end", lambda self: ended.append(self.global_steps))
-    monkeypatch.setattr(ExperienceMixPPOTrainer, "_save_checkpoint", lambda self: saved.append(self.global_steps))
+    monkeypatch.setattr(
+        ExperienceMixPPOTrainer, "_save_checkpoint", lambda self: saved.append(self.global_steps)
+    )
     pool = ExperiencePool(CONFIG)
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, QUESTIONS, pool)
@@ -195,11 +217,16 @@ def test_a_run_that_ended_so_takes_no_further_step_when_its_command_is_given_aga
     from exgrpo.on_verl.old_checkpoints import Rotation
     from exgrpo.on_verl.saved_run import SavedRun
 
-    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 7))
+    monkeypatch.setattr(
+        PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 7)
+    )
     pool = ExperiencePool(CONFIG)
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, QUESTIONS, pool)
-    trainer.total_training_steps, trainer.saved_run = 100, SavedRun(7, {}, {}, PoolFolder(), Rotation(Path(), None))
+    trainer.total_training_steps, trainer.saved_run = (
+        100,
+        SavedRun(7, {}, {}, PoolFolder(), Rotation(Path(), None)),
+    )
     trainer.in_flight = InFlight()
     trainer._load_checkpoint()
     assert trainer.total_training_steps == 100

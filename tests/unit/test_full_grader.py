@@ -46,16 +46,27 @@ def test_the_key_of_the_reward_and_its_default():
 @pytest.mark.skipif(not GRADING.is_dir(), reason="the grading data is not beside the checkout")
 @pytest.mark.parametrize(
     ("name", "share", "boxed"),
-    [("hardverify_dev", 0.88, True), ("math_verify_tests", 260 / 269, False), ("qwen_math_cot_100", 799 / 800, False)],
+    [
+        ("hardverify_dev", 0.88, True),
+        ("math_verify_tests", 260 / 269, False),
+        ("qwen_math_cot_100", 799 / 800, False),
+    ],
 )
 def test_agreement_with_given_verdicts(full, name, share, boxed):
     rows = [json.loads(line) for line in (GRADING / f"{name}.jsonl").read_text().splitlines()]
     responses = [rf"\boxed{{{row['pred']}}}" if boxed else row["pred"] for row in rows]
-    verdicts = [full(row["gold"], response)["rule"] is not None for row, response in zip(rows, responses, strict=True)]
+    verdicts = [
+        full(row["gold"], response)["rule"] is not None
+        for row, response in zip(rows, responses, strict=True)
+    ]
     agree = sum(verdict == row["expected"] for verdict, row in zip(verdicts, rows, strict=True))
     assert agree / len(rows) >= share, f"{agree} of {len(rows)}"
-    through = sum(verdict and not row["expected"] for verdict, row in zip(verdicts, rows, strict=True))
-    assert name != "hardverify_dev" or through <= 2  # both Math-Verify's own, one of them mislabelled
+    through = sum(
+        verdict and not row["expected"] for verdict, row in zip(verdicts, rows, strict=True)
+    )
+    assert (
+        name != "hardverify_dev" or through <= 2
+    )  # both Math-Verify's own, one of them mislabelled
 
 
 def without_the_package(code):
@@ -73,14 +84,22 @@ for judge in (lambda: compute_score(**asked, grader="full"), lambda: provenance.
         judge()
     except ValueError as error:
         print(error)
-""")
+""")  # noqa: E501
     assert done.stdout.splitlines() == ["1.0 True", MISSING, MISSING], done.stderr
 
 
 def test_evaluation_without_the_package_ends_in_one_line(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"benchmark": "mine", "response": "5", "answer": "5"}\n')
-    command = ["generate_vllm.py", "--grade_only", f"{tmp_path}/rows.jsonl", "--output_file", f"{tmp_path}/out.jsonl"]
-    done = without_the_package(f"from exgrpo_eval.generate.command import main\nmain({command[1:]})")
+    command = [
+        "generate_vllm.py",
+        "--grade_only",
+        f"{tmp_path}/rows.jsonl",
+        "--output_file",
+        f"{tmp_path}/out.jsonl",
+    ]
+    done = without_the_package(
+        f"from exgrpo_eval.generate.command import main\nmain({command[1:]})"
+    )
     assert done.returncode == 2 and done.stderr == f"exgrpo-eval generate: error: {MISSING}\n"
 
 

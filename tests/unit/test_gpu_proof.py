@@ -1,4 +1,6 @@
-"""benchmarks/gpu_proof.py: what fails or has no time leaves the rest standing, and its page says so."""
+"""benchmarks/gpu_proof.py: what fails or has no time leaves the rest standing, and its page says
+so.
+"""
 
 import json
 import sys
@@ -37,7 +39,13 @@ def finds(**facts):
 
 WORKS = {  # name -> work, wave, turn
     "facts": (finds(gpu="NVIDIA H100", overrides="none"), 1, 0),
-    "large": (finds(figures={"replayed / on-policy": [1.02, 0.9, 1.25]}, training={"log-perplexity": 0.001}), 1, 1),
+    "large": (
+        finds(
+            figures={"replayed / on-policy": [1.02, 0.9, 1.25]}, training={"log-perplexity": 0.001}
+        ),
+        1,
+        1,
+    ),
     "stock": (is_slow, 1, 2),
     "smollm2": (absent, 2, 3),
     "resume": (fails, 2, 4),
@@ -50,7 +58,10 @@ def prove(monkeypatch, tmp_path):
     """Run it with the stages above; the exit code and what was written."""
 
     def run(*arguments, **works):
-        stages = {name: gpu_proof.Stage(works.get(name, work), *when) for name, (work, *when) in WORKS.items()}
+        stages = {
+            name: gpu_proof.Stage(works.get(name, work), *when)
+            for name, (work, *when) in WORKS.items()
+        }
         monkeypatch.setattr(gpu_proof, "STAGES", stages)
         monkeypatch.setattr(gpu_proof, "gpu_is_there", lambda: True)
         monkeypatch.setattr(gpu_proof, "prepared", lambda options, names: None)
@@ -68,10 +79,17 @@ def test_a_failed_stage_leaves_the_others_standing(prove):
     code, found, page = prove("--at_once")
     assert code == 1
     assert list(found) == list(WORKS)
-    assert found["resume"]["failed"] == "RuntimeError: the engine did not start" and found["resume"]["steps"] == 3
+    assert (
+        found["resume"]["failed"] == "RuntimeError: the engine did not start"
+        and found["resume"]["steps"] == 3
+    )
     assert found["smollm2"]["left out"] == "the package x is not installed"
     assert found["large"]["figures"]["replayed / on-policy"] == [1.02, 0.9, 1.25]
-    assert "**Failed** after" in page and "the engine did not start" in page and "| steps | 3 |" in page
+    assert (
+        "**Failed** after" in page
+        and "the engine did not start" in page
+        and "| steps | 3 |" in page
+    )
     assert "Left out: the package x is not installed" in page
 
 
@@ -97,7 +115,9 @@ def test_a_call_takes_a_wave_and_the_next_ones_what_is_left(prove):
 
 
 def test_stages_start_together_and_work_one_after_another(prove, tmp_path):
-    """Each waits for its turn, as its training's reward does; the first one's end is the second one's turn."""
+    """Each waits for its turn, as its training's reward does; the first one's end is the second
+    one's turn.
+    """
     seen = []
 
     def waiting(name):
@@ -123,7 +143,9 @@ def test_one_by_one_no_stage_begins_in_the_last_seconds(prove, capsys):
 
 
 def test_a_stage_is_told_in_time_that_its_turn_does_not_come(prove):
-    code, found, _ = prove("--stages", "large", "--minutes", "1", "--spent_s", "41", large=never_its_turn)
+    code, found, _ = prove(
+        "--stages", "large", "--minutes", "1", "--spent_s", "41", large=never_its_turn
+    )
     assert code == 0 and found["large"]["unfinished"] == "its turn did not come"
 
 
@@ -135,12 +157,22 @@ def test_the_page_says_which_parts_vllm_took(tmp_path):
     log = tmp_path / "train.log"
     assert proof_runs.engine(log) == {}
     log.write_text(
-        "vllm\nUsing FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN', 'FLASHINFER'].\n"
+        "vllm\nUsing FLASH_ATTN attention backend out of potential backends: "
+        "['FLASH_ATTN', 'FLASHINFER'].\n"
     )
-    parts = {"vLLM's model runner": "V1", "vLLM's attention": "FLASH_ATTN", "vLLM's sampler": "vLLM's own"}
+    parts = {
+        "vLLM's model runner": "V1",
+        "vLLM's attention": "FLASH_ATTN",
+        "vLLM's sampler": "vLLM's own",
+    }
     assert proof_runs.engine(log) == parts
-    log.write_text(log.read_text() + "Using V2 Model Runner\nUsing FlashInfer for top-p & top-k sampling.\n")
-    assert proof_runs.engine(log) == parts | {"vLLM's model runner": "V2", "vLLM's sampler": "FlashInfer's"}
+    log.write_text(
+        log.read_text() + "Using V2 Model Runner\nUsing FlashInfer for top-p & top-k sampling.\n"
+    )
+    assert proof_runs.engine(log) == parts | {
+        "vLLM's model runner": "V2",
+        "vLLM's sampler": "FlashInfer's",
+    }
     log.write_text("vllm: Model Runner V2 requires Triton; using the V1 model runner instead.\n")
     assert proof_runs.engine(log)["vLLM's model runner"] == "V1 (Model Runner V2 requires Triton)"
 
@@ -149,7 +181,11 @@ def test_of_an_h200s_steps_it_reads_agreement_and_the_actors_memory():
     logged = runs.steps(ROOT / "benchmarks" / "gpu" / "h200" / "F.jsonl")
     figures = proof_runs.agreement(dict(enumerate(logged)))
     assert len(logged) == 12 and len(figures) == 9
-    assert round(figures["actor's peak memory, GiB"], 1) == 28.8 < figures["actor's peak reserved memory, GiB"]
+    assert (
+        round(figures["actor's peak memory, GiB"], 1)
+        == 28.8
+        < figures["actor's peak reserved memory, GiB"]
+    )
     # its tokenizer had 265 words, its head 151,936: what a correlation of .996 did not show
     assert 5.9 < figures["log-perplexity, vLLM - actor: mean"] < 6.2
 

@@ -38,7 +38,12 @@ def lm_eval(doc_id, responses, target="0.5", filter_name="none", arguments=None)
 
 def lighteval(number, responses, prefix="", choices=("0.5",), gold=0):
     """As lighteval 0.13 writes a row of its details."""
-    document = {"query": f"{PROMPT} ({number})", "choices": list(choices), "gold_index": gold, "generation_size": 5}
+    document = {
+        "query": f"{PROMPT} ({number})",
+        "choices": list(choices),
+        "gold_index": gold,
+        "generation_size": 5,
+    }
     tokens = [list(range(5 if response == "..." else 3)) for response in responses]
     return {
         f"{prefix}doc{prefix}": document | {"id": str(number), "task_name": "aime24|0"},
@@ -56,8 +61,18 @@ def graded(file, tmp_path, *flags):
 def test_it_gives_the_files_of_a_run(tmp_path):
     file = jsonl(
         tmp_path / "halves.jsonl",
-        {"question": PROMPT, "responses": [RIGHT, WRONG], "gold": "0.5", "completion_tokens": [7, 9]},
-        {"question": "And of two?", "responses": [WRONG, r"\boxed{1}"], "gold": 1, "finish_reason": ["stop", "length"]},
+        {
+            "question": PROMPT,
+            "responses": [RIGHT, WRONG],
+            "gold": "0.5",
+            "completion_tokens": [7, 9],
+        },
+        {
+            "question": "And of two?",
+            "responses": [WRONG, r"\boxed{1}"],
+            "gold": 1,
+            "finish_reason": ["stop", "length"],
+        },
     )
     rows = graded(file, tmp_path, "--model_path", "someone/model")
     assert [(row["question"], row["sample"], row["correct"]) for row in rows] == [
@@ -66,9 +81,13 @@ def test_it_gives_the_files_of_a_run(tmp_path):
         (1, 0, False),
         (1, 1, False),  # right, but cut off
     ]
-    assert [row["tokens"] for row in rows] == [7, 9, None, None] and {row["benchmark"] for row in rows} == {"halves"}
+    assert [row["tokens"] for row in rows] == [7, 9, None, None] and {
+        row["benchmark"] for row in rows
+    } == {"halves"}
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {f"graded.{end}" for end in ("jsonl", "run.json", "report.json", "report.md", "report.html")}
+    assert written == {
+        f"graded.{end}" for end in ("jsonl", "run.json", "report.json", "report.md", "report.html")
+    }
     assert (tmp_path / "out" / "graded.report.md").read_text().startswith("# someone/model\n")
     report = json.loads((tmp_path / "out" / "graded.report.json").read_text())
     assert report["benchmarks"]["halves"]["estimates"]["mean"]["value"] == 0.25
@@ -80,7 +99,9 @@ def test_it_gives_the_files_of_a_run(tmp_path):
 
 
 def test_what_the_file_does_not_say_is_null_and_a_dash(tmp_path, capsys):
-    """Neither lengths nor finish reasons nor sampling, of one response of four but the length and the reason."""
+    """Neither lengths nor finish reasons nor sampling, of one response of four but the length and
+    the reason.
+    """
     file = jsonl(
         tmp_path / "halves.jsonl",
         {
@@ -97,9 +118,26 @@ def test_what_the_file_does_not_say_is_null_and_a_dash(tmp_path, capsys):
     assert [row["finish_reason"] for row in rows] == [None, "eos", None, None]
     assert [row["prompt"] for row in rows] == [PROMPT, PROMPT, None, None]
     record = json.loads((tmp_path / "out" / "graded.run.json").read_text())
-    for name in ("template", "seed", "temperature", "top_p", "max_tokens", "n", "dtype", "gpu_memory_utilization"):
+    for name in (
+        "template",
+        "seed",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "n",
+        "dtype",
+        "gpu_memory_utilization",
+    ):
         assert record["settings"][name] is None
-    for name in ("model_path", "template", "seed", "model_sha256", "started", "seconds", "generated_tokens"):
+    for name in (
+        "model_path",
+        "template",
+        "seed",
+        "model_sha256",
+        "started",
+        "seconds",
+        "generated_tokens",
+    ):
         assert record[name] is None
     sampling = "Sampling: model -, n 2, temperature -, top_p -, max_tokens -, seed -, template -."
     line = "| halves | 2 | 2 |"
@@ -109,7 +147,10 @@ def test_what_the_file_does_not_say_is_null_and_a_dash(tmp_path, capsys):
     for written in (printed, text):
         [found] = [each for each in written.splitlines() if each.startswith(line)]
         assert found.endswith("| 7 (of 1 of 4) | .000 (of 1 of 4) |")
-    assert text.startswith("# responses of halves.jsonl\n") and '<td class="n">7 (of 1 of 4)</td>' in page
+    assert (
+        text.startswith("# responses of halves.jsonl\n")
+        and '<td class="n">7 (of 1 of 4)</td>' in page
+    )
     again = graded(tmp_path / "out" / "graded.jsonl", tmp_path / "again")  # and reads its own nulls
     assert [[row[key] for key in ("tokens", "finish_reason", "prompt")] for row in again] == [
         [row[key] for key in ("tokens", "finish_reason", "prompt")] for row in rows
@@ -117,9 +158,15 @@ def test_what_the_file_does_not_say_is_null_and_a_dash(tmp_path, capsys):
 
 
 def test_of_no_response_is_a_length_known(tmp_path, capsys):
-    graded(jsonl(tmp_path / "a.jsonl", {"question": PROMPT, "response": RIGHT, "gold": "0.5"}), tmp_path)
+    graded(
+        jsonl(tmp_path / "a.jsonl", {"question": PROMPT, "response": RIGHT, "gold": "0.5"}),
+        tmp_path,
+    )
     report = json.loads((tmp_path / "out" / "graded.report.json").read_text())
-    assert report["benchmarks"]["a"]["cut_off"] is None and report["benchmarks"]["a"]["finish_known"] == 0
+    assert (
+        report["benchmarks"]["a"]["cut_off"] is None
+        and report["benchmarks"]["a"]["finish_known"] == 0
+    )
     assert report["benchmarks"]["a"]["tokens"] == {
         "responses": 0,
         "median": None,
@@ -130,31 +177,53 @@ def test_of_no_response_is_a_length_known(tmp_path, capsys):
         "mean_wrong": None,
     }
     assert "| - | - |" in capsys.readouterr().out
-    assert "| a | 1 | - | - | - | - | - | - | - | .000 | 0 |" in (tmp_path / "out" / "graded.report.md").read_text()
+    assert (
+        "| a | 1 | - | - | - | - | - | - | - | .000 | 0 |"
+        in (tmp_path / "out" / "graded.report.md").read_text()
+    )
 
 
 def test_clusters_are_kept(tmp_path):
-    rows = [{"question": f"{n}?", "response": RIGHT, "gold": "0.5", "cluster": c} for n, c in enumerate((3, "", "b"))]
-    assert [row.get("cluster") for row in graded(jsonl(tmp_path / "a.jsonl", *rows), tmp_path)] == ["3", None, "b"]
+    rows = [
+        {"question": f"{n}?", "response": RIGHT, "gold": "0.5", "cluster": c}
+        for n, c in enumerate((3, "", "b"))
+    ]
+    assert [row.get("cluster") for row in graded(jsonl(tmp_path / "a.jsonl", *rows), tmp_path)] == [
+        "3",
+        None,
+        "b",
+    ]
 
 
 def test_a_file_of_ours_comes_back_with_its_verdicts(tmp_path):
     rows = graded(
-        jsonl(tmp_path / "a.jsonl", *({"problem": PROMPT, "output": r, "gt": "0.5"} for r in (RIGHT, WRONG))), tmp_path
+        jsonl(
+            tmp_path / "a.jsonl",
+            *({"problem": PROMPT, "output": r, "gt": "0.5"} for r in (RIGHT, WRONG)),
+        ),
+        tmp_path,
     )
     kept = jsonl(tmp_path / "ours.jsonl", *rows)
     again = graded(kept, tmp_path, "--restart")
-    assert [{**row, "input_file": ""} for row in again] == [{**row, "input_file": ""} for row in rows]
+    assert [{**row, "input_file": ""} for row in again] == [
+        {**row, "input_file": ""} for row in rows
+    ]
 
 
 def test_rows_of_one_question_are_its_samples_and_are_paired_across_harnesses(tmp_path):
     one = response_files.read(
-        jsonl(tmp_path / "one.jsonl", *({"query": PROMPT, "output": r, "target": "1"} for r in "ab"))
+        jsonl(
+            tmp_path / "one.jsonl", *({"query": PROMPT, "output": r, "target": "1"} for r in "ab")
+        )
     )
     (two,) = response_files.read(
         jsonl(
             tmp_path / "two.jsonl",
-            {"prompt": [{"role": "user", "content": PROMPT}], "response": "c", "reward_model": {"ground_truth": "1"}},
+            {
+                "prompt": [{"role": "user", "content": PROMPT}],
+                "response": "c",
+                "reward_model": {"ground_truth": "1"},
+            },
         )
     )
     assert [(row["question"], row["sample"]) for row in one] == [(0, 0), (0, 1)]
@@ -165,11 +234,16 @@ def test_without_a_text_the_harness_own_number_names_the_question(tmp_path):
     rows = response_files.read(
         jsonl(tmp_path / "a.jsonl", *({"id": n, "response": "a", "answer": "1"} for n in (4, 5)))
     )
-    assert [(row["question"], row["question_id"], row["prompt"]) for row in rows] == [(0, "4", None), (1, "5", None)]
+    assert [(row["question"], row["question_id"], row["prompt"]) for row in rows] == [
+        (0, "4", None),
+        (1, "5", None),
+    ]
 
 
 def test_letters_are_judged_as_letters(tmp_path):
-    file = jsonl(tmp_path / "quiz.jsonl", {"id": 1, "response": "ANSWER: B", "gold": "B", "grader": "letter"})
+    file = jsonl(
+        tmp_path / "quiz.jsonl", {"id": 1, "response": "ANSWER: B", "gold": "B", "grader": "letter"}
+    )
     (row,) = graded(file, tmp_path)
     assert row["correct"] and row["rule"] == "letter" and row["extracted"] == "B"
 
@@ -177,9 +251,14 @@ def test_letters_are_judged_as_letters(tmp_path):
 def test_samples_of_lm_eval(tmp_path):
     """Each filter has all responses again."""
     old = lm_eval(1, [WRONG, WRONG], arguments=[["the prompt", {"until": []}]])
-    twice = [lm_eval(0, [RIGHT, WRONG], filter_name=name) for name in ("strict-match", "flexible-extract")]
+    twice = [
+        lm_eval(0, [RIGHT, WRONG], filter_name=name)
+        for name in ("strict-match", "flexible-extract")
+    ]
     file = jsonl(
-        tmp_path / "samples_gsm8k_cot_2026-03-01T10-00-00.123.jsonl", *twice, {**old, "filter": "strict-match"}
+        tmp_path / "samples_gsm8k_cot_2026-03-01T10-00-00.123.jsonl",
+        *twice,
+        {**old, "filter": "strict-match"},
     )
     rows = graded(file, tmp_path)
     assert [row["correct"] for row in rows] == [True, False, False, False]
@@ -203,20 +282,32 @@ def test_details_of_lighteval(prefix, tmp_path):
 def test_compare_reads_two_of_them(tmp_path, capsys):
     for name, response in (("a", RIGHT), ("b", WRONG)):
         file = jsonl(
-            tmp_path / f"{name}-in.jsonl", {"dataset": "x", "question": PROMPT, "response": response, "gold": "0.5"}
+            tmp_path / f"{name}-in.jsonl",
+            {"dataset": "x", "question": PROMPT, "response": response, "gold": "0.5"},
         )
-        generate_vllm.main(["--grade_only", str(file), "--output_file", str(tmp_path / f"{name}.jsonl")])
+        generate_vllm.main(
+            ["--grade_only", str(file), "--output_file", str(tmp_path / f"{name}.jsonl")]
+        )
     compare.main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
     assert "-1.000" in capsys.readouterr().out
 
 
 def released(number, gold, text, **more):
-    """As the release writes a row of OUTPUT.decoded.jsonl and, with its verdict, of OUTPUT.jsonl."""
-    return {"prompt": f"[user]{PROMPT} ({number})[assistant]<think>\n", "generated_text": text, "answer": gold, **more}
+    """As the release writes a row of OUTPUT.decoded.jsonl and, with its verdict, of
+    OUTPUT.jsonl.
+    """
+    return {
+        "prompt": f"[user]{PROMPT} ({number})[assistant]<think>\n",
+        "generated_text": text,
+        "answer": gold,
+        **more,
+    }
 
 
 def test_files_of_the_release_whose_benchmarks_the_questions_file_names(tmp_path):
-    """Its scored file has what follows </think>, or the whole of a response that has none; the other has all."""
+    """Its scored file has what follows </think>, or the whole of a response that has none; the
+    other has all.
+    """
     whole = [r"\boxed{1} </think> \boxed{2}", r"Let me see \boxed{2}", r"a </think> \boxed{3}"]
     parts = [r" \boxed{2}", "<think>\n" + whole[1], r" \boxed{3}"]
     asked = [0, 0, 1]  # one question twice, as AIME's stand there
@@ -226,7 +317,9 @@ def test_files_of_the_release_whose_benchmarks_the_questions_file_names(tmp_path
     for name, texts, more in (("o.decoded", whole, {}), ("o", parts, {"correctness": True})):
         lines = [released(n, "2", text, **more) for n, text in zip(asked, texts, strict=True)]
         file = jsonl(tmp_path / f"{name}.jsonl", *lines)
-        with pytest.raises(ValueError, match=r"\(--input_file QUESTIONS.parquet names the benchmark of each row\)"):
+        with pytest.raises(
+            ValueError, match=r"\(--input_file QUESTIONS.parquet names the benchmark of each row\)"
+        ):
             response_files.read(file)
         flags = ["--input_file", str(questions), "--add_oat_evaluate", "--restart"]
         found[name] = graded(file, tmp_path, *flags)
@@ -243,7 +336,9 @@ def test_files_of_the_release_whose_benchmarks_the_questions_file_names(tmp_path
 
 
 def test_responses_to_other_questions_are_refused(tmp_path):
-    questions = eval_inputs.parquet(tmp_path, [eval_inputs.row("Else?", "1"), eval_inputs.row("Other?", "2")])
+    questions = eval_inputs.parquet(
+        tmp_path, [eval_inputs.row("Else?", "1"), eval_inputs.row("Other?", "2")]
+    )
     file = jsonl(tmp_path / "o.jsonl", released(0, "1", "x"), released(1, "2", "x"))
     with pytest.raises(ValueError, match="row 0: does not answer row 0 of --input_file"):
         response_files.read(file, [questions])
@@ -265,11 +360,20 @@ GOOD = {"question": PROMPT, "response": "a", "gold": "1"}
             [GOOD, {**GOOD, "response": None}, {"question": "q", "response": "a"}],
             "; row 2: no gold answer: must have one of",
         ),
-        ([{"response": "a", "gold": "1"}], "row 0: no question: must have one of question, problem"),
+        (
+            [{"response": "a", "gold": "1"}],
+            "row 0: no question: must have one of question, problem",
+        ),
         ([{**GOOD, "response": ["a", 3]}], "row 0: no response"),
-        ([{**GOOD, "response": ["a"], "tokens": [1, 2]}], "row 0: 1 responses, but 2 values beside them"),
+        (
+            [{**GOOD, "response": ["a"], "tokens": [1, 2]}],
+            "row 0: 1 responses, but 2 values beside them",
+        ),
         ([{**GOOD, "grader": "judge"}], "row 0: grader='judge': must be math or letter"),
-        ([GOOD, GOOD, {**GOOD, "question": "q"}], "row 2: its question has 1 responses, the first of in has 2"),
+        (
+            [GOOD, GOOD, {**GOOD, "question": "q"}],
+            "row 2: its question has 1 responses, the first of in has 2",
+        ),
         ([{"question": "q"}] * 9, "; and 4 more"),
         (
             [{**lm_eval(0, []), "resps": [[[-1.5, False]], [[-2.5, True]]]}],
@@ -308,7 +412,9 @@ def test_the_file_that_is_graded_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "link.jsonl").symlink_to(file)
     for other in (tmp_path / ".." / tmp_path.name / "in.jsonl", tmp_path / "link.jsonl"):
         with pytest.raises(SystemExit):
-            generate_vllm.main(["--grade_only", str(file), "--output_file", str(other), "--restart"])
+            generate_vllm.main(
+                ["--grade_only", str(file), "--output_file", str(other), "--restart"]
+            )
         assert f"--output_file={other}: is the file of --grade_only" in capsys.readouterr().err
     assert file.read_bytes() == before and not (tmp_path / "link.run.json").exists()
 

@@ -1,4 +1,6 @@
-"""Replay of whole groups: what is stored, drawn, dropped for drift or age, and what rescues a failed group."""
+"""Replay of whole groups: what is stored, drawn, dropped for drift or age, and what rescues a
+failed group.
+"""
 
 import json
 
@@ -15,7 +17,9 @@ from exgrpo.saved.pool_folder import PoolFolder
 
 
 def rollout(reward, step=1, token=0, length=2):
-    return Trajectory([token, *range(1, length)], -np.arange(1.0, length + 1), step, 0.5, reward=float(reward))
+    return Trajectory(
+        [token, *range(1, length)], -np.arange(1.0, length + 1), step, 0.5, reward=float(reward)
+    )
 
 
 def group(question, *rewards, step=1, **more):
@@ -81,7 +85,9 @@ def test_draws_are_uniform():
 
 def replay_of(questions="abcdefgh", start=0, **keys):
     config = ExperienceConfig(rollout_n=2, experience_start_sratio=start, **keys)
-    return ExperienceReplay(config, list(questions)), iter((question, False) for question in list(questions) * 99)
+    return ExperienceReplay(config, list(questions)), iter(
+        (question, False) for question in list(questions) * 99
+    )
 
 
 def test_half_of_a_step_is_past_groups_for_which_nothing_is_generated():
@@ -96,7 +102,11 @@ def test_half_of_a_step_is_past_groups_for_which_nothing_is_generated():
 
 def test_published_replay_draws_no_groups():
     replay, questions = replay_of()
-    replay.observe(1, [group(question, 1, 0) for question in replay.draw(1, 4, lambda: next(questions)).fresh], {})
+    replay.observe(
+        1,
+        [group(question, 1, 0) for question in replay.draw(1, 4, lambda: next(questions)).fresh],
+        {},
+    )
     drawn = replay.draw(2, 4, lambda: next(questions))
     assert len(drawn.replayed) == 2 and not drawn.stored and len(replay.groups) == 0
 
@@ -106,7 +116,9 @@ def test_past_groups_stand_in_for_dead_ones_at_most_a_share_of_the_step():
     replay.observe(1, [group(question, 1, 0) for question in "abcd"], {})
     drawn = replay.draw(2, 4, lambda: next(questions))
     assert drawn.fresh == list("abcd") and not drawn.stored, "all are asked"
-    stand_ins = replay.stand_ins({"e": [0.0, 0.0], "f": [1.0, 0.0], "a": [1.0, 1.0], "g": [0.0, 0.0]})
+    stand_ins = replay.stand_ins(
+        {"e": [0.0, 0.0], "f": [1.0, 0.0], "a": [1.0, 1.0], "g": [0.0, 0.0]}
+    )
     assert [*stand_ins] == ["e", "a"], "the first two of three"
     chosen = {each.question for each in stand_ins.values()}
     assert len(chosen) == 2 and chosen < set("bcd"), "distinct, and none that the step has"
@@ -133,7 +145,10 @@ def look(shift):
     """A policy whose log-probs are the recorded ones plus `shift(question)`."""
 
     def views(rows):
-        return [TokenScores(np.full(len(one), 0.5), one.log_probs + shift(question)) for question, one in rows]
+        return [
+            TokenScores(np.full(len(one), 0.5), one.log_probs + shift(question))
+            for question, one in rows
+        ]
 
     return views
 
@@ -172,7 +187,11 @@ def test_a_failed_group_is_rescued_by_a_success_of_its_question():
 def test_before_mixing_begins_no_group_is_rescued_though_the_pool_was_imported():
     replay, questions = replay_of(exp_rescue=True, start=0.4)
     replay.pool.observe(group("a", 1, 0))
-    for step, solved, expected in ((1, 0, []), (2, 1, []), (3, 0, ["a"])):  # it begins after a step with successes
+    for step, solved, expected in (
+        (1, 0, []),
+        (2, 1, []),
+        (3, 0, ["a"]),
+    ):  # it begins after a step with successes
         replay.draw(step, 2, questions.__next__)
         assert replay.rescuable(["a"]) == expected
         replay.observe(step, [group("b", solved, 0)], {})
@@ -188,8 +207,13 @@ def test_a_resumed_run_draws_the_same_groups(tmp_path):
     other, _ = replay_of(exp_unit="group", experience_max_age=9)
     other.restore(read_manifest(tmp_path / "pool")["replay_state"])
     other.groups.hold(read_groups(tmp_path / "pool"))
-    drawn, again = (each.draw(3, 4, iter([(q, False) for q in "hgfe"]).__next__).stored for each in (replay, other))
-    assert [(one.question, one.step) for one in drawn] == [(one.question, one.step) for one in again]
+    drawn, again = (
+        each.draw(3, 4, iter([(q, False) for q in "hgfe"]).__next__).stored
+        for each in (replay, other)
+    )
+    assert [(one.question, one.step) for one in drawn] == [
+        (one.question, one.step) for one in again
+    ]
     for one, same in zip(drawn, again, strict=True):
         for rollout_now, rollout_then in zip(one.rollouts, same.rollouts, strict=True):
             np.testing.assert_array_equal(rollout_now.log_probs, rollout_then.log_probs)
@@ -201,35 +225,65 @@ def test_groups_are_saved_whole_and_readably(tmp_path):
     prompts = [np.array([5, 6, 7], np.int32), np.array([8], np.int32), None]
     buffer = GroupBuffer(100)
     for step, prompt in enumerate(prompts, 1):
-        masked = Trajectory([1, 2, 3], [-1.0, -2.0, -3.0], step, 0.5, [1, 0, 1], 0.25, None, "a grader")
-        assert buffer.add(RolloutGroup("a", 2, (rollout(1, step),), failures=(masked,), prompt=prompt), step)
+        masked = Trajectory(
+            [1, 2, 3], [-1.0, -2.0, -3.0], step, 0.5, [1, 0, 1], 0.25, None, "a grader"
+        )
+        assert buffer.add(
+            RolloutGroup("a", 2, (rollout(1, step),), failures=(masked,), prompt=prompt), step
+        )
     replay, _ = replay_of()
     PoolFolder().save(replay.pool, tmp_path / "pool", 3, {}, {}, list(buffer))
     saved = read_groups(tmp_path / "pool")
     assert [one.step for one in saved] == [1, 2, 3]
     for group_now, prompt in zip(saved, prompts, strict=True):
-        assert prompt is None if group_now.prompt is None else group_now.prompt.tolist() == prompt.tolist()
+        assert (
+            prompt is None
+            if group_now.prompt is None
+            else group_now.prompt.tolist() == prompt.tolist()
+        )
         success, masked = group_now.rollouts
-        assert (success.reward, masked.reward, masked.grader) == (1, 0.25, "a grader") and success.loss_mask is None
-        assert masked.loss_mask.tolist() == [True, False, True] and masked.log_probs.tolist() == [-1, -2, -3]
+        assert (success.reward, masked.reward, masked.grader) == (
+            1,
+            0.25,
+            "a grader",
+        ) and success.loss_mask is None
+        assert masked.loss_mask.tolist() == [True, False, True] and masked.log_probs.tolist() == [
+            -1,
+            -2,
+            -3,
+        ]
     table = pq.read_table(tmp_path / "pool" / "groups.parquet")
-    assert table["stored"].to_pylist() == [1, 1, 2, 2, 3, 3] and table["reward"].to_pylist() == [1, 0.25] * 3
+    assert (
+        table["stored"].to_pylist() == [1, 1, 2, 2, 3, 3]
+        and table["reward"].to_pylist() == [1, 0.25] * 3
+    )
     (tmp_path / "pool" / "groups.parquet").write_bytes(b"")
     with pytest.raises(DamagedPool, match=r"sha256 of groups\.parquet"):
         read_groups(tmp_path / "pool")
     PoolFolder().save(replay.pool, tmp_path / "none", 3, {}, {})
-    assert read_groups(tmp_path / "none") == [] and not (tmp_path / "none" / "groups.parquet").exists()
+    assert (
+        read_groups(tmp_path / "none") == [] and not (tmp_path / "none" / "groups.parquet").exists()
+    )
 
 
 def test_groups_that_the_data_no_longer_has_are_dropped():
     buffer = GroupBuffer(100)
     for question, prompt in (("a", [1, 2]), ("b", [1, 2]), ("a", [1, 2, 3]), ("a", None)):
         tokens = None if prompt is None else np.array(prompt, np.int32)
-        buffer.add(RolloutGroup(question, 2, (rollout(1),), failures=(rollout(0),), prompt=tokens), 1)
+        buffer.add(
+            RolloutGroup(question, 2, (rollout(1),), failures=(rollout(0),), prompt=tokens), 1
+        )
     assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=2) == 3
     assert [(one.question, one.prompt.tolist()) for one in buffer] == [("a", [1, 2])]
-    buffer.add(RolloutGroup("a", 2, (rollout(1),), failures=(rollout(0, length=3),), prompt=np.array([1, 2])), 1)
-    assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=2) == 1, "one response of the two is too long"
+    buffer.add(
+        RolloutGroup(
+            "a", 2, (rollout(1),), failures=(rollout(0, length=3),), prompt=np.array([1, 2])
+        ),
+        1,
+    )
+    assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=2) == 1, (
+        "one response of the two is too long"
+    )
     assert buffer.keep_only({"a"}, max_prompt=2, max_tokens=1) == 1 and len(buffer) == 0
 
 
@@ -237,13 +291,21 @@ def test_a_replayed_group_is_recorded_with_what_it_weighs():
     replay, questions = replay_of(exp_unit="group")
     fresh = replay.draw(1, 4, questions.__next__).fresh
     replay.observe(1, [group(question, 1, 0) for question in fresh], {})
-    (first, second) = replay.admit(replay.draw(2, 4, questions.__next__).stored, lambda rows: pytest.fail("looked"))
+    (first, second) = replay.admit(
+        replay.draw(2, 4, questions.__next__).stored, lambda rows: pytest.fail("looked")
+    )
     first.effect = Effect(ratio_mean=0.5, group_mean=0.5)
     replay.observe(2, [], {})
     rows = list(replay.pool.replays)
     assert [(row.step, row.question) for row in rows] == [(2, first.question), (2, second.question)]
-    assert all((row.chosen, row.generated, row.tokens, row.reward) == (-1, 1, 4, 0.5) for row in rows)
-    assert len(rows[0].candidates) == 2 and rows[0].effect.ratio_mean == 0.5 and np.isnan(rows[1].effect.ratio_mean)
+    assert all(
+        (row.chosen, row.generated, row.tokens, row.reward) == (-1, 1, 4, 0.5) for row in rows
+    )
+    assert (
+        len(rows[0].candidates) == 2
+        and rows[0].effect.ratio_mean == 0.5
+        and np.isnan(rows[1].effect.ratio_mean)
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,9 +317,18 @@ def test_a_replayed_group_is_recorded_with_what_it_weighs():
             {"exp_unit": "group", "experience_ratio": 1},
             "trainer.experience_ratio=1: must be below 1 with trainer.exp_unit",
         ),
-        ({"exp_place": "dead"}, "trainer.exp_place=dead: must be share, unless trainer.exp_unit=group and"),
-        ({"exp_place": "dead", "exp_unit": "group", "exp_rescue": True}, "trainer.exp_place=dead: must be share, unl"),
-        ({"experience_max_groups": 0}, "trainer.experience_max_groups=0: must be an integer of at least 1"),
+        (
+            {"exp_place": "dead"},
+            "trainer.exp_place=dead: must be share, unless trainer.exp_unit=group and",
+        ),
+        (
+            {"exp_place": "dead", "exp_unit": "group", "exp_rescue": True},
+            "trainer.exp_place=dead: must be share, unl",
+        ),
+        (
+            {"experience_max_groups": 0},
+            "trainer.experience_max_groups=0: must be an integer of at least 1",
+        ),
         ({"exp_rescue": "maybe"}, "trainer.exp_rescue=maybe: must be true or false"),
     ],
 )
@@ -268,7 +339,9 @@ def test_a_wrong_key_is_one_line(keys, message):
 
 
 def test_wrong_groups_are_refused():
-    with pytest.raises(ValueError, match="failures has 2 entries beside 1 successes: must be at most size=2"):
+    with pytest.raises(
+        ValueError, match="failures has 2 entries beside 1 successes: must be at most size=2"
+    ):
         RolloutGroup("a", 2, (rollout(1),), failures=(rollout(0), rollout(0)))
     with pytest.raises(ValueError, match=r"failures\[0\] is a int: must be a Trajectory"):
         RolloutGroup("a", 2, (), failures=(3,))

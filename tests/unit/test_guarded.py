@@ -1,4 +1,6 @@
-"""A guarded command: whatever way it ends, no process, temporary folder or semaphore of it is left."""
+"""A guarded command: whatever way it ends, no process, temporary folder or semaphore of it
+is left.
+"""
 
 import json
 import os
@@ -18,7 +20,8 @@ from run_record import RunRecord
 GUARDED = str(Path(guards.__file__).parent)
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
-# As Ray does: a worker in a process group of its own, an orphan, a semaphore, files below the temporary folder.
+# As Ray does: a worker in a process group of its own, an orphan, a semaphore, files below the
+# temporary folder.
 TREE = """
 import json, multiprocessing, os, subprocess, sys, tempfile, time
 semaphore = multiprocessing.get_context("spawn").Semaphore()
@@ -37,7 +40,7 @@ os.rename(sys.argv[1] + ".tmp", sys.argv[1])
 if sys.argv[2] == "sleep":
     time.sleep(600)
 os._exit(int(sys.argv[2]))
-"""
+"""  # noqa: E501
 
 
 class Guarded:
@@ -50,7 +53,11 @@ class Guarded:
         self.process = subprocess.Popen([sys.executable, GUARDED, str(folder), *command], **options)
         watched.until(note.exists)
         found = json.loads(note.read_text())
-        self.pids, self.temporary, self.semaphore = found["pids"], Path(found["temporary"]), Path(found["semaphore"])
+        self.pids, self.temporary, self.semaphore = (
+            found["pids"],
+            Path(found["temporary"]),
+            Path(found["semaphore"]),
+        )
 
     def left(self):
         """What is there of it."""
@@ -117,7 +124,9 @@ def test_a_killed_command_takes_the_rest_with_it(start):
     os.kill(guard.pids[0], signal.SIGKILL)
     assert guard.process.wait() == 128 + signal.SIGKILL
     assert guard.left() == ([], [])
-    assert (guard.folder / "ray-logs" / "raylet.out").exists()  # nobody has stopped it: they say why
+    assert (
+        guard.folder / "ray-logs" / "raylet.out"
+    ).exists()  # nobody has stopped it: they say why
 
 
 def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
@@ -125,7 +134,9 @@ def test_after_a_killed_guard_the_next_start_clears_up(start, stranger, capfd):
     watched.until(lambda: str(guard.semaphore) in RunRecord.read(guard.folder).shared)
     guard.process.kill()
     guard.process.wait()
-    watched.until(lambda: not process_tree.lives(guard.pids[0]))  # the command itself ends with its guard
+    watched.until(
+        lambda: not process_tree.lives(guard.pids[0])
+    )  # the command itself ends with its guard
     assert guard.left()[0] == guard.pids[1:]
     guards.clear(guard.folder)
     assert guard.left() == ([], [])
@@ -147,7 +158,9 @@ def test_a_semaphore_is_removed_though_no_process_is_left(start):
 def test_a_second_run_of_the_folder_is_refused(start, monkeypatch):
     monkeypatch.setattr(process_tree, "LIMIT_S", 0.2)
     guard = start()
-    with pytest.raises(guards.StillRunning, match=f"a run is going on there \\(process {guard.process.pid}\\)"):
+    with pytest.raises(
+        guards.StillRunning, match=f"a run is going on there \\(process {guard.process.pid}\\)"
+    ):
         guards.clear(guard.folder)
     assert len(guard.left()[0]) == 3
 
@@ -156,7 +169,11 @@ def test_without_a_command_it_clears_up_or_says_who_is_at_work(start):
     guard = start()
     asked = [sys.executable, GUARDED, str(guard.folder)]
     done = subprocess.run(asked, capture_output=True, text=True)
-    assert done.returncode == 1 and "a run is going on there" in done.stderr and len(guard.left()[0]) == 3
+    assert (
+        done.returncode == 1
+        and "a run is going on there" in done.stderr
+        and len(guard.left()[0]) == 3
+    )
     guard.process.kill()
     guard.process.wait()
     assert subprocess.run(asked).returncode == 0 and guard.left() == ([], [])
@@ -207,7 +224,10 @@ def test_a_long_path_for_temporary_files_is_not_taken(start, tmp_path):
 
 def test_no_folder_is_a_line():
     done = subprocess.run([sys.executable, GUARDED], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == "exgrpo: usage: python exp_scripts/guarded DIR [command ...]\n"
+    assert (
+        done.returncode == 1
+        and done.stderr == "exgrpo: usage: python exp_scripts/guarded DIR [command ...]\n"
+    )
 
 
 FIRST_THREAD_ENDS = """
@@ -222,10 +242,16 @@ ctypes.CDLL(None).syscall(60, 0)  # exit of this thread alone, on x86-64
 
 
 def test_what_is_below_a_process_that_is_ending_is_found():
-    """One whose first thread is a zombie: a kill makes this of every process of many threads, for a moment."""
-    process = subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE, text=True)
+    """One whose first thread is a zombie: a kill makes this of every process of many threads, for a
+    moment.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE, text=True
+    )
     below = int(process.stdout.readline())
-    watched.until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    watched.until(
+        lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    )
     assert process_tree.lives(process.pid)
     assert {process.pid, below} <= set(process_tree.descendants(os.getpid()))
     assert process_tree.descendants(process.pid) == [below]
@@ -262,5 +288,8 @@ def test_a_command_that_ends_at_once_has_its_code(tmp_path, code):
 def test_a_command_that_is_not_there_is_a_line(tmp_path):
     command = [sys.executable, GUARDED, str(tmp_path), "no-such-command"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (127, "exgrpo: no-such-command: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (
+        127,
+        "exgrpo: no-such-command: No such file or directory\n",
+    )
     assert list(tmp_path.iterdir()) == []

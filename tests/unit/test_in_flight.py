@@ -14,7 +14,9 @@ def out(*uids):
 
 def test_positions_count_on_within_a_step_and_begin_anew_in_the_next():
     prompts = InFlight()
-    assert [prompts.first_position(step, size) for step, size in [(1, 8), (1, 4), (1, 1), (2, 8)]] == [0, 8, 12, 0]
+    assert [
+        prompts.first_position(step, size) for step, size in [(1, 8), (1, 4), (1, 1), (2, 8)]
+    ] == [0, 8, 12, 0]
 
 
 def test_a_prompt_is_taken_once_in_the_order_of_names():
@@ -32,4 +34,7 @@ def test_what_was_evicted_is_forgotten():
 def test_the_state_is_json_and_whole():
     prompts, again = out("a", "b"), InFlight()
     again.restore(json.loads(json.dumps(prompts.state())), {"a", "b", "c"}, step=3)
-    assert again.take({"a", "b"}) == {"a": Prompt("question a", False, True), "b": Prompt("question b", True, True)}
+    assert again.take({"a", "b"}) == {
+        "a": Prompt("question a", False, True),
+        "b": Prompt("question b", True, True),
+    }

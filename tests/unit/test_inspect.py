@@ -33,22 +33,31 @@ def tokenizer():
 
 @pytest.fixture
 def run(tmp_path, tokenizer):
-    """A run's folder: checkpoints of steps 5 and 10, the data file, and beside step 10 the tokenizer."""
+    """A run's folder: checkpoints of steps 5 and 10, the data file, and beside step 10 the
+    tokenizer.
+    """
     pool = ExperiencePool(ExperienceConfig(rollout_n=4))
     names = [question_id(text) for text in TEXTS]
     for step in (5, 10):
         tokens = tokenizer("1+2=3", add_special_tokens=False)["input_ids"] + [step]
-        pool.observe(RolloutGroup(names[0], 4, (Trajectory(tokens, [-0.5] * len(tokens), step, step / 10),)))
+        pool.observe(
+            RolloutGroup(names[0], 4, (Trajectory(tokens, [-0.5] * len(tokens), step, step / 10),))
+        )
         pool.end_step(step, {"fresh_score": step / 10})
         identity = {"data_fingerprint": "f" * 64, "tokenizer": tokenizer_fingerprint(tokenizer)}
         PoolFolder().save(pool, tmp_path / f"global_step_{step}" / "experience", step, identity)
         if step == 5:
             pool.file(names[1], 3, Trajectory.without_log_probs([1, 2], 6))
-            pool.observe(RolloutGroup("solved", 4, tuple(Trajectory([i], [-1.0], 6) for i in range(4))))
+            pool.observe(
+                RolloutGroup("solved", 4, tuple(Trajectory([i], [-1.0], 6) for i in range(4)))
+            )
     (tmp_path / MARKER).write_text("10")
     (tmp_path / "global_step_10" / "actor").mkdir()
     (tmp_path / "global_step_10" / "actor" / "huggingface").symlink_to(BASE_MODEL)
-    rows = [{"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": "15"}} for text in TEXTS]
+    rows = [
+        {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": "15"}}
+        for text in TEXTS
+    ]
     pandas.DataFrame(rows).to_parquet(tmp_path / "train.parquet")
     return tmp_path
 
@@ -64,10 +73,14 @@ def test_a_pool_is_found_from_the_run_a_checkpoint_or_itself(run):
 def test_the_summary_says_what_the_pool_says(run, capsys):
     inspect.main([str(run), "--train_files", str(run / "train.parquet")])
     lines = capsys.readouterr().out.splitlines()
-    assert "holds           2 questions, 3 trajectories, 14 tokens, 712 bytes" in lines  # 14 x 8 + 3 x 200
+    assert (
+        "holds           2 questions, 3 trajectories, 14 tokens, 712 bytes" in lines
+    )  # 14 x 8 + 3 x 200
     assert "log-probs       2 trajectories with log-probs, 1 without" in lines
     assert "retired         1 questions" in lines
-    assert "1 of 4                  1  " + "█" * 40 in lines and "2 of 4                  0" in lines
+    assert (
+        "1 of 4                  1  " + "█" * 40 in lines and "2 of 4                  0" in lines
+    )
     assert f"        2  {question_id(TEXTS[0])}  {TEXTS[0]}" in lines
     ages = next(line for line in lines if line.startswith("age, steps"))
     assert ages.split()[-2:] == ["5", "5"] and ages.split()[4] == "4"  # ages 5, 4 and 0
@@ -81,8 +94,12 @@ def test_an_empty_pool_has_a_summary(tmp_path, capsys):
 
 def test_an_empty_pool_has_a_page_and_no_rows(tmp_path, capsys):
     """As a run has before its mixing begins."""
-    PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=4)), tmp_path / "pool", 0, {"tokenizer": None})
-    pandas.DataFrame([{"prompt": [{"role": "user", "content": "Why?"}]}]).to_parquet(tmp_path / "train.parquet")
+    PoolFolder().save(
+        ExperiencePool(ExperienceConfig(rollout_n=4)), tmp_path / "pool", 0, {"tokenizer": None}
+    )
+    pandas.DataFrame([{"prompt": [{"role": "user", "content": "Why?"}]}]).to_parquet(
+        tmp_path / "train.parquet"
+    )
     page, rows = tmp_path / "page.html", tmp_path / "rows.jsonl"
     given = ["--train_files", str(tmp_path / "train.parquet"), "--tokenizer", str(BASE_MODEL)]
     inspect.main([str(tmp_path / "pool"), *given, "--html", str(page), "--export", str(rows)])
@@ -94,7 +111,9 @@ def test_a_question_is_printed_decoded(run, capsys):
     name = question_id(TEXTS[0])
     inspect.main([str(run), "--question", name, "--train_files", str(run / "train.parquet")])
     output = capsys.readouterr().out
-    assert TEXTS[0] in output and "gold            15" in output and "successes       1 of 4" in output
+    assert (
+        TEXTS[0] in output and "gold            15" in output and "successes       1 of 4" in output
+    )
     assert "1 of 2: step 5, 6 tokens, entropy 0.5000, mean log-prob -0.5000" in output
     assert output.count("\n1+2=3") == 2
     with pytest.raises(SystemExit):
@@ -106,8 +125,14 @@ def test_what_is_kept_of_a_pass_is_a_copy(run):
     saved = read_saved(run / "global_step_10" / "experience")
     overview = read_overview(saved, {question_id(TEXTS[1])})
     (kept,) = overview.kept[question_id(TEXTS[1])]
-    assert len(kept.tokens.base) < 100 and not kept.has_log_probs  # a view of its own bytes, not of a segment
-    assert overview.lengths.tolist() == [6, 2, 6] and np.isnan(overview.entropies).tolist() == [False, True, False]
+    assert (
+        len(kept.tokens.base) < 100 and not kept.has_log_probs
+    )  # a view of its own bytes, not of a segment
+    assert overview.lengths.tolist() == [6, 2, 6] and np.isnan(overview.entropies).tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +146,9 @@ def test_what_is_kept_of_a_pass_is_a_copy(run):
     ],
 )
 def test_what_belongs_to_something_else_is_refused(run, capsys, tokenizer, arguments, message):
-    pandas.DataFrame([{"prompt": [{"role": "user", "content": "Why?"}]}]).to_parquet(run / "other.parquet")
+    pandas.DataFrame([{"prompt": [{"role": "user", "content": "Why?"}]}]).to_parquet(
+        run / "other.parquet"
+    )
     pandas.DataFrame([{"answer": 1}]).to_parquet(run / "wrong.parquet")
     (run / "no.parquet").write_text("x")
     shutil.copytree(BASE_MODEL, run / "broken")
@@ -144,14 +171,19 @@ ASKED = [{"role": "user", "content": "Why?"}]
     [
         ({"prompt": "Why?"}, "prompt='Why?': must be a list of messages"),
         ({"prompt": []}, "prompt='[]': must be a list of messages"),
-        ({"prompt": [{"role": "user"}]}, "must be a list of messages, {role: text, content: text} each"),
+        (
+            {"prompt": [{"role": "user"}]},
+            "must be a list of messages, {role: text, content: text} each",
+        ),
         ({"prompt": ASKED, "reward_model": "4"}, "reward_model='4': must be a dictionary"),
         ({"prompt": ASKED, "extra_info": "x"}, "extra_info='x': must be a dictionary"),
     ],
 )
 def test_a_row_that_is_not_verls_is_named(run, capsys, row, message):
     data = run / "rows.jsonl"
-    data.write_text(json.dumps({"prompt": ASKED, "reward_model": None}) + "\n" + json.dumps(row) + "\n")
+    data.write_text(
+        json.dumps({"prompt": ASKED, "reward_model": None}) + "\n" + json.dumps(row) + "\n"
+    )
     with pytest.raises(SystemExit) as left:
         inspect.main([str(run), "--train_files", str(data)])
     error = capsys.readouterr().err
@@ -179,7 +211,10 @@ LOOKING = [
     (["{0}", "--output", "{0}/pool"], "--output={0}/pool: requires --import"),
     (["{0}", "--log_probs", "none"], "--log_probs=none: requires --import"),
     (["{0}", "--export", "{0}/rows.csv"], "--export={0}/rows.csv: must end in .parquet or .jsonl"),
-    (["{0}", "--export", "{0}/none/rows.jsonl"], "--export={0}/none/rows.jsonl: its folder does not exist"),
+    (
+        ["{0}", "--export", "{0}/none/rows.jsonl"],
+        "--export={0}/none/rows.jsonl: its folder does not exist",
+    ),
     (["{0}", "--html", "{0}"], "--html={0}: is a folder"),
     (["{0}", "--train_files", "{0}/none"], "--train_files={0}/none: no such file"),
     (["{0}", "--tokenizer", "{0}/none"], "--tokenizer={0}/none: no such folder"),
@@ -233,12 +268,17 @@ def test_wrong_arguments_get_one_line_before_anything_large_is_imported(tmp_path
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for (code, error), (_, message) in zip(json.loads(done.stdout), cases, strict=True):
-        assert message.format(tmp_path) in error and error.count("\n") == 1 and code == 2, (message, error)
+        assert message.format(tmp_path) in error and error.count("\n") == 1 and code == 2, (
+            message,
+            error,
+        )
 
 
 def test_a_reader_that_closes_early_sees_no_traceback(run):
     with subprocess.Popen(
-        [sys.executable, "-m", "exgrpo_tools.inspect", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "exgrpo_tools.inspect", str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -1,4 +1,6 @@
-"""The page: what it embeds, that nothing in it is markup or leaves it, and that a real browser draws it."""
+"""The page: what it embeds, that nothing in it is markup or leaves it, and that a real browser
+draws it.
+"""
 
 import html
 import json
@@ -30,7 +32,9 @@ class Bytes:
     """A tokenizer of bytes, most of which are no character alone; 256 and on are hostile words."""
 
     def decode(self, tokens, skip_special_tokens, clean_up_tokenization_spaces):
-        parts = [bytes([token]) if token < 256 else HOSTILE[token - 256].encode() for token in tokens]
+        parts = [
+            bytes([token]) if token < 256 else HOSTILE[token - 256].encode() for token in tokens
+        ]
         return b"".join(parts).decode(errors="replace")
 
 
@@ -39,7 +43,9 @@ def to_tokens(text):
 
 
 def make_pool(folder, questions, steps=12):
-    """Every question has two trajectories, of which the second has no log-probs and unknown entropy."""
+    """Every question has two trajectories, of which the second has no log-probs and unknown
+    entropy.
+    """
     pool = ExperiencePool(ExperienceConfig(rollout_n=4))
     for step in range(1, steps + 1):
         for number, name in enumerate(questions):
@@ -47,20 +53,32 @@ def make_pool(folder, questions, steps=12):
                 tokens = np.concatenate([[256 + number % 3], to_tokens(f" é{number}")])
                 trajectory = Trajectory(tokens, -np.arange(len(tokens)) / 1000, step, number / 10)
                 pool.observe(RolloutGroup(name, 4, (trajectory,)))
-                pool.file(name, 1 + number % 3, Trajectory.without_log_probs(to_tokens(f"teacher\n{number}"), step))
+                pool.file(
+                    name,
+                    1 + number % 3,
+                    Trajectory.without_log_probs(to_tokens(f"teacher\n{number}"), step),
+                )
         replayed = {
             "replayed_groups": 2.0,
             "replay_age": 1.5,
             "candidates_scored": 2.0 * (step % 2),
             "chosen_score": 0.1,
         }
-        pool.end_step(step, {"fresh_score": step / steps, **(replayed if step > 2 else dict.fromkeys(replayed, 0.0))})
+        pool.end_step(
+            step,
+            {
+                "fresh_score": step / steps,
+                **(replayed if step > 2 else dict.fromkeys(replayed, 0.0)),
+            },
+        )
     PoolFolder().save(pool, folder, steps, {"data_fingerprint": HOSTILE[0]})
     return read_saved(folder)
 
 
 def embedded(page):
-    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S).group(1))
+    return json.loads(
+        re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S).group(1)
+    )
 
 
 @pytest.fixture
@@ -71,7 +89,8 @@ def page(tmp_path):
     sample = draw_sample(saved, 200, 0)
     overview = read_overview(saved, frozenset(names))
     questions = {
-        name: Question([{"role": "user", "content": f"{HOSTILE[1]} {name}"}], HOSTILE[0]) for name in names[1:]
+        name: Question([{"role": "user", "content": f"{HOSTILE[1]} {name}"}], HOSTILE[0])
+        for name in names[1:]
     }
     now = {
         name: [np.nan_to_num(trajectory.log_probs) + np.float32(np.log(2)) for trajectory in found]
@@ -82,17 +101,35 @@ def page(tmp_path):
 
 def test_the_page_holds_what_the_pool_does(page):
     data = embedded(page)
-    assert data["sizes"] == [0, 10, 10, 10, 0] and data["totals"] == {"trajectories": 60, "questions": 30}
+    assert data["sizes"] == [0, 10, 10, 10, 0] and data["totals"] == {
+        "trajectories": 60,
+        "questions": 30,
+    }
     assert data["sample"] == {"trajectories": 60, "questions": 30, "seed": 0}
     question = next(question for question in data["questions"] if question["id"] == "q3")
-    assert question["text"] == f"{HOSTILE[1]} q3" and question["gold"] == HOSTILE[0] and question["bucket"] == 1
+    assert (
+        question["text"] == f"{HOSTILE[1]} q3"
+        and question["gold"] == HOSTILE[0]
+        and question["bucket"] == 1
+    )
     first, teacher = question["trajectories"]
-    assert "".join(first["pieces"]) == f"{HOSTILE[0]} é3" and "".join(teacher["pieces"]) == "teacher\n3"
-    assert first["then"] == list(range(len(first["pieces"]))) and first["entropy"] == 0.3 and first["step"] == 4
+    assert (
+        "".join(first["pieces"]) == f"{HOSTILE[0]} é3"
+        and "".join(teacher["pieces"]) == "teacher\n3"
+    )
+    assert (
+        first["then"] == list(range(len(first["pieces"])))
+        and first["entropy"] == 0.3
+        and first["step"] == 4
+    )
     assert first["now"] == [value - 693 for value in first["then"]]
-    assert first["ratio"] == pytest.approx(2, abs=1e-4) and first["ess"] == pytest.approx(1, abs=1e-5)
+    assert first["ratio"] == pytest.approx(2, abs=1e-4) and first["ess"] == pytest.approx(
+        1, abs=1e-5
+    )
     assert teacher["then"] is None and teacher["entropy"] is None and "ratio" not in teacher
-    assert next(question for question in data["questions"] if question["id"] == "q0")["text"] is None
+    assert (
+        next(question for question in data["questions"] if question["id"] == "q0")["text"] is None
+    )
     assert [sum(histogram["counts"]) for histogram in data["histograms"]] == [60, 30, 60]
     assert [histogram["unknown"] for histogram in data["histograms"]] == [0, 30, 0]
 
@@ -111,10 +148,18 @@ def test_a_long_history_is_thinned_and_ends_with_the_last_step(tmp_path):
         pool.end_step(step, {})
     PoolFolder().save(pool, tmp_path / "pool", step, {})
     saved = read_saved(tmp_path / "pool")
-    data = embedded(build_page(read_overview(saved, ()), draw_sample(saved, 5, 0), {}, Decoder(Bytes()), None, {}))
+    data = embedded(
+        build_page(
+            read_overview(saved, ()), draw_sample(saved, 5, 0), {}, Decoder(Bytes()), None, {}
+        )
+    )
     steps = data["history"]["step"]
     assert steps[-1] == step and len(steps) <= MAX_POINTS and set(np.diff(steps)) == {3}
-    assert data["histograms"] == [] and data["questions"] == [] and data["tiles"]["median age"] == "none"
+    assert (
+        data["histograms"] == []
+        and data["questions"] == []
+        and data["tiles"]["median age"] == "none"
+    )
 
 
 def test_a_sample_is_drawn_with_its_seed_and_never_exceeds_its_limit(tmp_path):
@@ -122,7 +167,10 @@ def test_a_sample_is_drawn_with_its_seed_and_never_exceeds_its_limit(tmp_path):
     sample = draw_sample(saved, 7, 3)
     shown = sample.cut(read_overview(saved, frozenset(sample.questions)).kept)
     assert list(map(len, shown.values())) == [2, 2, 2, 1] and list(shown) == sample.questions[:4]
-    assert draw_sample(saved, 7, 3) == sample and draw_sample(saved, 7, 4).questions != sample.questions
+    assert (
+        draw_sample(saved, 7, 3) == sample
+        and draw_sample(saved, 7, 4).questions != sample.questions
+    )
     assert Sample(["a", "b"], 3, 0).cut({"b": [1, 2, 3, 4]}) == {"b": [1, 2, 3]}
 
 
@@ -133,7 +181,8 @@ def test_nothing_of_the_data_is_markup_and_no_address_is_in_the_page(page):
     ours = page.replace(charts.script(), "")  # of the charts' script: test_charts.py
     assert not re.search(r"\w+://", ours)
     assert not re.search(
-        r"@import|url\(|\bsrc=|\bhref=", re.sub(r"<script id=\"data\".*?</script>", "", ours, flags=re.S)
+        r"@import|url\(|\bsrc=|\bhref=",
+        re.sub(r"<script id=\"data\".*?</script>", "", ours, flags=re.S),
     )
 
 
@@ -148,8 +197,14 @@ def test_a_browser_draws_charts_and_trajectories_and_runs_nothing_of_a_model(pag
     assert document.count("<canvas") == 6 + 4  # 6 charts of the history, 4 of the saved pool
     assert "owned" not in re.findall(r"<body[^>]*>", document)[0] and "<img" not in document
     assert html.escape(HOSTILE[1], quote=False) in document and "20 of 30 questions" in document
-    drawn = [box.count("<span") for box in re.findall(r'<div class="tokens">(.*?)</div>', document, re.S)]
-    pieces = [row["pieces"] for question in embedded(page)["questions"][:20] for row in question["trajectories"]]
+    drawn = [
+        box.count("<span") for box in re.findall(r'<div class="tokens">(.*?)</div>', document, re.S)
+    ]
+    pieces = [
+        row["pieces"]
+        for question in embedded(page)["questions"][:20]
+        for row in question["trajectories"]
+    ]
     assert drawn == list(map(len, pieces))
 
 
@@ -163,14 +218,22 @@ def test_the_charts_show_the_history_and_the_pool_and_their_tips_say_the_numbers
     buckets, _, ages, selection, _, evicted = found["time"]
     history = data["history"]
     assert buckets["sets"] == [[f"{k}", history[f"bucket_{k}"]] for k in range(5)]
-    assert buckets["tip"] == ["step 12", *(f"{k}: {history[f'bucket_{k}'][-1]:.0f}" for k in reversed(range(5)))]
+    assert buckets["tip"] == [
+        "step 12",
+        *(f"{k}: {history[f'bucket_{k}'][-1]:.0f}" for k in reversed(range(5))),
+    ]
     names = {"pool, median": "age_median", "pool, 95 %": "age_p95", "replayed, mean": "replay_age"}
     assert ages["sets"] == [[name, history[metric]] for name, metric in names.items()]
-    assert ages["tip"][-1] == "replayed, mean: 1.5" and ages["label"].endswith("replayed, mean 1.5.")
-    assert selection["sets"] == [["chosen", history["chosen_score"]]] and selection["tip"][1:] == ["chosen: 0.1"]
+    assert ages["tip"][-1] == "replayed, mean: 1.5" and ages["label"].endswith(
+        "replayed, mean 1.5."
+    )
+    assert selection["sets"] == [["chosen", history["chosen_score"]]] and selection["tip"][1:] == [
+        "chosen: 0.1"
+    ]
     assert [name for name, _ in evicted["sets"]] == ["per question", "size", "age"]
     assert [chart["sets"] for chart in found["now"]] == [
-        [["", counts]] for counts in (data["sizes"], *(histogram["counts"] for histogram in data["histograms"]))
+        [["", counts]]
+        for counts in (data["sizes"], *(histogram["counts"] for histogram in data["histograms"]))
     ]
     assert found["now"][0]["tip"] == ["2 of 4: 10"]
     assert all(chart["colours"] > 5 for chart in found["time"] + found["now"])
@@ -211,7 +274,7 @@ def test_a_browser_filters_searches_sorts_and_shows_the_numbers_of_a_token(page,
     found.searched = ids();
     at("search").value = ""; at("search").dispatchEvent(new Event("input"));
     at("more").click(); found.all = ids().length; found.more = at("more").hidden;
-    """
+    """  # noqa: E501
     found = ask(page, tmp_path / "page.html", script)
     assert found["sorted"] == ["q29", "q28", "q27"] and found["searched"] == ["q17"]
     assert found["filtered"] == [f"q{number}" for number in range(28, 0, -3)]
@@ -221,7 +284,7 @@ def test_a_browser_filters_searches_sorts_and_shows_the_numbers_of_a_token(page,
     assert found["all"] == 30 and found["more"] is True
 
 
-# -- tokens as text ---------------------------------------------------------------------------------------------------
+# -- tokens as text --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["plain", "é", "a√2 €5 😀!", "漢字", ""])

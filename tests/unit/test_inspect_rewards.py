@@ -37,7 +37,9 @@ def tokenizer():
 @pytest.fixture
 def run(tmp_path, tokenizer):
     """A run's folder of checkpoints with one of step 6, the data file, and the replay object."""
-    replay = world.play(lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], world.names())
+    replay = world.play(
+        lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], world.names()
+    )
     world.save(tmp_path, replay, tokenizer)
     (tmp_path / MARKER).write_text(str(world.STEPS))
     (tmp_path / f"global_step_{world.STEPS}" / "actor").mkdir()
@@ -63,11 +65,13 @@ def printed(capsys, *arguments):
     return capsys.readouterr().out.splitlines()
 
 
-# -- explain ----------------------------------------------------------------------------------------------------------
+# -- explain ---------------------------------------------------------------------------------------
 
 
 def test_a_saved_log_is_the_log_that_was_kept(tokenizer, run):
-    replay = world.play(lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], world.names())
+    replay = world.play(
+        lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], world.names()
+    )
     kept, saved = list(replay.pool.replays), read_saved(pool_of(run)).replays
     assert len(kept) == len(saved) > 4
     for one, other in zip(kept, saved, strict=True):
@@ -79,21 +83,36 @@ def test_a_saved_log_is_the_log_that_was_kept(tokenizer, run):
         )
         np.testing.assert_equal(one.candidates, other.candidates)
     resumed = PoolFolder().load(pool_of(run), world.CONFIG, world.STEPS, {})
-    np.testing.assert_equal([astuple(row) for row in resumed.replays], [astuple(row) for row in kept])
+    np.testing.assert_equal(
+        [astuple(row) for row in resumed.replays], [astuple(row) for row in kept]
+    )
 
 
 def test_a_row_is_explained(run, capsys):
     """Bucket, odds, candidates and effect, against the pool before the step."""
     before = world.play(lambda text: list(text.encode()), world.names(), steps=3)
-    sizes = {b: before.pool.snapshot().state.buckets.count(b) for b in world.CONFIG.collected_buckets}
+    sizes = {
+        b: before.pool.snapshot().state.buckets.count(b) for b in world.CONFIG.collected_buckets
+    }
     order = iter(world.names())
     drawn = before.draw(4, 4, lambda: (next(order), False)).replayed
-    (row, *_), name = [each for each in read_saved(pool_of(run)).replays if each.step == 4], drawn[0]
+    (row, *_), name = (
+        [each for each in read_saved(pool_of(run)).replays if each.step == 4],
+        drawn[0],
+    )
     weights = bucket_weights("normal", [b for b in sizes if sizes[b]], 4)
-    chance = dict(zip([b for b in sizes if sizes[b]], weights, strict=True))[before.pool.bucket(name)]
+    chance = dict(zip([b for b in sizes if sizes[b]], weights, strict=True))[
+        before.pool.bucket(name)
+    ]
     lines = printed(capsys, run, "--explain", 4, 1, "--train_files", run / "train.parquet")
-    assert lines[0] == f"row             1 of {len(drawn)} in step 4" and lines[1] == f"question        {name}"
-    assert f"{row.odds.bucket} of 4 solved; {sizes[row.odds.bucket]:,} questions of it" in "\n".join(lines)
+    assert (
+        lines[0] == f"row             1 of {len(drawn)} in step 4"
+        and lines[1] == f"question        {name}"
+    )
+    assert (
+        f"{row.odds.bucket} of 4 solved; {sizes[row.odds.bucket]:,} questions of it"
+        in "\n".join(lines)
+    )
     assert any(line.startswith(f"bucket drawn    {chance:.4f}") for line in lines)
     listed = [line.split() for line in lines if " step " in line and line.split()[0].isdigit()]
     known = before.candidates([name])[name]
@@ -132,9 +151,15 @@ def test_the_newest_rows_of_a_log_are_kept_wherever_it_is_saved(tmp_path, monkey
     for step in range(1, 7):
         rows = []
         for _ in range(3):
-            known = tuple(replay_log.LoggedCandidate(step, 0.5 * each, 1.0) for each in range(number % 4 + 1))
+            known = tuple(
+                replay_log.LoggedCandidate(step, 0.5 * each, 1.0) for each in range(number % 4 + 1)
+            )
             odds = replay_log.Odds(1, 0.5, number, 3)
-            rows.append(replay_log.LoggedReplay(step, f"q{number}", None, odds, known, number % 4, 9, 1.0, number))
+            rows.append(
+                replay_log.LoggedReplay(
+                    step, f"q{number}", None, odds, known, number % 4, 9, 1.0, number
+                )
+            )
             number += 1
         pool.replays.add(rows)
         shown += rows
@@ -142,7 +167,9 @@ def test_the_newest_rows_of_a_log_are_kept_wherever_it_is_saved(tmp_path, monkey
             PoolFolder().save(pool, tmp_path / "pool", step, {})
             pool = PoolFolder().load(tmp_path / "pool", config, step, {})
     assert len(pool.replays) == 7 == len(list(pool.replays))
-    np.testing.assert_equal([astuple(row) for row in pool.replays], [astuple(row) for row in shown[-7:]])
+    np.testing.assert_equal(
+        [astuple(row) for row in pool.replays], [astuple(row) for row in shown[-7:]]
+    )
 
 
 def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
@@ -154,11 +181,15 @@ def test_a_past_group_is_explained_with_all_of_its_rollouts(tmp_path, capsys):
     PoolFolder().save(replay.pool, tmp_path / "pool", 3, {})
     lines = printed(capsys, tmp_path / "pool", "--explain", 3, 1)
     assert "drawn           a whole past group, at random: its odds are not known" in lines
-    assert sum(line.endswith("<- replayed") for line in lines) == 2 and any("this row's 0.5" in line for line in lines)
+    assert sum(line.endswith("<- replayed") for line in lines) == 2 and any(
+        "this row's 0.5" in line for line in lines
+    )
 
 
 def test_a_reader_never_writes(run, capsys):
-    """Nor does it finish a save that was killed between its two renames; it prints what it would beside it."""
+    """Nor does it finish a save that was killed between its two renames; it prints what it would
+    beside it.
+    """
     pool = pool_of(run)
     train = ["--train_files", run / "train.parquet"]
     commands = [["--explain", 4], ["--rewards", *train], [*QUARANTINE, "--dry_run"]]
@@ -178,7 +209,7 @@ def test_a_quarantine_finishes_a_save_that_was_killed_between_its_two_renames(ru
     assert content(pool) == before
 
 
-# -- quarantine -------------------------------------------------------------------------------------------------------
+# -- quarantine ------------------------------------------------------------------------------------
 
 
 def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it_was(run, capsys):
@@ -194,7 +225,9 @@ def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it
     resumed = PoolFolder().load(pool, world.CONFIG, world.STEPS, {})
     invariants.check(resumed)
     left = [each for name in resumed for each in resumed.candidates(name)]
-    assert len(left) == len(held) - len(faulty) and str(world.FAULTY) not in {each.grader for each in left}
+    assert len(left) == len(held) - len(faulty) and str(world.FAULTY) not in {
+        each.grader for each in left
+    }
     assert resumed.retired == read_saved(pool).state.retired
     assert "in quarantine" in "\n".join(printed(capsys, run))
 
@@ -205,12 +238,16 @@ def test_quarantine_takes_out_what_the_rule_let_in_and_undo_gives_the_pool_as_it
 def test_past_groups_that_hold_what_the_rule_let_in_leave_too(run, capsys):
     pool, disk = pool_of(run), PoolFolder()
     saved = disk.load(pool, world.CONFIG, world.STEPS, {})
-    good, faulty = (Trajectory([1], [-1.0], 1, reward=0.5, grader=name) for name in (None, str(world.FAULTY)))
+    good, faulty = (
+        Trajectory([1], [-1.0], 1, reward=0.5, grader=name) for name in (None, str(world.FAULTY))
+    )
     groups = [StoredGroup("a", 1, (good, good)), StoredGroup("b", 1, (good, faulty))]
     disk.save(saved, pool, world.STEPS, {}, None, groups)
     before = content(pool)
     assert "past groups     2 whole ones, for replay without generation" in printed(capsys, run)
-    assert "past groups     1 of 2 hold what it judged and leave too" in printed(capsys, run, *QUARANTINE)
+    assert "past groups     1 of 2 hold what it judged and leave too" in printed(
+        capsys, run, *QUARANTINE
+    )
     assert [group.question for group in read_groups(pool)] == ["a"]
     assert "past groups     1 whole ones, for replay without generation" in printed(capsys, run)
     printed(capsys, run, "--quarantine", "--undo")
@@ -221,9 +258,15 @@ def test_a_question_that_is_left_without_any_leaves_the_pool(run, capsys):
     before, saved = content(pool_of(run)), read_saved(pool_of(run))
     printed(capsys, run, *QUARANTINE)
     first = content(pool_of(run))
-    printed(capsys, run, "--quarantine", "--grader", "full", "--version", "11111111", "--steps", "1-6")
+    printed(
+        capsys, run, "--quarantine", "--grader", "full", "--version", "11111111", "--steps", "1-6"
+    )
     empty = PoolFolder().load(pool_of(run), world.CONFIG, world.STEPS, {})
-    assert len(saved.state.questions) > 0 and list(empty) == [] and empty.retired == saved.state.retired
+    assert (
+        len(saved.state.questions) > 0
+        and list(empty) == []
+        and empty.retired == saved.state.retired
+    )
     printed(capsys, run, "--quarantine", "--undo")
     assert content(pool_of(run)) == first
     printed(capsys, run, "--quarantine", "--undo")
@@ -278,12 +321,21 @@ def test_a_training_that_is_under_way_is_not_disturbed(run, capsys):
     [
         (["--quarantine"], "requires --grader, --version or --rule"),
         (["--rule", "lists"], "--rule=lists: requires --quarantine"),
-        (["--quarantine", "--rule", "lists"], "was judged by rule lists, steps 0 to 6; recorded are 'full; rules 1111"),
+        (
+            ["--quarantine", "--rule", "lists"],
+            "was judged by rule lists, steps 0 to 6; recorded are 'full; rules 1111",
+        ),
         (["--quarantine", "--rule", "lists", "--steps", "9-2"], "9-2: must be FIRST-LAST"),
         (["--quarantine", "--undo", "--rule", "lists"], "--undo=: takes no --grader"),
         (["--quarantine", "--undo", "--dry_run"], "--undo=: takes no --grader"),
-        ([*QUARANTINE, "--dry_run", "--export", "a.jsonl"], "--export=a.jsonl: not with --explain or --quarantine"),
-        (["--explain", "4", "--export", "a.jsonl"], "--export=a.jsonl: not with --explain or --quarantine"),
+        (
+            [*QUARANTINE, "--dry_run", "--export", "a.jsonl"],
+            "--export=a.jsonl: not with --explain or --quarantine",
+        ),
+        (
+            ["--explain", "4", "--export", "a.jsonl"],
+            "--export=a.jsonl: not with --explain or --quarantine",
+        ),
         (["--quarantine", "--undo"], "nothing is in quarantine"),
         (["--quarantine", "--rule", "lists", "--explain", "3"], "only one of these"),
         (["--rewards"], "--train_files=: is required with --rewards"),
@@ -297,16 +349,22 @@ def test_wrong_options_are_refused_in_one_line(run, capsys, arguments, message):
     assert message in error and error.count("\n") == 1
 
 
-# -- rewards ----------------------------------------------------------------------------------------------------------
+# -- rewards ---------------------------------------------------------------------------------------
 
 
 def test_where_graders_disagree(run, capsys, tokenizer):
     """The faulty rule let in an answer that is one too high; strict and full now call it wrong."""
     dumps = run / "rollouts"
     dumps.mkdir()
-    rows = [("15", r"\boxed{15}", 1.0), ("(3,4]", r"\boxed{3 < x \le 4}", 0.0), ("5", r"\boxed{6}", 0.0)]
+    rows = [
+        ("15", r"\boxed{15}", 1.0),
+        ("(3,4]", r"\boxed{3 < x \le 4}", 0.0),
+        ("5", r"\boxed{6}", 0.0),
+    ]
     lines = [
-        json.dumps({"input": "?", "output": out, "gts": gold, "score": score, "step": 1, "uid": f"u_{i}_0"})
+        json.dumps(
+            {"input": "?", "output": out, "gts": gold, "score": score, "step": 1, "uid": f"u_{i}_0"}
+        )
         for i, (gold, out, score) in enumerate(rows)
     ]
     (dumps / "1.jsonl").write_text("\n".join(lines) + "\n")
@@ -315,13 +373,26 @@ def test_where_graders_disagree(run, capsys, tokenizer):
     shown = printed(capsys, run, "--rewards", *train, "--rollouts", dumps, "--export", out)
     held = [each for _, each in read_saved(pool_of(run)).trajectories()]
     wrong = sum(each.grader == str(world.FAULTY) for each in held)
-    assert f"pool            {len(held)} responses" in shown and f"run and full    differ on {wrong}" in shown
-    assert f"full right      {len(held) - wrong:14}{0:14}" in shown and f"full wrong      {0:14}{wrong:14}" in shown
+    assert (
+        f"pool            {len(held)} responses" in shown
+        and f"run and full    differ on {wrong}" in shown
+    )
+    assert (
+        f"full right      {len(held) - wrong:14}{0:14}" in shown
+        and f"full wrong      {0:14}{wrong:14}" in shown
+    )
     assert "rollouts, step 1, u_1_0: run 0, strict wrong, full right by intervals" in shown
-    assert f"{wrong + 1:,} rows on which the graders disagree, or both disagree with the run" in shown
+    assert (
+        f"{wrong + 1:,} rows on which the graders disagree, or both disagree with the run" in shown
+    )
     exported = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(exported) == len(held) + 3 and exported[0]["score"] != float(exported[0]["rule"] is not None)
-    assert {row["grader"] for row in exported if row["place"] == "pool"} == {str(world.GOOD), str(world.FAULTY)}
+    assert len(exported) == len(held) + 3 and exported[0]["score"] != float(
+        exported[0]["rule"] is not None
+    )
+    assert {row["grader"] for row in exported if row["place"] == "pool"} == {
+        str(world.GOOD),
+        str(world.FAULTY),
+    }
 
 
 DUMPED = {"input": "?", "output": "\\boxed{5}\u2028", "gts": "5", "score": 1.0, "step": 1}

@@ -1,4 +1,6 @@
-"""Which attention and which log-probs a run takes: by what is installed, by the card; a user's value wins."""
+"""Which attention and which log-probs a run takes: by what is installed, by the card; a user's
+value wins.
+"""
 
 import sys
 from importlib import metadata
@@ -51,19 +53,44 @@ def chosen(*overrides):
         ([], None, [], ("torch_varlen", True, "triton")),  # a login node
         ([], 9, ["stack=one_gpu"], ("torch_varlen", True, "triton")),
         (["flash-attn"], 9, [], ("flash_attention_2", False, "triton")),
-        (["flash-attn-4"], 9, [], ("torch_varlen", True, "triton")),  # its module is flash_attn, too
+        (
+            ["flash-attn-4"],
+            9,
+            [],
+            ("torch_varlen", True, "triton"),
+        ),  # its module is flash_attn, too
         ([], 7, [], ("sdpa", True, "torch")),
         ([], 9, [SHIFTED], ("sdpa", True, "triton")),
         ([], 9, [PRECISE], ("sdpa", True, "torch")),
-        ([], 9, ["actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"], ("sdpa", True, "triton")),
+        (
+            [],
+            9,
+            ["actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"],
+            ("sdpa", True, "triton"),
+        ),
         ([], 9, ["distillation.enabled=True"], ("torch_varlen", False, "triton")),
-        ([], 9, ["actor_rollout_ref.actor.calculate_sum_pi_squared=True"], ("torch_varlen", False, "triton")),
+        (
+            [],
+            9,
+            ["actor_rollout_ref.actor.calculate_sum_pi_squared=True"],
+            ("torch_varlen", False, "triton"),
+        ),
         ([], 9, ["trainer.device=cpu"], ("sdpa", False, "torch")),
         ([], None, ["stack=cpu"], ("sdpa", False, "torch")),
         # a user's own values
         ([], 9, [f"{MODEL}.override_config.attn_implementation=sdpa"], ("sdpa", True, "triton")),
-        (["flash-attn"], 9, [f"{MODEL}.use_fused_kernels=True"], ("flash_attention_2", True, "triton")),
-        ([], 9, [f"{MODEL}.fused_kernel_options.impl_backend=torch"], ("torch_varlen", True, "torch")),
+        (
+            ["flash-attn"],
+            9,
+            [f"{MODEL}.use_fused_kernels=True"],
+            ("flash_attention_2", True, "triton"),
+        ),
+        (
+            [],
+            9,
+            [f"{MODEL}.fused_kernel_options.impl_backend=torch"],
+            ("torch_varlen", True, "torch"),
+        ),
     ],
 )
 def test_what_is_installed_decides(machine, packages, card, overrides, expected):
@@ -80,7 +107,9 @@ def test_the_triton_kernels_are_for_some_widths_alone(machine, tmp_path, width, 
         checks._log_probs(given)
         return
     with pytest.raises(
-        ValueError, match=r"impl_backend=triton: needs a hidden_size that 128 divides, the model's is 576; torch"
+        ValueError,
+        match=r"impl_backend=triton: needs a hidden_size that 128 divides, the model's is 576; "
+        r"torch",
     ):
         checks._log_probs(given)
 
@@ -93,7 +122,8 @@ def test_a_width_that_is_known_late_is_refused_with_what_to_do():
         hf_config=SimpleNamespace(get_text_config=lambda: text),
     )
     with pytest.raises(
-        ValueError, match=r"impl_backend=triton: needs a hidden_size that 128 divides.* torch takes any"
+        ValueError,
+        match=r"impl_backend=triton: needs a hidden_size that 128 divides.* torch takes any",
     ):
         compile_log_prob_kernels(model, torch.bfloat16, "cuda")
     compile_log_prob_kernels(model, torch.bfloat16, "cpu")  # nothing to compile
@@ -109,9 +139,13 @@ def test_the_choices_are_put_into_the_configuration_for_processes_without_the_re
     kernels.settle(config)
     written = OmegaConf.to_container(config.actor_rollout_ref.model)
     assert written["override_config"]["attn_implementation"] == "torch_varlen"
-    assert written["use_fused_kernels"] is True and written["fused_kernel_options"] == {"impl_backend": "triton"}
+    assert written["use_fused_kernels"] is True and written["fused_kernel_options"] == {
+        "impl_backend": "triton"
+    }
     assert written["external_lib"] == kernels.VARLEN_MODULE
-    assert type(config.actor_rollout_ref.rollout.temperature) is float, "the Triton kernels refuse an integer"
+    assert type(config.actor_rollout_ref.rollout.temperature) is float, (
+        "the Triton kernels refuse an integer"
+    )
 
 
 @pytest.mark.parametrize("given", ["mine", ["mine", "yours"]])
@@ -126,23 +160,46 @@ def test_the_users_own_modules_are_imported_too(machine, given):
 
 def test_a_line_says_what_the_actor_computes_with(machine):
     assert kernels.line(job()) == (
-        "exgrpo: the actor's attention is torch_varlen, its log-probs are fused (triton); flash-attn is not installed"
+        "exgrpo: the actor's attention is torch_varlen, its log-probs are fused (triton); "
+        "flash-attn is not installed"
     )
     machine("flash-attn")
-    assert kernels.line(job()) == ("exgrpo: the actor's attention is flash_attention_2, its log-probs are from logits")
+    assert kernels.line(job()) == (
+        "exgrpo: the actor's attention is flash_attention_2, its log-probs are from logits"
+    )
 
 
 @pytest.mark.parametrize(
     ("packages", "card", "value", "refused"),
     [
-        ([], 9, "flash", "must be one of flash_attention_2, flash_attention_3, flash_attention_4, torch_varlen"),
+        (
+            [],
+            9,
+            "flash",
+            "must be one of flash_attention_2, flash_attention_3, flash_attention_4, torch_varlen",
+        ),
         ([], 9, "flash_attention_2", "the package flash-attn is not installed; torch_varlen works"),
         (["flash-attn-4"], 9, "flash_attention_2", "the package flash-attn is not installed"),
         ([], 9, "flash_attention_3", "the package flash-attn-3 is not installed"),
         ([], 9, "flash_attention_4", "the package flash-attn-4 is not installed"),
-        (["flash-attn-4"], 8, "flash_attention_4", "needs compute capability 9 or more, the first GPU has 8"),
-        (["flash-attn"], 7, "flash_attention_2", "needs compute capability 8 or more, the first GPU has 7; sdpa works"),
-        ([], 7, "torch_varlen", "needs compute capability 8 or more, the first GPU has 7; sdpa works"),
+        (
+            ["flash-attn-4"],
+            8,
+            "flash_attention_4",
+            "needs compute capability 9 or more, the first GPU has 8",
+        ),
+        (
+            ["flash-attn"],
+            7,
+            "flash_attention_2",
+            "needs compute capability 8 or more, the first GPU has 7; sdpa works",
+        ),
+        (
+            [],
+            7,
+            "torch_varlen",
+            "needs compute capability 8 or more, the first GPU has 7; sdpa works",
+        ),
         (["flash-attn"], 9, "flash_attention_2", None),
         (["flash-attn-4"], 9, "flash_attention_4", None),
         ([], 9, "torch_varlen", None),
@@ -150,7 +207,9 @@ def test_a_line_says_what_the_actor_computes_with(machine):
         ([], 9, "kernels-community/flash-attn", None),
     ],
 )
-def test_an_attention_that_cannot_run_is_refused_with_its_reason(machine, packages, card, value, refused):
+def test_an_attention_that_cannot_run_is_refused_with_its_reason(
+    machine, packages, card, value, refused
+):
     machine(*packages, card=card)
     config = job(f"{kernels.ATTENTION}={value}")
     if refused is None:
@@ -176,7 +235,9 @@ def test_without_a_card_none_is_seen(monkeypatch, fault):
     def fail():
         raise OSError("no driver")
 
-    monkeypatch.setitem(sys.modules, "pynvml", None if fault == "no package" else SimpleNamespace(nvmlInit=fail))
+    monkeypatch.setitem(
+        sys.modules, "pynvml", None if fault == "no package" else SimpleNamespace(nvmlInit=fail)
+    )
     kernels.capability.cache_clear()
     assert kernels.capability() is None
     kernels.capability.cache_clear()

@@ -1,4 +1,6 @@
-"""A key stands in one place: the yaml file and the page are written from it, and a changed one is noticed."""
+"""A key stands in one place: the yaml file and the page are written from it, and a changed one is
+noticed.
+"""
 
 import subprocess
 import sys
@@ -11,7 +13,9 @@ from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 
 
 def test_yaml_and_page_are_what_the_code_says():
-    done = subprocess.run([sys.executable, write_keys.__file__, "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, write_keys.__file__, "--check"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -21,7 +25,9 @@ def test_the_yaml_files_defaults_make_the_default_settings():
     assert TrainerKeys.from_mapping(trainer) == TrainerKeys()
 
 
-@pytest.mark.parametrize("old", ["experience_ratio: 0.5", "seed of all draws", "f(w) of replayed tokens"])
+@pytest.mark.parametrize(
+    "old", ["experience_ratio: 0.5", "seed of all draws", "f(w) of replayed tokens"]
+)
 def test_a_difference_is_named(tmp_path, monkeypatch, old):
     changed = tmp_path / "exgrpo_trainer.yaml"
     text = write_keys.YAML.read_text()

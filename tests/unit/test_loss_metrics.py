@@ -23,14 +23,21 @@ def batch(replayed_rows):
 
 @pytest.mark.parametrize("replayed_rows", [[], [5], [0, 1, 14], range(16)])
 @pytest.mark.parametrize("rows_each", [1, 4, 5, 16])
-@pytest.mark.parametrize("scale", [1.0, 1 / 16])  # ranks times updates, by which verl divides all sums
+@pytest.mark.parametrize(
+    "scale", [1.0, 1 / 16]
+)  # ranks times updates, by which verl divides all sums
 def test_parts_make_the_whole(replayed_rows, rows_each, scale):
     whole = batch(replayed_rows)
     expected = mixed_token_losses(*whole, SETTINGS)[1]
     parts = [
-        token_losses_and_sums(*part, SETTINGS)[1] for part in zip(*(t.split(rows_each) for t in whole), strict=True)
+        token_losses_and_sums(*part, SETTINGS)[1]
+        for part in zip(*(t.split(rows_each) for t in whole), strict=True)
     ]
-    metrics = {SUM + name: scale * float(sum(part[name] for part in parts)) for name in parts[0] if name != MAXIMUM}
+    metrics = {
+        SUM + name: scale * float(sum(part[name] for part in parts))
+        for name in parts[0]
+        if name != MAXIMUM
+    }
     metrics[f"actor/{MAXIMUM}"] = max(float(part[MAXIMUM]) for part in parts)
     finish(metrics)
     assert metrics == pytest.approx(
@@ -46,7 +53,10 @@ def test_the_entropy_is_a_mean_over_tokens():
 
 def test_without_a_log_prob_pass_no_entropy_is_unscaled():
     """Rollout correction that takes the rollout's log-probs leaves the pass out."""
-    config = job("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm", "data.max_response_length=64")
+    config = job(
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
+        "data.max_response_length=64",
+    )
     config.actor_rollout_ref.actor.loss_scale_factor = 128
     with_pass, without = {"actor/entropy": 0.5}, {}
     for metrics in (with_pass, without):
@@ -63,5 +73,10 @@ def test_verls_own_loss_has_nothing_to_finish():
 def test_verl_averages_sums_by_no_accident_of_their_names():
     """Its reduction looks for "max" and "min" anywhere in a name."""
     names = [name for name in token_losses_and_sums(*batch([0]), SETTINGS)[1] if name != MAXIMUM]
-    assert not [name for name in [*names, "entropy", "entropy_tokens"] if "max" in name or "min" in name]
-    assert "max" in MAXIMUM and set(means_of(dict.fromkeys([*names, MAXIMUM], 1.0))) >= {"replayed_ess", MAXIMUM}
+    assert not [
+        name for name in [*names, "entropy", "entropy_tokens"] if "max" in name or "min" in name
+    ]
+    assert "max" in MAXIMUM and set(means_of(dict.fromkeys([*names, MAXIMUM], 1.0))) >= {
+        "replayed_ess",
+        MAXIMUM,
+    }

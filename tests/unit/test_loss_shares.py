@@ -1,4 +1,6 @@
-"""What a replayed row weighs in its step, against verl's advantage and our loss computed over the whole batch."""
+"""What a replayed row weighs in its step, against verl's advantage and our loss computed over the
+whole batch.
+"""
 
 from dataclasses import replace
 
@@ -27,25 +29,37 @@ def fresh(uid, reward, length):
     return FreshRow(uid, f"question {uid}", reward, ones.astype(int), -ones, ones, ones)
 
 
-ROWS = [fresh("a", 1.0, 4), fresh("a", 0.0, 2), fresh("a", 0.0, 7), fresh("b", 1.0, 5), fresh("b", 0.0, 6)]
+ROWS = [
+    fresh("a", 1.0, 4),
+    fresh("a", 0.0, 2),
+    fresh("a", 0.0, 7),
+    fresh("b", 1.0, 5),
+    fresh("b", 0.0, 6),
+]
 
 
 def effect_of(shares, trajectory):
     """Of the trajectory in group a, among the fresh rows."""
-    group = ReplayedGroup("question a", [trajectory], 0, [np.nan], uid="a", rows={"a_3_0": trajectory})
+    group = ReplayedGroup(
+        "question a", [trajectory], 0, [np.nan], uid="a", rows={"a_3_0": trajectory}
+    )
     shares.fill([group], {"a_3_0": CURRENT}, ROWS)
     return group.effect
 
 
 def by_the_whole_batch(by_std):
-    """Advantage of the replayed row, and the absolute token losses of all rows, as verl and our loss compute them."""
+    """Advantage of the replayed row, and the absolute token losses of all rows, as verl and our
+    loss compute them.
+    """
     lengths, width = [4, 2, 7, 5, 6, 3], 7
     mask = torch.tensor([[1.0] * n + [0.0] * (width - n) for n in lengths])
     mask[5, 1] = 0
     scores = torch.zeros(6, width)
     scores[[0, 3, 5], [0, 0, 0]] = 1.0
     index = np.array(["a", "a", "a", "b", "b", "a"], dtype=object)
-    advantages, _ = compute_grpo_outcome_advantage(scores, mask, index, norm_adv_by_std_in_grpo=by_std)
+    advantages, _ = compute_grpo_outcome_advantage(
+        scores, mask, index, norm_adv_by_std_in_grpo=by_std
+    )
     log_prob = torch.full((6, width), -1.0)
     log_prob[5, :3] = torch.from_numpy(CURRENT)
     old = log_prob.clone()
@@ -72,7 +86,10 @@ def test_advantage_and_shares_are_those_of_the_whole_batch(by_std):
 
 def test_what_is_not_known_is_nan():
     unknown = effect_of(replace(SHARES, known=False), REPLAYED)
-    assert np.isnan([unknown.advantage, unknown.group_share, unknown.step_share]).all() and unknown.ratio_mean > 0
+    assert (
+        np.isnan([unknown.advantage, unknown.group_share, unknown.step_share]).all()
+        and unknown.ratio_mean > 0
+    )
     teacher = Trajectory.without_log_probs([4, 5, 6], 0)
     effect = effect_of(SHARES, teacher)
     assert np.isnan(effect.ratio_mean) and effect.advantage == 0.5 and 0 < effect.step_share < 1
@@ -105,3 +122,12 @@ def test_shares_are_known_where_all_tokens_have_our_loss(files, override, known)
     config = configuration(files, override)
     resolve(config)
     assert LossShares.of_config(config).known is known
+
+
+def test_a_run_that_writes_no_checkpoint_has_no_effects(files):
+    """Nobody could look at them."""
+    for save_freq, shown in (("2", True), ("-1", False)):
+        config = configuration(files, f"trainer.save_freq={save_freq}")
+        resolve(config)
+        shares = LossShares.of_config(config)
+        assert shares.shown is shown and np.isnan(effect_of(shares, REPLAYED).group_mean) != shown

@@ -1,4 +1,6 @@
-"""What a machine or a joined Ray lacks is said before verl waits for it; a head without CPUs is enough."""
+"""What a machine or a joined Ray lacks is said before verl waits for it; a head without CPUs is
+enough.
+"""
 
 import subprocess
 import sys
@@ -16,7 +18,9 @@ UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 def test_a_ray_with_too_few_cpus_is_refused_with_the_number_that_is_enough():
     config = job("stack=one_gpu", f"{UNITS}=8", "ray_kwargs.ray_init.num_cpus=12")
-    with pytest.raises(ValueError, match=rf"^{UNITS}=8: Ray has 12 CPUs, must have 13: 8 for these, 1 for the"):
+    with pytest.raises(
+        ValueError, match=rf"^{UNITS}=8: Ray has 12 CPUs, must have 13: 8 for these, 1 for the"
+    ):
         machine.verify(config, {})
     machine.verify_cpus(config, 13)
 
@@ -38,7 +42,9 @@ def test_a_ray_that_was_started_on_this_machine_is_joined(tmp_path):
 
 def test_more_gpus_than_the_machine_has_are_refused():
     machine.verify_gpus(job("trainer.n_gpus_per_node=4"), 4)
-    with pytest.raises(ValueError, match=r"trainer\.n_gpus_per_node=8: must be at most the 4 GPUs of this machine"):
+    with pytest.raises(
+        ValueError, match=r"trainer\.n_gpus_per_node=8: must be at most the 4 GPUs of this machine"
+    ):
         machine.verify_gpus(job(), 4)
 
 
@@ -51,7 +57,9 @@ def test_another_number_of_loader_workers_on_resume_is_refused(files, saved, giv
     torch.save(loader.state_dict(), folder / "data.pt")
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
     settings = ["trainer.experience=False", f"data.dataloader_num_workers={given}"]
-    with pytest.raises(ValueError, match=rf"^data\.dataloader_num_workers={given}: must be {saved}, with which "):
+    with pytest.raises(
+        ValueError, match=rf"^data\.dataloader_num_workers={given}: must be {saved}, with which "
+    ):
         verify(configuration(files, *settings))
     verify(configuration(files, *settings, f"data.dataloader_num_workers={saved}"))
 
@@ -75,5 +83,7 @@ main_mix_ppo.train(OmegaConf.create())
 
 
 def test_the_runner_starts_on_a_ray_head_without_cpus():
-    done = subprocess.run([sys.executable, "-c", HEAD], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout.splitlines()[-2:] == ["CPUs 0", "the runner is up"], done.stderr[-2000:]

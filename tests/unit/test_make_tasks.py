@@ -1,4 +1,6 @@
-"""data/make_tasks.py: distinct, held-out, reproducible questions, also without the packages it can do without."""
+"""data/make_tasks.py: distinct, held-out, reproducible questions, also without the packages it can
+do without.
+"""
 
 import subprocess
 import sys
@@ -12,7 +14,16 @@ from exgrpo_data import make_tasks
 pytest.importorskip("reasoning_gym")
 ROOT = Path(__file__).parents[2]
 
-ONE_DIGIT = ["--param", "min_terms=2", "--param", "max_terms=2", "--param", "min_digits=1", "--param", "max_digits=1"]
+ONE_DIGIT = [
+    "--param",
+    "min_terms=2",
+    "--param",
+    "max_terms=2",
+    "--param",
+    "min_digits=1",
+    "--param",
+    "max_digits=1",
+]
 
 
 def make(folder, *options):
@@ -31,7 +42,11 @@ def test_one_digit_tasks_with_test_questions_held_out(tmp_path, task, operators)
     assert not ids(train) & ids(test)
     for row in train + test:
         text = row["prompt"][0]["content"]
-        middle = next(i for i in range(2, len(text) - 2) if text[i] in operators and text[i - 1] == text[i + 1] == " ")
+        middle = next(
+            i
+            for i in range(2, len(text) - 2)
+            if text[i] in operators and text[i - 1] == text[i + 1] == " "
+        )
         assert str(eval(text[middle - 2 : middle + 3])) == row["reward_model"]["ground_truth"]
 
 
@@ -44,18 +59,33 @@ def test_a_seed_is_reproducible_and_neighbours_differ(tmp_path):
 
 
 def test_the_test_set_does_not_depend_on_the_training_count(tmp_path):
-    few, many = (make(tmp_path, "--task", "gcd", "--count", count, "--test_count", "5") for count in ("3", "30"))
+    few, many = (
+        make(tmp_path, "--task", "gcd", "--count", count, "--test_count", "5")
+        for count in ("3", "30")
+    )
     assert few[1] == many[1]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--task", "chain_sum", *ONE_DIGIT, "--count", "500"], "200 distinct questions in 25250 draws, not 505"),
+        (
+            ["--task", "chain_sum", *ONE_DIGIT, "--count", "500"],
+            "200 distinct questions in 25250 draws, not 505",
+        ),
         (["--task", "chain_sums", "--count", "5"], "'chain_sums' not registered"),
-        (["--task", "chain_sum", "--param", "nope=1", "--count", "5"], "unexpected keyword argument 'nope'"),
-        (["--task", "chain_sum", "--param", "min_terms=0", "--count", "5"], "min_terms must be positive"),
-        (["--task", "chain_sum", "--param", "min_terms", "--count", "5"], "'min_terms': must be key=value"),
+        (
+            ["--task", "chain_sum", "--param", "nope=1", "--count", "5"],
+            "unexpected keyword argument 'nope'",
+        ),
+        (
+            ["--task", "chain_sum", "--param", "min_terms=0", "--count", "5"],
+            "min_terms must be positive",
+        ),
+        (
+            ["--task", "chain_sum", "--param", "min_terms", "--count", "5"],
+            "'min_terms': must be key=value",
+        ),
         (["--task", "chain_sum", "--count", "0"], "must be 1 or more"),
     ],
 )
@@ -80,6 +110,6 @@ except ImportError:
     pass
 assert len(make_tasks.draw("chain_sum", 0, 5, {})) == 5
 assert not make_tasks.NOT_NEEDED & set(sys.modules)
-"""
+"""  # noqa: E501
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

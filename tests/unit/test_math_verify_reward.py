@@ -50,7 +50,9 @@ def test_only_what_follows_the_thought_counts():
 
 
 def test_after_the_first_thought_there_is_no_second_try():
-    assert compute_score("math", r"a </think> \boxed{1} </think> \boxed{2}", "1")["score"] == 1  # as released
+    assert (
+        compute_score("math", r"a </think> \boxed{1} </think> \boxed{2}", "1")["score"] == 1
+    )  # as released
     assert compute_score("math", r"a </think> \boxed{1} </think> \boxed{2}", "2")["score"] == 0
     assert compute_score("math", r"a </think></think> \boxed{2}", "2")["score"] == 0
 
@@ -67,7 +69,9 @@ def test_after_the_first_thought_there_is_no_second_try():
     ],
 )
 def test_the_thought_that_the_prompt_opened_changes_no_verdict(response):
-    """The release grades the prompt's ``<think>`` and the response as one text; verl hands over the response alone."""
+    """The release grades the prompt's ``<think>`` and the response as one text; verl hands over the
+    response alone.
+    """
     shown_and_written = compute_score("math", f"<think>\n{response}", "2")
     assert shown_and_written == compute_score("math", response, "2")
     assert shown_and_written["score"] == float("</think>" in response)
@@ -103,7 +107,11 @@ def test_no_answer_may_take_more_than_4_gib():
 
 def test_an_answer_that_takes_too_long_is_wrong_and_the_next_one_is_not():
     started = time.monotonic()
-    assert whole(r"\boxed{10^{10^{10}}}", "5", timeout_s=0.5) == {"score": 0.0, "acc": 0.0, "timed_out": 1.0}
+    assert whole(r"\boxed{10^{10^{10}}}", "5", timeout_s=0.5) == {
+        "score": 0.0,
+        "acc": 0.0,
+        "timed_out": 1.0,
+    }
     assert time.monotonic() - started < 20
     assert reward._VERIFIER._process.poll() is None  # the next one loads while nobody waits for it
     assert whole(r"\boxed{5}", "5")["score"] == 1
@@ -150,7 +158,9 @@ def test_a_process_that_stops_reading_does_not_hang_the_caller():
     process, verdicts = reward._VERIFIER._process, []
     os.kill(process.pid, signal.SIGSTOP)
     more_than_a_socket_holds = "𝑥" * 20_000  # twelve bytes each
-    thread = threading.Thread(target=lambda: verdicts.append(whole(more_than_a_socket_holds, "5", timeout_s=0.5)))
+    thread = threading.Thread(
+        target=lambda: verdicts.append(whole(more_than_a_socket_holds, "5", timeout_s=0.5))
+    )
     thread.start()
     thread.join(5)
     hung = thread.is_alive()
@@ -189,13 +199,17 @@ def test_whatever_the_caller_passes_nothing_is_raised(monkeypatch, caplog):
         def __str__(self):
             raise RuntimeError
 
-    assert whole("5", "5", reward_router_address="host:1", reward_model_tokenizer=None)["score"] == 1
+    assert (
+        whole("5", "5", reward_router_address="host:1", reward_model_tokenizer=None)["score"] == 1
+    )
     assert whole("5", Unprintable())["score"] == 0
     reward._VERIFIER.close()
     monkeypatch.setattr(reward.sys, "executable", "/nonexistent")
     caplog.clear()
     assert whole("5", "5") == {"score": 0.0, "acc": 0.0, "timed_out": 1.0}
-    assert "no Math-Verify process" in caplog.text  # zeros without a word would look like a policy that learns nothing
+    assert (
+        "no Math-Verify process" in caplog.text
+    )  # zeros without a word would look like a policy that learns nothing
 
 
 def test_the_process_ends_with_a_caller_that_dies_while_an_answer_hangs():
@@ -226,7 +240,9 @@ def _alive(stat):
 def test_the_process_gives_an_answer_all_the_time_the_caller_does(monkeypatch):
     sent = []
     reward._VERIFIER.start()
-    monkeypatch.setattr(reward._VERIFIER, "_ask", lambda request, timeout_s: sent.append(json.loads(request)))
+    monkeypatch.setattr(
+        reward._VERIFIER, "_ask", lambda request, timeout_s: sent.append(json.loads(request))
+    )
     whole(r"\boxed{5}", "5", timeout_s=60)
     assert sent[0]["limit_s"] == 60  # its alarm, see the worker, must not ring before
 
@@ -252,7 +268,9 @@ def test_memory_of_the_caller_stays_put():
 
 
 @pytest.mark.skipif(not GRADING.is_dir(), reason="the grading data is not beside the checkout")
-@pytest.mark.parametrize(("name", "share"), [("qwen_math_cot_100", 0.998), ("math_verify_tests", 0.965)])
+@pytest.mark.parametrize(
+    ("name", "share"), [("qwen_math_cot_100", 0.998), ("math_verify_tests", 0.965)]
+)
 def test_agreement_with_given_verdicts(name, share):
     rows = [json.loads(line) for line in (GRADING / f"{name}.jsonl").read_text().splitlines()]
     agree = [whole(row["pred"], row["gold"])["score"] == float(row["expected"]) for row in rows]

@@ -1,4 +1,6 @@
-"""exp_scripts/minimal_loop.py: what it samples is what it trains on, and its settings are the trainer's."""
+"""exp_scripts/minimal_loop.py: what it samples is what it trains on, and its settings are the
+trainer's.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ def small(policy, overrides=()):
     policy_now, task = five_numbers()
     experience, loss, _ = settings(["trainer.experience_start_sratio=0", *overrides])
     loop = Loop(steps=3, questions=4, test_every=5)
-    return list(train(policy_now, Task(task.train[:6], task.test[:8], task.reward), experience, loss, loop))
+    return list(
+        train(policy_now, Task(task.train[:6], task.test[:8], task.reward), experience, loss, loop)
+    )
 
 
 def test_log_probs_as_sampled_are_those_the_update_sees(policy):
@@ -30,7 +34,9 @@ def test_log_probs_as_sampled_are_those_the_update_sees(policy):
     torch.testing.assert_close(now.log_prob.detach() * now.mask, now.past, atol=1e-4, rtol=0)
     views = policy.views(rows)
     assert (
-        [len(view.entropies) for view in views] == [len(view.log_probs) for view in views] == [len(t) for _, t in rows]
+        [len(view.entropies) for view in views]
+        == [len(view.log_probs) for view in views]
+        == [len(t) for _, t in rows]
     )
     for view, (_, rollout) in zip(views, rows, strict=True):
         assert view.entropies.mean() == pytest.approx(rollout.entropy, abs=1e-4)
@@ -60,13 +66,29 @@ def test_on_policy_replays_nothing(policy):
 
 
 def test_epochs_are_shuffled_and_say_where_they_begin():
-    dealt = [next(stream) for stream in [epochs(["a", "b", "c"], np.random.default_rng(0))] for _ in range(9)]
-    assert [begins for _, begins in dealt] == [False, False, False, True, False, False, True, False, False]
+    dealt = [
+        next(stream)
+        for stream in [epochs(["a", "b", "c"], np.random.default_rng(0))]
+        for _ in range(9)
+    ]
+    assert [begins for _, begins in dealt] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
     names = ["".join(name for name, _ in dealt[start : start + 3]) for start in (0, 3, 6)]
     assert {"".join(sorted(name)) for name in names} == {"abc"} and len(set(names)) > 1
 
 
-@pytest.mark.parametrize("key", ["exp_seed=1", "experience_import=pool", "exp_missing_log_probs=one"])
+@pytest.mark.parametrize(
+    "key", ["exp_seed=1", "experience_import=pool", "exp_missing_log_probs=one"]
+)
 def test_a_key_that_the_loop_cannot_honour_is_refused_by_name(key):
     with pytest.raises(ValueError, match=f"^trainer.{key}: [a-z]"):
         settings([f"trainer.{key}"])
@@ -122,10 +144,19 @@ class Dice:
 
 
 def test_a_past_group_takes_the_place_of_a_dead_one_that_still_counts():
-    """Step 1 asks a, step 2 asks b, of which no rollout is right: a's group of step 1 is trained on instead."""
-    keys = {"exp_unit": "group", "exp_place": "dead", "experience_ratio": 0.9, "experience_start_sratio": 0}
+    """Step 1 asks a, step 2 asks b, of which no rollout is right: a's group of step 1 is trained on
+    instead.
+    """
+    keys = {
+        "exp_unit": "group",
+        "exp_place": "dead",
+        "experience_ratio": 0.9,
+        "experience_start_sratio": 0,
+    }
     replay = ExperienceReplay(ExperienceConfig(rollout_n=2, **keys), ["a", "b", "c"])
-    task = Task(["a", "b", "c"], [], lambda question, reply: float(question != "b" and reply == "1"))
+    task = Task(
+        ["a", "b", "c"], [], lambda question, reply: float(question != "b" and reply == "1")
+    )
     first, _ = experience_of(Dice(), task, replay, Draw([], ["a"], True), 1)
     second, report = experience_of(Dice(), task, replay, Draw([], ["b", "c"], True), 2)
     assert [question for question, _ in first.fresh] == ["a", "a"] and not first.stored

@@ -1,4 +1,6 @@
-"""benchmarks/modes.py and overlap.py: what they make of figures and stamps; the quickstart's reward between 0 and 1."""
+"""benchmarks/modes.py and overlap.py: what they make of figures and stamps; the quickstart's reward
+between 0 and 1.
+"""
 
 import importlib
 import json
@@ -14,7 +16,13 @@ def write(output, name, kind, seconds):
     file.parent.mkdir(parents=True)
     steps = modes.STEPS
     groups = [0.0, 0.0] + [8.0] * (steps - 2) if kind == "replay" else [0.0] * steps
-    figures = {"before": 0.25, "after": 0.75, "groups": groups, "seconds": seconds, "cpu_seconds": [2.0] * steps}
+    figures = {
+        "before": 0.25,
+        "after": 0.75,
+        "groups": groups,
+        "seconds": seconds,
+        "cpu_seconds": [2.0] * steps,
+    }
     figures |= {"staleness": [0.0] * steps, "generated_tokens": [100.0] * steps, "load": 1.0}
     file.write_text(json.dumps(figures))
 
@@ -34,7 +42,11 @@ def test_a_mode_is_compared_over_the_steps_that_replay(tmp_path):
 def test_only_runs_that_are_not_complete_are_added(tmp_path):
     write(tmp_path, "rloo", "replay", [1.0] * modes.STEPS)
     options = Namespace(names=["rloo", "gspo"], only=None, output=tmp_path)
-    assert modes.missing(options) == [("rloo", "on-policy"), ("gspo", "replay"), ("gspo", "on-policy")]
+    assert modes.missing(options) == [
+        ("rloo", "on-policy"),
+        ("gspo", "replay"),
+        ("gspo", "on-policy"),
+    ]
     options = Namespace(names=[], only="replay", output=tmp_path)
     assert modes.missing(options) == [(name, "replay") for name in modes.MODES if name != "rloo"]
 

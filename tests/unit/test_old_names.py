@@ -14,7 +14,7 @@ import exgrpo
 from exgrpo.buffer import strategies
 assert TrajectoryBuffer is exgrpo.TrajectoryBuffer and NothingLeft is strategies.NothingLeft and CausalPolicy
 print(*(f"{each.category.__name__} {each.filename}: {each.message}" for each in said), sep=chr(10))
-"""
+"""  # noqa: E501
 
 
 def test_the_buffer_is_there_by_its_old_name_with_one_warning():

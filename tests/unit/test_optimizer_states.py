@@ -1,4 +1,6 @@
-"""Which optimizer states are deleted and which never, and what a run that needs a deleted one is told."""
+"""Which optimizer states are deleted and which never, and what a run that needs a deleted one is
+told.
+"""
 
 import logging
 
@@ -50,7 +52,11 @@ def test_the_last_two_keep_theirs_and_nothing_else_is_deleted(tmp_path):
         rotate(tmp_path)
     assert with_states(tmp_path) == [150, 200]
     kept = {file.name for file in (tmp_path / "global_step_50" / "actor").iterdir()}
-    assert kept == {f"{part}_world_size_2_rank_{rank}.pt" for part in ("model", "extra_state") for rank in range(2)}
+    assert kept == {
+        f"{part}_world_size_2_rank_{rank}.pt"
+        for part in ("model", "extra_state")
+        for rank in range(2)
+    }
 
 
 def test_what_is_not_marked_yet_neither_counts_nor_is_touched(tmp_path):
@@ -77,7 +83,9 @@ def test_a_kill_between_note_and_deletion_is_made_good(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         old_checkpoints.delete_states(tmp_path, 2, killed)
-    assert with_states(tmp_path) == [50, 100, 150] and old_checkpoints.states_deleted(tmp_path / "global_step_50")
+    assert with_states(tmp_path) == [50, 100, 150] and old_checkpoints.states_deleted(
+        tmp_path / "global_step_50"
+    )
     make(tmp_path, 200)
     assert rotate(tmp_path) == [100, 50] and with_states(tmp_path) == [150, 200]
 
@@ -91,7 +99,9 @@ def test_a_step_that_is_saved_again_has_states_again(tmp_path):
 
 
 def open_(root, check=old_checkpoints.check_states):
-    trainer = OmegaConf.create({"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(root)})
+    trainer = OmegaConf.create(
+        {"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(root)}
+    )
     return checkpoints.open_experience(trainer, CONFIG, IDENTITY, (), check)[0]
 
 
@@ -108,13 +118,21 @@ def test_the_fall_back_goes_to_one_that_has_its_states_and_no_further(tmp_path, 
     damage(tmp_path, 100)
     with pytest.raises(DamagedPool, match="global_step_100"), caplog.at_level(logging.ERROR):
         open_(tmp_path)
-    assert "global_step_50: its optimizer states were deleted (trainer.max_optim_to_keep)" in caplog.text
+    assert (
+        "global_step_50: its optimizer states were deleted (trainer.max_optim_to_keep)"
+        in caplog.text
+    )
     weights_alone = old_checkpoints.check_if_loaded(["model", "extra"])
     assert open_(tmp_path, weights_alone) == 50
 
 
 def trainer(root, **keys):
-    return {"max_optim_to_keep": 2, "resume_mode": "auto", "resume_from_path": None, "default_local_dir": root} | keys
+    return {
+        "max_optim_to_keep": 2,
+        "resume_mode": "auto",
+        "resume_from_path": None,
+        "default_local_dir": root,
+    } | keys
 
 
 def verify(trainer, contents):
@@ -127,7 +145,10 @@ def test_a_run_from_a_checkpoint_without_states_is_refused_before_anything_start
         rotate(tmp_path, keep=1)
     everything, path = ["model", "optimizer", "extra"], str(tmp_path / "global_step_50")
     verify(trainer(tmp_path), everything)
-    with pytest.raises(FileNotFoundError, match=r"global_step_50: its optimizer states were deleted .*load_contents"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"global_step_50: its optimizer states were deleted .*load_contents",
+    ):
         verify(trainer(tmp_path, resume_mode="resume_path", resume_from_path=path), everything)
     (tmp_path / checkpoints.MARKER).write_text("50")
     with pytest.raises(FileNotFoundError, match="global_step_50"):
@@ -138,5 +159,8 @@ def test_a_run_from_a_checkpoint_without_states_is_refused_before_anything_start
 
 @pytest.mark.parametrize("value", [0, -1, "two", 1.5, True])
 def test_a_wrong_number_is_one_line(tmp_path, value):
-    with pytest.raises(ValueError, match=r"^trainer\.max_optim_to_keep=.*: must be an integer of at least 1, or null"):
+    with pytest.raises(
+        ValueError,
+        match=r"^trainer\.max_optim_to_keep=.*: must be an integer of at least 1, or null",
+    ):
         TrainerKeys.from_mapping(trainer(tmp_path, max_optim_to_keep=value))

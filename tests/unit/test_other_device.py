@@ -1,7 +1,9 @@
-"""Losses with their gradients, weights and the actor's loss on another device than the CPU: torch's "meta", whose
-tensors hold no data. A tensor of the CPU that meets them fails here and not on a cluster.
+"""Losses with their gradients, weights and the actor's loss on another device than the CPU: torch's
+"meta", whose tensors hold no data. A tensor of the CPU that meets them fails here and not on a
+cluster.
 
-Fakes of CUDA tensors would need a torch that is linked with CUDA as soon as one is indexed or has a gradient.
+Fakes of CUDA tensors would need a torch that is linked with CUDA as soon as one is indexed or has a
+gradient.
 """
 
 import pytest
@@ -56,8 +58,18 @@ def on_device(tensors):
 @pytest.mark.parametrize(
     "changed",
     [{"off_policy_loss": name} for name in REPLAY_LOSS_NAMES]
-    + [{"off_policy_reshape": name, "on_policy_reshape": name} for name in (*NAMED_RESHAPES, "p_div_p_0.1")]
-    + [{"off_policy_max_clip": 2.0, "off_policy_min_clip": 0.1, "all_max_clip": 0.9, "loss_remove_clip": False}],
+    + [
+        {"off_policy_reshape": name, "on_policy_reshape": name}
+        for name in (*NAMED_RESHAPES, "p_div_p_0.1")
+    ]
+    + [
+        {
+            "off_policy_max_clip": 2.0,
+            "off_policy_min_clip": 0.1,
+            "all_max_clip": 0.9,
+            "loss_remove_clip": False,
+        }
+    ],
     ids=lambda changed: "-".join(map(str, changed.values())),
 )
 def test_a_loss_stays_on_the_device(changed, dtype):
@@ -78,9 +90,13 @@ def test_a_tensor_of_a_cpu_is_noticed():
 @pytest.mark.parametrize("mixed", [True, False])
 @pytest.mark.parametrize("aggregated", ["token-mean", "seq-mean-token-sum-norm"])
 def test_the_actors_loss_stays_on_the_device(fresh, aggregated, mixed):
-    actor = omega_conf_to_dataclass(job("stack=cpu", "actor_rollout_ref.model.path=none").actor_rollout_ref.actor)
+    actor = omega_conf_to_dataclass(
+        job("stack=cpu", "actor_rollout_ref.model.path=none").actor_rollout_ref.actor
+    )
     object.__setattr__(actor.policy_loss, "fresh_loss_mode", fresh)
-    actor.global_batch_info.update(dp_size=1, batch_num_tokens=B * T, global_batch_size=B, loss_scale_factor=T)
+    actor.global_batch_info.update(
+        dp_size=1, batch_num_tokens=B * T, global_batch_size=B, loss_scale_factor=T
+    )
     log_prob, old_log_prob, advantages, _, mask = rows()
     phase = torch.empty(B, T, device=DEVICE)
     with Read(mixed, False):
@@ -92,6 +108,9 @@ def test_the_actors_loss_stays_on_the_device(fresh, aggregated, mixed):
 
 
 def test_entropies_stay_on_the_device():
-    logits, mask = torch.empty(B, T, V, device=DEVICE), torch.ones(B, T, device=DEVICE, dtype=torch.bool)
+    logits, mask = (
+        torch.empty(B, T, V, device=DEVICE),
+        torch.ones(B, T, device=DEVICE, dtype=torch.bool),
+    )
     with Read():
         on_device([compute_entropy(logits, mask)])

@@ -28,7 +28,9 @@ def small_segments(monkeypatch):
 
 @pytest.mark.parametrize("sample_range", ["all", "first_half", "last_half"])
 def test_a_reloaded_pool_makes_the_same_draws_now_and_later(tmp_path, sample_range):
-    config = ExperienceConfig(rollout_n=8, experience_max_trajectories=120, exp_sample_range=sample_range)
+    config = ExperienceConfig(
+        rollout_n=8, experience_max_trajectories=120, exp_sample_range=sample_range
+    )
     pool = lived(config=config)
     save(pool, tmp_path / "pool")
     loaded = load(tmp_path / "pool", config)
@@ -36,7 +38,10 @@ def test_a_reloaded_pool_makes_the_same_draws_now_and_later(tmp_path, sample_ran
     assert len(set(map(tuple, draws(pool)[0]))) > 1
     assert draws(loaded) == draws(pool) and loaded.metrics() == pool.metrics()
     counters = pool.metrics()
-    assert all(counters[name] > 0 for name in ("evicted", "duplicates", "retired_questions", "retired_trajectories"))
+    assert all(
+        counters[name] > 0
+        for name in ("evicted", "duplicates", "retired_questions", "retired_trajectories")
+    )
     live(pool, seed=1)
     live(loaded, seed=1)
     assert draws(loaded) == draws(pool) and loaded.metrics() == pool.metrics()
@@ -57,14 +62,20 @@ def test_an_interrupted_life_leaves_the_same_bytes_as_an_unbroken_one(tmp_path, 
         unbroken.end_step(step, {"fresh_score": step / 12})
         save(unbroken, tmp_path / "unbroken" / str(step), step)
     for step in range(12):
-        resumed = load(tmp_path / "resumed" / str(step - 1), step=step - 1) if step else ExperiencePool(CONFIG)
+        resumed = (
+            load(tmp_path / "resumed" / str(step - 1), step=step - 1)
+            if step
+            else ExperiencePool(CONFIG)
+        )
         live(resumed, seed=step, steps=10)
         resumed.end_step(step, {"fresh_score": step / 12})
         save(resumed, tmp_path / "resumed" / str(step), step)
     names = files(tmp_path / "unbroken" / "11")
     assert names == files(tmp_path / "resumed" / "11") and len(names) > 6
     for name in names:
-        assert (tmp_path / "unbroken" / "11" / name).read_bytes() == (tmp_path / "resumed" / "11" / name).read_bytes()
+        assert (tmp_path / "unbroken" / "11" / name).read_bytes() == (
+            tmp_path / "resumed" / "11" / name
+        ).read_bytes()
 
 
 def test_a_checkpoint_writes_what_is_new_and_links_the_rest(tmp_path):
@@ -130,7 +141,8 @@ def test_segments_stay_few_and_mostly_alive(tmp_path, small_segments):
         most = max(most, len(saved))
         if step % 10 == 0:
             assert draws(load(tmp_path / "pool")) == draws(pool)
-    # 120 trajectories of about two tokens are at most 8 segments above half the size, with a small one in each gap
+    # 120 trajectories of about two tokens are at most 8 segments above half the size, with a small
+    # one in each gap
     assert 4 < most <= 8 + 9
 
 
@@ -153,15 +165,24 @@ COLUMNS = ["serial", "question", "step", "entropy", "tokens", "log_probs"]
 def test_pandas_reads_it_in_one_line(tmp_path):
     pool = ExperiencePool(CONFIG)
     pool.observe(RolloutGroup("gone", 8, (Trajectory([1], [-1.0], 1),)))
-    pool.observe(RolloutGroup("q", 8, (Trajectory([5, 6], [-0.5, -1.0], 3, 0.25), Trajectory([7], [-2.0], 3))))
+    pool.observe(
+        RolloutGroup(
+            "q", 8, (Trajectory([5, 6], [-0.5, -1.0], 3, 0.25), Trajectory([7], [-2.0], 3))
+        )
+    )
     save(pool, tmp_path / "one")
     pool.observe(RolloutGroup("gone", 8, tuple(Trajectory([i], [-1.0], 4) for i in range(8))))
     pool.file("q", 2, Trajectory.without_log_probs([8], 5))
     save(pool, tmp_path / "two")
     folder = tmp_path / "two"
-    frame = pandas.read_parquet(f"{folder}/trajectories").merge(pandas.read_parquet(f"{folder}/live.parquet"))
+    frame = pandas.read_parquet(f"{folder}/trajectories").merge(
+        pandas.read_parquet(f"{folder}/live.parquet")
+    )
     assert list(frame) == [*COLUMNS, "loss_mask", "reward", "note", "grader"]
-    assert frame["tokens"].map(list).tolist() == [[5, 6], [7], [8]] and frame["tokens"][0].dtype == np.int32
+    assert (
+        frame["tokens"].map(list).tolist() == [[5, 6], [7], [8]]
+        and frame["tokens"][0].dtype == np.int32
+    )
     assert frame["log_probs"][:2].map(list).tolist() == [[-0.5, -1.0], [-2.0]]
     assert frame["log_probs"][2] is None and frame["log_probs"][0].dtype == np.float32
     assert frame["entropy"][0] == 0.25 and np.isnan(frame["entropy"][1])
@@ -174,7 +195,9 @@ def test_pandas_reads_it_in_one_line(tmp_path):
 def test_tighter_bounds_hold_after_loading(tmp_path):
     pool = lived()
     save(pool, tmp_path / "pool")
-    tight = ExperienceConfig(rollout_n=8, experience_max_per_question=2, experience_max_trajectories=20)
+    tight = ExperienceConfig(
+        rollout_n=8, experience_max_per_question=2, experience_max_trajectories=20
+    )
     loaded = load(tmp_path / "pool", tight)
     invariants.check(loaded)
     before, after = pool.metrics(), loaded.metrics()

@@ -1,4 +1,6 @@
-"""ExperiencePool against a plain model: one list of records in the order of recording, scanned for everything."""
+"""ExperiencePool against a plain model: one list of records in the order of recording, scanned for
+everything.
+"""
 
 import math
 import tempfile
@@ -30,9 +32,8 @@ class PoolMachine(RuleBasedStateMachine):
         age=st.sampled_from([None, 1, 5]),
         method=st.sampled_from(["normal", "linear", False]),
         sample_range=st.sampled_from(["all", "first_half", "last_half"]),
-        difficulty=st.sampled_from(["released", "fresh"]),
     )
-    def start(self, lbound, rbound, per_question, overall, memory, age, method, sample_range, difficulty):
+    def start(self, lbound, rbound, per_question, overall, memory, age, method, sample_range):
         self.config = ExperienceConfig(
             rollout_n=K,
             experience_lbound=lbound,
@@ -43,7 +44,6 @@ class PoolMachine(RuleBasedStateMachine):
             experience_max_age=age,
             exp_bucket_manager=method,
             exp_sample_range=sample_range,
-            exp_difficulty=difficulty,
         )
         self.pool, self.folder = ExperiencePool(self.config), PoolFolder()
         self.records = []  # (question, token, step, entropy), the latest recording last
@@ -55,20 +55,18 @@ class PoolMachine(RuleBasedStateMachine):
         return [record for record in self.records if record[0] == question]
 
     def model_observe(self, question, size, successes, replayed):
-        fresh = self.config.exp_difficulty == "fresh"
         if question in self.retired:
             return Outcome.SKIPPED
-        if len(successes) == size and size >= K - 1:  # of K - 1 fresh rollouts one is replayed: a whole group
+        if (
+            len(successes) == size and size >= K - 1
+        ):  # of K - 1 fresh rollouts one is replayed: a whole group
             self.retired.add(question)
             self.buckets.pop(question, None)
             self.records = [record for record in self.records if record[0] != question]
             return Outcome.RETIRED
-        right, rows = len(successes), size
-        if not fresh:
-            right, rows = right + replayed, rows + replayed
-        bucket = round(right * K / rows)
+        bucket = round((len(successes) + replayed) * K / (size + replayed))
         wanted = self.config.experience_lbound < bucket <= self.config.experience_rbound
-        if (wanted and successes) or (question in self.buckets and (wanted or fresh)):
+        if (wanted and successes) or (question in self.buckets and wanted):
             self.buckets[question] = bucket
         if not (wanted and successes):
             return Outcome.SKIPPED
@@ -76,7 +74,10 @@ class PoolMachine(RuleBasedStateMachine):
             self.records = [record for record in self.records if record[:2] != (question, token)]
             self.records.append((question, token, self.step, entropy))
         while len(self.of(question)) > self.config.experience_max_per_question:
-            worst = max(self.of(question), key=lambda record: math.inf if math.isnan(record[3]) else record[3])
+            worst = max(
+                self.of(question),
+                key=lambda record: math.inf if math.isnan(record[3]) else record[3],
+            )
             self.records.remove(worst)
         self.records = self.records[-self.config.experience_max_trajectories :]
         while not self.within_bounds():
@@ -94,14 +95,18 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(
         question=st.sampled_from(QUESTIONS),
         size=st.sampled_from([K, K, K - 1, 2]),
-        successes=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.1, 0.2, math.nan])), max_size=K),
+        successes=st.lists(
+            st.tuples(st.integers(0, 5), st.sampled_from([0.1, 0.2, math.nan])), max_size=K
+        ),
     )
     def observe(self, question, size, successes):
         self.step += 1
         successes = successes[:size]
         trajectories = tuple(self.trajectory(token, value) for token, value in successes)
         group = RolloutGroup(question, size, trajectories, replayed=int(size == K - 1))
-        assert self.pool.observe(group) is self.model_observe(question, size, successes, group.replayed)
+        assert self.pool.observe(group) is self.model_observe(
+            question, size, successes, group.replayed
+        )
 
     def trajectory(self, token, entropy):
         length = 1 + token % 3
@@ -111,17 +116,19 @@ class PoolMachine(RuleBasedStateMachine):
     def end_step(self):
         metrics = self.pool.end_step(self.step, {"fresh_score": 0.5})
         if self.config.experience_max_age is not None:
-            self.records = [r for r in self.records if self.step + 1 - r[2] <= self.config.experience_max_age]
+            self.records = [
+                r for r in self.records if self.step + 1 - r[2] <= self.config.experience_max_age
+            ]
             self.forget_emptied()
         ages = sorted(self.step - record[2] for record in self.records) or [0]
         assert metrics["age_median"] == ages[math.ceil(0.5 * len(ages)) - 1]
         assert metrics["age_p95"] == ages[math.ceil(0.95 * len(ages)) - 1]
 
-    @rule(count=st.integers(0, 7), seed=st.integers(0, 3), exclude=st.sets(st.sampled_from(QUESTIONS)))
+    @rule(
+        count=st.integers(0, 7), seed=st.integers(0, 3), exclude=st.sets(st.sampled_from(QUESTIONS))
+    )
     def choose(self, count, seed, exclude):
-        low, high = self.config.experience_lbound, self.config.experience_rbound
-        fresh = self.config.exp_difficulty == "fresh"
-        eligible = [name for name, bucket in self.buckets.items() if not fresh or low < bucket <= high]
+        eligible = list(self.buckets)
         half = len(eligible) // 2
         allowed = {"all": eligible, "first_half": eligible[:half], "last_half": eligible[half:]}
         allowed = set(allowed[self.config.exp_sample_range]) - exclude
@@ -157,11 +164,15 @@ class PoolMachine(RuleBasedStateMachine):
                 (question, int(t.tokens[0]), t.step, t.entropy, float(t.log_probs[0]))
                 for t in self.pool.candidates(question)
             ]
-            assert repr(stored) == repr([(*record, -float(record[2])) for record in self.of(question)])  # NaN == NaN
+            assert repr(stored) == repr(
+                [(*record, -float(record[2])) for record in self.of(question)]
+            )  # NaN == NaN
 
 
 TestPoolAgainstModel = PoolMachine.TestCase
-TestPoolAgainstModel.settings = settings(max_examples=350, stateful_step_count=40, deadline=None, derandomize=True)
+TestPoolAgainstModel.settings = settings(
+    max_examples=350, stateful_step_count=40, deadline=None, derandomize=True
+)
 
 
 def test_that_were_ten_thousand_steps():

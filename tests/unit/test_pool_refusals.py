@@ -1,4 +1,6 @@
-"""A saved pool that cannot be read or written: damage, other settings, another writer, a full disk."""
+"""A saved pool that cannot be read or written: damage, other settings, another writer, a
+full disk.
+"""
 
 import json
 import resource
@@ -50,7 +52,14 @@ def test_a_bit_that_flipped_in_the_format_version_is_damage(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["live.parquet", "questions.parquet", "history.parquet", "replayed.parquet", "trajectories", "manifest.json"],
+    [
+        "live.parquet",
+        "questions.parquet",
+        "history.parquet",
+        "replayed.parquet",
+        "trajectories",
+        "manifest.json",
+    ],
 )
 @pytest.mark.parametrize("damage", ["flip", "cut", "missing"])
 def test_damage_is_named(tmp_path, name, damage):
@@ -97,9 +106,13 @@ def test_a_second_writer_is_refused_in_one_line(tmp_path):
     save(pool, tmp_path / "pool")
     other = "import sys, time; from pathlib import Path; from exgrpo.saved import durable\n"
     other += "with durable.exclusive(Path(sys.argv[1])): print('holds', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", other, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", other, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "holds\n"
-        with pytest.raises(OSError, match=r"another process is writing to .*what was saved before is intact") as caught:
+        with pytest.raises(
+            OSError, match=r"another process is writing to .*what was saved before is intact"
+        ) as caught:
             save(live(pool, 1), tmp_path / "pool")
         assert "\n" not in str(caught.value)
         process.send_signal(signal.SIGKILL)
@@ -109,7 +122,9 @@ def test_a_second_writer_is_refused_in_one_line(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"file/pool could not be written \(.*\); what was saved before is intact"):
+    with pytest.raises(
+        OSError, match=r"file/pool could not be written \(.*\); what was saved before is intact"
+    ):
         save(lived(), tmp_path / "file" / "pool")
 
 
@@ -118,9 +133,12 @@ def test_a_full_disk_leaves_the_old_state_and_no_rubbish(tmp_path):
     save(old, tmp_path / "pool")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:  # a file that may not grow is as near to a full disk as a test without a disk of its own gets
+    # a file that may not grow is as near to a full disk as a test without a disk of its own gets
+    try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-        with pytest.raises(OSError, match=r"could not be written \(.*\); what was saved before is intact"):
+        with pytest.raises(
+            OSError, match=r"could not be written \(.*\); what was saved before is intact"
+        ):
             save(new, tmp_path / "pool")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -42,8 +42,14 @@ def test_experience_of_another_data_set_is_refused(files):
     "keys",
     [
         ["trainer.default_local_dir='~/checkpoints'"],
-        ["trainer.resume_mode=resume_path", "trainer.resume_from_path='~/checkpoints/global_step_3'"],
-        ["trainer.resume_mode=disable", "trainer.experience_import='~/checkpoints/global_step_3/experience'"],
+        [
+            "trainer.resume_mode=resume_path",
+            "trainer.resume_from_path='~/checkpoints/global_step_3'",
+        ],
+        [
+            "trainer.resume_mode=disable",
+            "trainer.experience_import='~/checkpoints/global_step_3/experience'",
+        ],
     ],
 )
 def test_a_folder_below_home_is_checked_like_any_other(files, monkeypatch, keys):
@@ -55,7 +61,9 @@ def test_a_folder_below_home_is_checked_like_any_other(files, monkeypatch, keys)
 
 def test_experience_of_another_tokenizer_is_refused(files):
     checkpoint(files, [f"q{i}" for i in range(16)], "other")
-    with pytest.raises(ValueError, match="global_step_3/experience: tokenizer is 'other', expected '"):
+    with pytest.raises(
+        ValueError, match="global_step_3/experience: tokenizer is 'other', expected '"
+    ):
         verify(configuration(files))
     verify(configuration(files, "trainer.experience=False"))
     verify(configuration(files, "trainer.resume_mode=disable"))
@@ -90,7 +98,10 @@ def test_an_on_policy_run_is_told_that_its_folder_has_one_with_replay(files, cap
     (files / "checkpoints" / "global_step_3" / "actor").mkdir()
     verify(configuration(files, "trainer.experience=False"))
     [said] = caplog.messages
-    assert "global_step_3, which was trained with replay; a baseline needs another trainer.default_local_dir" in said
+    assert (
+        "global_step_3, which was trained with replay; a baseline needs another "
+        "trainer.default_local_dir" in said
+    )
     verify(configuration(files, "trainer.experience=False", "trainer.resume_mode=disable"))
     assert caplog.messages == [said]
 
@@ -100,9 +111,17 @@ def test_experience_of_other_group_sizes_or_of_no_data_set_is_refused(files):
     with pytest.raises(ValueError, match="experience: rollout_n is 8, expected 4"):
         verify(configuration(files, "actor_rollout_ref.rollout.n=4"))
     for identity in ({}, None):
-        PoolFolder().save(ExperiencePool(ExperienceConfig(rollout_n=8)), files / "buffer", 0, identity)
+        PoolFolder().save(
+            ExperiencePool(ExperienceConfig(rollout_n=8)), files / "buffer", 0, identity
+        )
         with pytest.raises(ValueError, match="buffer: experience of another data set"):
-            verify(configuration(files, f"trainer.experience_import={files}/buffer", "trainer.resume_mode=disable"))
+            verify(
+                configuration(
+                    files,
+                    f"trainer.experience_import={files}/buffer",
+                    "trainer.resume_mode=disable",
+                )
+            )
 
 
 def test_of_an_interrupted_replacement_the_whole_state_is_read(files):
@@ -121,7 +140,10 @@ def test_of_an_interrupted_replacement_the_whole_state_is_read(files):
 def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
     checkpoint(files, [f"q{i}" for i in range(16)])
     actor = files / "checkpoints" / "global_step_3" / "actor"
-    more = [f"trainer.experience={experience}", "actor_rollout_ref.rollout.tensor_model_parallel_size=1"]
+    more = [
+        f"trainer.experience={experience}",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    ]
     verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
     actor.mkdir()
     for rank in range(2):
@@ -130,20 +152,33 @@ def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
         with pytest.raises(ValueError) as caught:
             verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", *more))
         said = str(caught.value)
-        assert f"trainer.nnodes=1 trainer.n_gpus_per_node={ranks}: {actor.parent} was saved on 2 GPUs" in said
+        assert (
+            f"trainer.nnodes=1 trainer.n_gpus_per_node={ranks}: {actor.parent} was saved on 2 GPUs"
+            in said
+        )
         assert f"trainer.experience_import={actor.parent}/experience" in said and "\n" not in said
-        verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", "trainer.resume_mode=disable", *more))
+        verify(
+            configuration(
+                files, f"trainer.n_gpus_per_node={ranks}", "trainer.resume_mode=disable", *more
+            )
+        )
     verify(configuration(files, "trainer.n_gpus_per_node=2", *more))
     verify(configuration(files, "trainer.nnodes=2", "trainer.n_gpus_per_node=1", *more))
 
 
 def test_an_imported_pool_must_be_there_and_of_this_data_set(files):
-    with pytest.raises(FileNotFoundError, match="experience_import=/nowhere/x: no saved pool there"):
+    with pytest.raises(
+        FileNotFoundError, match="experience_import=/nowhere/x: no saved pool there"
+    ):
         verify(configuration(files, "trainer.experience_import=/nowhere/x"))
     checkpoint(files, ["other question"])
     teacher = files / "checkpoints" / "global_step_3" / "experience"
     with pytest.raises(ValueError, match="experience of another data set"):
-        verify(configuration(files, f"trainer.experience_import={teacher}", "trainer.resume_mode=disable"))
+        verify(
+            configuration(
+                files, f"trainer.experience_import={teacher}", "trainer.resume_mode=disable"
+            )
+        )
 
 
 def test_a_damaged_manifest_without_an_older_checkpoint_is_one_line(files):
@@ -157,7 +192,9 @@ def test_a_damaged_manifest_without_an_older_checkpoint_is_one_line(files):
 
 @pytest.mark.parametrize("experience", [True, False])
 def test_a_run_holds_its_folder_with_and_without_replay(files, experience):
-    config = configuration(files, f"trainer.experience={experience}", "data.dataloader_num_workers=0")
+    config = configuration(
+        files, f"trainer.experience={experience}", "data.dataloader_num_workers=0"
+    )
     verify(config)
     resolve(config)
     trainer = object.__new__(ExperienceMixPPOTrainer)

@@ -1,4 +1,6 @@
-"""Benchmark files: rows as the hub has them, released files, answers that agree with themselves, wrong input."""
+"""Benchmark files: rows as the hub has them, released files, answers that agree with themselves,
+wrong input.
+"""
 
 import json
 import sys
@@ -17,7 +19,13 @@ from exgrpo_eval.grade.grading import grade
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
 HERE = Path(prepare_eval.__file__)
-GPQA = dict(zip(BENCHMARKS["gpqa"].columns, ("What?", " right ", "wrong 1", "wrong 2", "wrong 3"), strict=True))
+GPQA = dict(
+    zip(
+        BENCHMARKS["gpqa"].columns,
+        ("What?", " right ", "wrong 1", "wrong 2", "wrong 3"),
+        strict=True,
+    )
+)
 HUB_ROWS = {
     "aime": {"problem": " Find $x$. ", "answer": "025", "solution": "long"},
     "aime25": {"problem": "Find $y$.", "answer": r"336^\circ"},
@@ -25,9 +33,18 @@ HUB_ROWS = {
     "math": {"problem": "Find $w$.", "answer": r"\frac{1}{2}", "subject": "Algebra"},
     "minerva": {"question": "How many ergs?", "answer": "4.5e33"},
     "olympiad_bench": {"question": "Which?", "final_answer": ["$3$", "$5$"]},
-    "arc_c": {"question": "Which?", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"},
+    "arc_c": {
+        "question": "Which?",
+        "choices": {"text": ["a", "b"], "label": ["1", "2"]},
+        "answerKey": "2",
+    },
     "gpqa": GPQA,
-    "mmlu_pro": {"question": "Which?", "options": ["x", "y", "z"], "answer": "C", "category": "law"},
+    "mmlu_pro": {
+        "question": "Which?",
+        "options": ["x", "y", "z"],
+        "answer": "C",
+        "category": "law",
+    },
 }
 ANSWERS = {
     "aime": "025",
@@ -70,7 +87,9 @@ def test_all_nine_benchmarks_in_two_files(local, tmp_path):
     assert [row["data_source"] for row in inside + outside] == list(BENCHMARKS)
     rows = {row["data_source"]: row for row in inside + outside}
     assert {name: rows[name]["reward_model"]["ground_truth"] for name in ANSWERS} == ANSWERS
-    assert all([turn["role"] for turn in row["prompt"]] == ["system", "user"] for row in rows.values())
+    assert all(
+        [turn["role"] for turn in row["prompt"]] == ["system", "user"] for row in rows.values()
+    )
     assert rows["aime"]["prompt"][1]["content"] == "Find $x$."
     assert rows["arc_c"]["prompt"][1]["content"] == "Which?\n\n1) a\n2) b"
     assert rows["mmlu_pro"]["prompt"][1]["content"] == "Which?\n\nA) x\nB) y\nC) z"
@@ -81,7 +100,14 @@ def test_all_nine_benchmarks_in_two_files(local, tmp_path):
 def test_the_validation_set_has_each_question_as_often_as_the_released_one(local, tmp_path):
     main([*local, "--validation"])
     counts = Counter(row["data_source"] for row in read(tmp_path / "out" / "valid.parquet"))
-    assert counts == {"aime": 8, "aime25": 8, "amc": 4, "math": 1, "minerva": 1, "olympiad_bench": 1}
+    assert counts == {
+        "aime": 8,
+        "aime25": 8,
+        "amc": 4,
+        "math": 1,
+        "minerva": 1,
+        "olympiad_bench": 1,
+    }
     assert len(read(tmp_path / "out" / "valid.id.parquet")) == 6
 
 
@@ -91,7 +117,10 @@ def test_no_validation_set_without_its_benchmarks(local, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(not (SHARED / "valid.parquet").is_file(), reason="the evaluation data is not beside the checkout")
+@pytest.mark.skipif(
+    not (SHARED / "valid.parquet").is_file(),
+    reason="the evaluation data is not beside the checkout",
+)
 def test_of_the_released_test_file_it_is_the_released_validation_set(tmp_path):
     given = [f"{name}={SHARED / 'test.id.parquet'}" for name in prepare_eval.VALIDATION]
     names = list(prepare_eval.VALIDATION)
@@ -105,16 +134,41 @@ def test_of_the_released_test_file_it_is_the_released_validation_set(tmp_path):
 
 def test_gpqa_names_the_letter_of_the_right_choice():
     for number in range(20):
-        prompt, letter = benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {number}?"})
+        prompt, letter = benchmark_rows.read(
+            BENCHMARKS["gpqa"], GPQA | {"Question": f"What {number}?"}
+        )
         assert f"\n{letter}) right" in prompt and "ANSWER: $LETTER" in prompt
-        assert sorted(line[3:] for line in prompt.splitlines()[-4:]) == ["right", "wrong 1", "wrong 2", "wrong 3"]
-        assert benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {number}?"}) == (prompt, letter)
-    letters = [benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {n}?"})[1] for n in range(400)]
-    assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")  # 100 expected, standard deviation 8.7
+        assert sorted(line[3:] for line in prompt.splitlines()[-4:]) == [
+            "right",
+            "wrong 1",
+            "wrong 2",
+            "wrong 3",
+        ]
+        assert benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {number}?"}) == (
+            prompt,
+            letter,
+        )
+    letters = [
+        benchmark_rows.read(BENCHMARKS["gpqa"], GPQA | {"Question": f"What {n}?"})[1]
+        for n in range(400)
+    ]
+    assert all(
+        70 <= letters.count(letter) <= 130 for letter in "ABCD"
+    )  # 100 expected, standard deviation 8.7
 
 
 def test_some_benchmarks_without_a_system_message(local, tmp_path):
-    main([*local[:2], "--benchmarks", "math", "--system_prompt_file", "none", "--local", local[2 + 4]])
+    main(
+        [
+            *local[:2],
+            "--benchmarks",
+            "math",
+            "--system_prompt_file",
+            "none",
+            "--local",
+            local[2 + 4],
+        ]
+    )
     [row] = read(tmp_path / "out" / "valid.id.parquet")
     assert [turn["role"] for turn in row["prompt"]] == ["user"]
     assert not (tmp_path / "out" / "valid.ood.parquet").exists()
@@ -125,17 +179,31 @@ def test_the_system_message_of_a_training_file(local, tmp_path, capsys):
         system = [[{"role": "system", "content": text}] if text else [] for text in messages]
         prompts = [[*turns, {"role": "user", "content": "q"}] for turns in system]
         pq.write_table(pa.table({"prompt": prompts}), tmp_path / "train.parquet")
-        return ["--benchmarks", "math", "--system_prompt_file", str(tmp_path / "train.parquet"), *math]
+        return [
+            "--benchmarks",
+            "math",
+            "--system_prompt_file",
+            str(tmp_path / "train.parquet"),
+            *math,
+        ]
 
     math = [*local[:3], local[3 + 3]]
     main(training("think", "think"))
     [row] = read(tmp_path / "out" / "valid.id.parquet")
     assert row["prompt"][0] == {"role": "system", "content": "think"}
-    assert "has 2 system messages; must be one in all rows" in refused(training("think", "other"), capsys)
+    assert "has 2 system messages; must be one in all rows" in refused(
+        training("think", "other"), capsys
+    )
     assert "has 2 system messages" in refused(training("think", None), capsys)
     assert "empty; 'none' leaves the system message out" in refused(training(None), capsys)
     pq.write_table(pa.table({"question": ["q"]}), tmp_path / "train.parquet")
-    options = ["--benchmarks", "math", "--system_prompt_file", str(tmp_path / "train.parquet"), *math]
+    options = [
+        "--benchmarks",
+        "math",
+        "--system_prompt_file",
+        str(tmp_path / "train.parquet"),
+        *math,
+    ]
     assert "train.parquet: no column 'prompt'; it has question" in refused(options, capsys)
 
 
@@ -148,7 +216,9 @@ def test_rows_in_verls_schema_go_through_beside_built_ones(local, tmp_path):
         "reward_model": {"ground_truth": "A", "style": "rule"},
         "extra_info": {"index": 3, "question_id": 70},
     }
-    pq.write_table(pa.Table.from_pylist([row, row, {**row, "data_source": "other"}]), tmp_path / "verl.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([row, row, {**row, "data_source": "other"}]), tmp_path / "verl.parquet"
+    )
     arguments = [*local[:2], "--benchmarks", "arc_c", "mmlu_pro"]
     main([*arguments, "--local", local[9], f"mmlu_pro={tmp_path / 'verl.parquet'}"])
     found = read(tmp_path / "out" / "valid.ood.parquet")
@@ -160,7 +230,11 @@ def test_rows_in_verls_schema_go_through_beside_built_ones(local, tmp_path):
 @pytest.mark.parametrize(
     ("name", "row", "complaint"),
     [
-        ("math", {"question": "q", "answer": "1"}, "no column 'problem' (math); it has question, answer"),
+        (
+            "math",
+            {"question": "q", "answer": "1"},
+            "no column 'problem' (math); it has question, answer",
+        ),
         ("math", {"problem": "q", "answer": ""}, "row 0 has no answer (math)"),
         ("math", {"problem": " ", "answer": "1"}, "row 0 has no question (math)"),
         ("arc_c", HUB_ROWS["arc_c"] | {"answerKey": "E"}, "row 0 has no answer (arc_c)"),
@@ -173,7 +247,9 @@ def test_wrong_rows_get_one_line_and_leave_no_file(name, row, complaint, tmp_pat
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
     output = tmp_path / "out"
-    error = refused(["--output_dir", str(output), "--benchmarks", name, "--local", f"{name}={path}"], capsys)
+    error = refused(
+        ["--output_dir", str(output), "--benchmarks", name, "--local", f"{name}={path}"], capsys
+    )
     assert complaint in error and error.count("\n") == 1 and not output.exists()
 
 
@@ -182,7 +258,10 @@ def test_wrong_rows_get_one_line_and_leave_no_file(name, row, complaint, tmp_pat
     [
         (["--local", "mth=x.jsonl"], "--local mth=...: must be among --benchmarks aime aime25"),
         (["--local", "x.jsonl"], "must be NAME=FILE"),
-        (["--benchmarks", "math", "--local", "amc=x.jsonl"], "--local amc=...: must be among --benchmarks math"),
+        (
+            ["--benchmarks", "math", "--local", "amc=x.jsonl"],
+            "--local amc=...: must be among --benchmarks math",
+        ),
         (["--benchmarks", "math", "--local", "math=missing.jsonl"], "missing.jsonl"),
         (["--benchmarks", "math", "--local", "math=x.txt"], "must end in .parquet"),
     ],
@@ -193,14 +272,27 @@ def test_wrong_arguments(arguments, complaint, tmp_path, capsys):
 
 def test_help_names_the_data_sets():
     done = watched.run([sys.executable, str(HERE), "--help"])
-    assert done.returncode == 0 and all(benchmark.source["hub"] in done.stdout for benchmark in BENCHMARKS.values())
+    assert done.returncode == 0 and all(
+        benchmark.source["hub"] in done.stdout for benchmark in BENCHMARKS.values()
+    )
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the evaluation data is not beside the checkout")
 def test_the_released_file_goes_through_unchanged(tmp_path):
     path = SHARED / "test.id.parquet"
-    names = [name for name, benchmark in BENCHMARKS.items() if benchmark.file_name == "valid.id.parquet"]
-    main(["--output_dir", str(tmp_path), "--benchmarks", *names, "--local", *(f"{name}={path}" for name in names)])
+    names = [
+        name for name, benchmark in BENCHMARKS.items() if benchmark.file_name == "valid.id.parquet"
+    ]
+    main(
+        [
+            "--output_dir",
+            str(tmp_path),
+            "--benchmarks",
+            *names,
+            "--local",
+            *(f"{name}={path}" for name in names),
+        ]
+    )
     before, after = read(path), read(tmp_path / "valid.id.parquet")
     assert after == [row for name in names for row in before if row["data_source"] == name]
     assert len(after) == len(before)
@@ -210,12 +302,20 @@ def test_the_released_file_goes_through_unchanged(tmp_path):
 def test_released_answers_agree_with_themselves_and_with_their_clean_form():
     """Every Minerva answer, a sixth of the others (all of them take half a minute)."""
     golds = {
-        (row["data_source"], row["reward_model"]["ground_truth"]): None for row in read(SHARED / "test.id.parquet")
+        (row["data_source"], row["reward_model"]["ground_truth"]): None
+        for row in read(SHARED / "test.id.parquet")
     }
     pairs = [pair for place, pair in enumerate(golds) if pair[0] == "minerva" or place % 6 == 0]
     rows = [
-        {"benchmark": name, "response": rf"So \boxed{{{form}}}", "answer": gold, "finish_reason": "stop"}
+        {
+            "benchmark": name,
+            "response": rf"So \boxed{{{form}}}",
+            "answer": gold,
+            "finish_reason": "stop",
+        }
         for name, gold in pairs
         for form in dict.fromkeys((gold.strip().strip("$."), clean(gold)))
     ]
-    assert [row for row, graded in zip(rows, grade(rows), strict=True) if not graded["correct"]] == []
+    assert [
+        row for row, graded in zip(rows, grade(rows), strict=True) if not graded["correct"]
+    ] == []

@@ -19,13 +19,21 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "train"
 
 def prepare(tmp_path, rows, *options, name="in.jsonl"):
     source, output = tmp_path / name, tmp_path / "out" / "train.parquet"
-    source.write_text(rows if isinstance(rows, str) else "\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    source.write_text(
+        rows if isinstance(rows, str) else "\n".join(json.dumps(row) for row in rows),
+        encoding="utf-8",
+    )
     prepare_train.main(["--input_file", str(source), "--output_file", str(output), *options])
     return pq.read_table(output).to_pylist()
 
 
 def test_a_row_in_verls_schema(tmp_path):
-    rows = prepare(tmp_path, [{"question": " 1+1? ", "answer": 2, "target": "long"}], "--system_prompt_file", "none")
+    rows = prepare(
+        tmp_path,
+        [{"question": " 1+1? ", "answer": 2, "target": "long"}],
+        "--system_prompt_file",
+        "none",
+    )
     assert rows == [
         {
             "data_source": "in",
@@ -35,13 +43,18 @@ def test_a_row_in_verls_schema(tmp_path):
             "extra_info": {"index": 0, "question_id": question_id("1+1?"), "split": "train"},
         }
     ]
-    assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "train.parquet"]  # no temporary file is left
+    assert list((tmp_path / "out").iterdir()) == [
+        tmp_path / "out" / "train.parquet"
+    ]  # no temporary file is left
 
 
 def test_the_system_message_asks_for_both_sections(tmp_path):
     system, user = prepare(tmp_path, [{"problem": "q", "solution": "1"}])[0]["prompt"]
     assert (system["role"], user["role"]) == ("system", "user")
-    assert all(word in system["content"] for word in ("<think>", "</think>", r"\boxed{}", "Thought", "Solution"))
+    assert all(
+        word in system["content"]
+        for word in ("<think>", "</think>", r"\boxed{}", "Thought", "Solution")
+    )
 
 
 CHAT = [{"role": "system", "content": " theirs "}, {"role": "user", "content": "q1"}]
@@ -55,14 +68,27 @@ CHAT = [{"role": "system", "content": " theirs "}, {"role": "user", "content": "
         (("--system_prompt_file", "none"), []),
     ],
 )
-def test_a_system_message_of_the_data_is_kept_unless_another_is_given(tmp_path, capsys, options, systems):
+def test_a_system_message_of_the_data_is_kept_unless_another_is_given(
+    tmp_path, capsys, options, systems
+):
     (tmp_path / "file").write_text("other")
     options = [str(tmp_path / "file") if option == "file" else option for option in options]
-    rows = prepare(tmp_path, [{"prompt": CHAT, "answer": "1"}, {"prompt": CHAT[1:] * 2, "answer": "1"}], *options)
+    rows = prepare(
+        tmp_path,
+        [{"prompt": CHAT, "answer": "1"}, {"prompt": CHAT[1:] * 2, "answer": "1"}],
+        *options,
+    )
     assert len(rows) == 1  # one question, written twice; the first stays
-    rows = prepare(tmp_path, [{"prompt": CHAT, "answer": "1"}, {"prompt": "q2", "answer": "1"}], *options)
+    rows = prepare(
+        tmp_path, [{"prompt": CHAT, "answer": "1"}, {"prompt": "q2", "answer": "1"}], *options
+    )
     ours = (DATA / "system_prompt.txt").read_text().strip()
-    found = [message["content"] for row in rows for message in row["prompt"] if message["role"] == "system"]
+    found = [
+        message["content"]
+        for row in rows
+        for message in row["prompt"]
+        if message["role"] == "system"
+    ]
     assert found == [ours if system == "ours" else system for system in systems]
     said = "system message: the row's own in 1 rows, that of system_prompt.txt in 1"
     assert (said in capsys.readouterr().out) is (not options)
@@ -95,7 +121,9 @@ def test_nested_columns_messages_and_other_formats(tmp_path):
     (found,) = prepare(tmp_path, [row])
     assert found["prompt"] == chat and found["reward_model"]["ground_truth"] == "5"
     assert found["extra_info"]["question_id"] == row_question_id({}, chat)
-    again = prepare(tmp_path, [{"a": {"b": "q1"}, "c": 1}], "--question_key", "a.b", "--answer_key", "c")
+    again = prepare(
+        tmp_path, [{"a": {"b": "q1"}, "c": 1}], "--question_key", "a.b", "--answer_key", "c"
+    )
     assert again[0]["extra_info"]["question_id"] == found["extra_info"]["question_id"]
     (comma,) = prepare(tmp_path, 'question,answer\n"a, b?",3\n', name="in.csv")
     assert comma["prompt"][1]["content"] == "a, b?"
@@ -127,7 +155,9 @@ def test_what_is_dropped_is_said(tmp_path, capsys):
 
 def test_shuffle_and_limit(tmp_path):
     given = [{"question": f"q{n}", "answer": n} for n in range(20)]
-    first, again = (prepare(tmp_path, given, "--shuffle-seed", "3", "--limit", "5") for _ in range(2))
+    first, again = (
+        prepare(tmp_path, given, "--shuffle-seed", "3", "--limit", "5") for _ in range(2)
+    )
     order = [f"q{n}" for n in range(20)]
     random.Random(3).shuffle(order)
     assert first == again and [row["prompt"][1]["content"] for row in first] == order[:5]
@@ -136,8 +166,16 @@ def test_shuffle_and_limit(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([{"question": "q", "text": "1"}], (), "no column of these names: answer, .* it has question, text"),
-        ([{"question": "q", "answer": "1"}], ("--answer_key", "gold"), r"no column 'gold' \(--answer_key\)"),
+        (
+            [{"question": "q", "text": "1"}],
+            (),
+            "no column of these names: answer, .* it has question, text",
+        ),
+        (
+            [{"question": "q", "answer": "1"}],
+            ("--answer_key", "gold"),
+            r"no column 'gold' \(--answer_key\)",
+        ),
         ([{"question": "q", "answer": ""}], (), "no question with an answer is left"),
         ("", (), "no rows"),
         ("{", (), "line 1 is not JSON"),
@@ -162,11 +200,15 @@ def test_the_output_is_a_parquet_file(tmp_path, capsys, name):
     assert f"{name}: must be a file that ends in .parquet" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "said"), [("x.jsonl", "must be UTF-8 text"), ("x.parquet", "is not Parquet")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("x.jsonl", "must be UTF-8 text"), ("x.parquet", "is not Parquet")]
+)
 def test_a_damaged_file_is_named(tmp_path, capsys, name, said):
     (tmp_path / name).write_bytes(b"\xff\xfe")
     with pytest.raises(SystemExit):
-        prepare_train.main(["--input_file", str(tmp_path / name), "--output_file", str(tmp_path / "out.parquet")])
+        prepare_train.main(
+            ["--input_file", str(tmp_path / name), "--output_file", str(tmp_path / "out.parquet")]
+        )
     assert f"error: {tmp_path / name}: {said}" in capsys.readouterr().err
 
 
@@ -174,7 +216,9 @@ def test_a_damaged_file_is_named(tmp_path, capsys, name, said):
 def test_real_files_go_through(tmp_path):
     files = sorted(SHARED.glob("*.parquet"))
     output = tmp_path / "all.parquet"
-    prepare_train.main(["--input_file", *map(str, files), "--output_file", str(output), "--limit", "2000"])
+    prepare_train.main(
+        ["--input_file", *map(str, files), "--output_file", str(output), "--limit", "2000"]
+    )
     ids = read_question_ids([str(output)])
     assert len(ids) == len(set(ids)) == 2000
     written = pq.read_table(output).to_pylist()

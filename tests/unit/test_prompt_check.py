@@ -1,4 +1,6 @@
-"""What a run would show its model, checked on tiny model folders: refused where it would train on nothing."""
+"""What a run would show its model, checked on tiny model folders: refused where it would train on
+nothing.
+"""
 
 import json
 import logging
@@ -20,7 +22,9 @@ THINKING = CONTENTS + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %
 
 @pytest.fixture
 def files(tmp_path):
-    """A model of window 512 whose template opens a thought, and 16 questions of 13 to 15 tokens with it."""
+    """A model of window 512 whose template opens a thought, and 16 questions of 13 to 15 tokens
+    with it.
+    """
     model = tmp_path / "model"
     model.mkdir()
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
@@ -33,7 +37,11 @@ def files(tmp_path):
 def write_questions(folder, questions):
     gold = {"ground_truth": "1"}
     rows = [
-        {"prompt": [{"role": "user", "content": question}], "data_source": "t", "reward_model": gold}
+        {
+            "prompt": [{"role": "user", "content": question}],
+            "data_source": "t",
+            "reward_model": gold,
+        }
         for question in questions
     ]
     pd.DataFrame(rows).to_parquet(folder / "data.parquet")
@@ -85,8 +93,12 @@ def test_a_window_below_prompt_and_response(files):
 
 
 def test_a_limit_of_the_rollouts_below_it_or_above_the_window(files):
-    assert "max_model_len=255: must be at least 256" in refusal(files, "actor_rollout_ref.rollout.max_model_len=255")
-    assert "max_model_len=513: must be at most 512" in refusal(files, "actor_rollout_ref.rollout.max_model_len=513")
+    assert "max_model_len=255: must be at least 256" in refusal(
+        files, "actor_rollout_ref.rollout.max_model_len=255"
+    )
+    assert "max_model_len=513: must be at most 512" in refusal(
+        files, "actor_rollout_ref.rollout.max_model_len=513"
+    )
 
 
 @pytest.mark.parametrize("key", ["max_position_embeddings", "rope_theta"])
@@ -103,7 +115,9 @@ def test_no_configuration_in_the_folder(files):
 def test_no_chat_template(files):
     (files / "model" / "chat_template.jinja").unlink()
     said = refusal(files)
-    assert "model.path=" in said and "no chat template" in said and "exgrpo-data thinking-copy" in said
+    assert (
+        "model.path=" in said and "no chat template" in said and "exgrpo-data thinking-copy" in said
+    )
 
 
 def test_a_tokenizer_or_template_of_another_place_is_the_one_that_counts(files):
@@ -130,7 +144,9 @@ def test_a_prompt_that_opens_no_thought(files, end):
     assert "exgrpo-data thinking-copy" in said and "or set it to False" in said
     verify(configuration(files, "reward.custom_reward_function.reward_kwargs.require_think=False"))
     (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
-    verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))  # another reward, other rules
+    verify(
+        configuration(files, f"reward.custom_reward_function.path={files}/mine.py")
+    )  # another reward, other rules
 
 
 def test_arguments_of_the_template_are_passed_on(files):
@@ -143,11 +159,18 @@ def test_arguments_of_the_template_are_passed_on(files):
 def test_questions_that_are_all_too_long(files):
     write_questions(files, ["1+" * 40 + "1", *("1+" * (40 + i) + "1" for i in range(1, 300))])
     said = refusal(files)
-    assert said.startswith("data.max_prompt_length=64: must be at least ") and "all of its 300 questions" in said
-    needed = int(said.split("at least ")[1].split(",")[0])  # what it asks for is enough, and one less is not
+    assert (
+        said.startswith("data.max_prompt_length=64: must be at least ")
+        and "all of its 300 questions" in said
+    )
+    needed = int(
+        said.split("at least ")[1].split(",")[0]
+    )  # what it asks for is enough, and one less is not
     question = [{"role": "user", "content": "1+" * 40 + "1"}]
     tokenizer = load_tokenizer(files / "model")
-    assert needed == len(tokenizer.apply_chat_template(question, add_generation_prompt=True)["input_ids"])  # as verl's
+    assert needed == len(
+        tokenizer.apply_chat_template(question, add_generation_prompt=True)["input_ids"]
+    )  # as verl's
     wide = "data.max_response_length=64"
     verify(configuration(files, f"data.max_prompt_length={needed}", wide))
     assert "must be at least" in refusal(files, f"data.max_prompt_length={needed - 1}", wide)
@@ -163,23 +186,35 @@ def test_some_questions_that_are_too_long_are_counted(files, caplog):
     write_questions(files, ["1+" * 40 + "1", *(f"{i}+{i}" for i in range(15))])
     with caplog.at_level(logging.WARNING):
         verify(configuration(files))
-    assert "data.train_files: 1 of the first 16 prompts are longer than data.max_prompt_length=64" in caplog.text
+    assert (
+        "data.train_files: 1 of the first 16 prompts are longer than data.max_prompt_length=64"
+        in caplog.text
+    )
 
 
 def test_a_template_that_fails_on_every_question(files):
-    (files / "model" / "chat_template.jinja").write_text("{{ raise_exception('no user turns here') }}")
+    (files / "model" / "chat_template.jinja").write_text(
+        "{{ raise_exception('no user turns here') }}"
+    )
     said = refusal(files)
-    assert "data.train_files: the chat template fails on each of its 16 prompts (no user turns here)" in said
+    assert (
+        "data.train_files: the chat template fails on each of its 16 prompts (no user turns here)"
+        in said
+    )
 
 
 def test_a_file_without_prompts(files):
-    pd.DataFrame({"question": ["1+1"], "data_source": "t", "reward_model": [{"ground_truth": "2"}]}).to_parquet(
-        files / "bare.parquet"
+    pd.DataFrame(
+        {"question": ["1+1"], "data_source": "t", "reward_model": [{"ground_truth": "2"}]}
+    ).to_parquet(files / "bare.parquet")
+    assert "no column prompt (data.prompt_key)" in refusal(
+        files, f"data.val_files={files}/bare.parquet"
     )
-    assert "no column prompt (data.prompt_key)" in refusal(files, f"data.val_files={files}/bare.parquet")
 
 
-def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(files, monkeypatch, caplog):
+def test_a_hub_name_is_checked_in_the_cache_and_left_to_verl_where_it_is_not(
+    files, monkeypatch, caplog
+):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
@@ -210,6 +245,8 @@ def test_of_a_hub_name_that_is_not_in_the_cache_the_small_files_are_fetched(file
         return str(files / "model")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    said = refusal(files, "actor_rollout_ref.model.path=someone/base", "data.max_response_length=8192")
+    said = refusal(
+        files, "actor_rollout_ref.model.path=someone/base", "data.max_response_length=8192"
+    )
     assert "model.path=someone/base: its max_position_embeddings is" in said
     assert asked == [("someone/base", True, False), ("someone/base", False, False)]

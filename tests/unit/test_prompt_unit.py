@@ -31,6 +31,10 @@ def test_no_question_is_in_a_step_twice_and_a_solved_one_is_retired():
 
 def test_draws_are_counted_by_bucket_as_those_of_replay():
     replay, questions = replay_of(exp_unit="prompt")
-    replay.observe(1, [group(question, 1, 0) for question in replay.draw(1, 4, lambda: next(questions)).fresh], {})
+    replay.observe(
+        1,
+        [group(question, 1, 0) for question in replay.draw(1, 4, lambda: next(questions)).fresh],
+        {},
+    )
     replay.draw(2, 4, lambda: next(questions))
     assert replay.observe(2, [], {})["drawn_bucket_1"] == 2

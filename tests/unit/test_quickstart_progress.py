@@ -1,4 +1,6 @@
-"""What the quickstart shows while it runs, in a terminal and without one, and that it leaves nothing behind."""
+"""What the quickstart shows while it runs, in a terminal and without one, and that it leaves
+nothing behind.
+"""
 
 import importlib
 import io
@@ -27,7 +29,7 @@ exgrpo: starting Ray ...
 \x1b[36m(MixTaskRunner pid=18131)\x1b[0m INFO:2026-11-22 01:44:00,218:create worker group dict_keys(['actor_rollout'])
 \x1b[36m(MixTaskRunner pid=18131)\x1b[0m INFO:2026-11-22 01:44:14,610:reward loop manager initialized
 \x1b[36m(MixTaskRunner pid=18131)\x1b[0m INFO:2026-11-22 01:45:12,011:all initialize finished, ready to fit
-"""
+"""  # noqa: E501
 BASE = {"step": 0, "data": {"val-core/sum5/acc/mean@2": 0.359375}}
 TRAINED = {
     "step": 3,
@@ -40,7 +42,10 @@ TRAINED = {
         "timing_s/step": 5.928792655999132,
     },
 }
-TESTED = {"step": 20, "data": TRAINED["data"] | {"val-core/sum5/acc/mean@2": 0.884, "timing_s/step": 4.0}}
+TESTED = {
+    "step": 20,
+    "data": TRAINED["data"] | {"val-core/sum5/acc/mean@2": 0.884, "timing_s/step": 4.0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,9 @@ def panel(progress):
     console = Console(file=io.StringIO(), force_terminal=True, width=110)
 
     def make(**options):
-        made = progress.LivePanel(console, Path("outputs/quickstart"), **{"steps": 40, "done": 0} | options)
+        made = progress.LivePanel(
+            console, Path("outputs/quickstart"), **{"steps": 40, "done": 0} | options
+        )
 
         def shown():
             with console.capture() as captured:
@@ -105,14 +112,20 @@ def test_a_run_of_group_replay_has_its_groups_ages_and_tokens(progress, tmp_path
     steps = [BASE, TRAINED | {"data": TRAINED["data"] | told | {"experience/replayed_groups": 1.0}}]
     (tmp_path / "metrics-0000.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     figures = progress.learning_curves.summary(tmp_path)
-    assert (figures["kind"], figures["steps that replay"], figures["generated tokens"]) == ("group replay", 1, 120)
-    assert figures["replay age (mean, steps)"] == 3.0 and "replayed 3  " in progress.learning_curves.progress(
-        steps[1], 40
+    assert (figures["kind"], figures["steps that replay"], figures["generated tokens"]) == (
+        "group replay",
+        1,
+        120,
     )
+    assert figures[
+        "replay age (mean, steps)"
+    ] == 3.0 and "replayed 3  " in progress.learning_curves.progress(steps[1], 40)
 
 
 def test_a_run_without_tests_has_its_table_and_picture(progress, tmp_path, capsys):
-    steps = [{"step": n, "data": TRAINED["data"] | {"experience/generated_tokens": 99.0}} for n in (1, 2)]
+    steps = [
+        {"step": n, "data": TRAINED["data"] | {"experience/generated_tokens": 99.0}} for n in (1, 2)
+    ]
     (tmp_path / "metrics-0000.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     progress.learning_curves.show([tmp_path, tmp_path])
     assert capsys.readouterr().out.count("accuracy after             not tested\n") == 2
@@ -129,7 +142,9 @@ def test_panel_of_an_on_policy_run(panel):
 def test_live_panel_leaves_the_cursor_visible(progress):
     console = Console(file=io.StringIO(), force_terminal=True, width=110)
     with progress.LivePanel(console, Path("outputs/quickstart"), 40, 0) as made:
-        assert console.file.getvalue().rindex("\x1b[?25h") > console.file.getvalue().rindex("\x1b[?25l")
+        assert console.file.getvalue().rindex("\x1b[?25h") > console.file.getvalue().rindex(
+            "\x1b[?25l"
+        )
         made.step(TRAINED, 80.0)
     assert "3/40" in console.file.getvalue()
 
@@ -137,7 +152,9 @@ def test_live_panel_leaves_the_cursor_visible(progress):
 def test_lines_of_a_run(progress, tmp_path, capsys):
     log, metrics = tmp_path / "train.log", tmp_path / "metrics-0000.jsonl"
     log.write_text(LOG)
-    metrics.write_text("".join(json.dumps(entry) + "\n" for entry in (BASE, TRAINED)) + '{"step": 4, "da')
+    metrics.write_text(
+        "".join(json.dumps(entry) + "\n" for entry in (BASE, TRAINED)) + '{"step": 4, "da'
+    )
     ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     ended.wait()
     with progress.Lines(40) as lines:
@@ -153,15 +170,19 @@ def test_lines_of_a_run(progress, tmp_path, capsys):
         "actor and rewards are up; starting the vLLM server",
         "everything is up",
         "step   0/40  test accuracy 0.359",
-        "step   3/40  train accuracy 0.525  replayed 8  pool 32 questions  retired 1  5.9 s a step, 3.7 min left",
+        "step   3/40  train accuracy 0.525  replayed 8  pool 32 questions  retired 1  5.9 "
+        "s a step, 3.7 min left",
     ]
 
 
 @pytest.mark.parametrize(
-    ("terminal", "kind", "view"), [(True, "xterm", "LivePanel"), (True, "dumb", "Lines"), (False, "xterm", "Lines")]
+    ("terminal", "kind", "view"),
+    [(True, "xterm", "LivePanel"), (True, "dumb", "Lines"), (False, "xterm", "Lines")],
 )
 def test_panel_only_in_a_terminal(terminal, kind, view):
-    code = "import progress, pathlib; print(type(progress.view(pathlib.Path('run'), 40, 0)).__name__)"
+    code = (
+        "import progress, pathlib; print(type(progress.view(pathlib.Path('run'), 40, 0)).__name__)"
+    )
     # FORCE_COLOR: some CI services set it, and their logs are no terminals
     environment = os.environ | {"TERM": kind, "PYTHONPATH": str(QUICKSTART), "FORCE_COLOR": "1"}
     master, slave = os.openpty() if terminal else os.pipe()
@@ -181,11 +202,13 @@ QUICKSTART_OF_A_SLEEPER = f"""
 import argparse, pathlib, sys, run
 run.quickstart = lambda arguments: run.train(arguments.output, [sys.executable, "-c", {SLEEPER!r}], 40, 0)
 run.main()
-"""
+"""  # noqa: E501
 
 
 def start_quickstart(folder, restart=False):
-    """The quickstart with a training that sleeps; the process, and the process ids of the training."""
+    """The quickstart with a training that sleeps; the process, and the process ids of the
+    training.
+    """
     arguments = ["--output", str(folder), *(["--restart"] if restart else [])]
     process = subprocess.Popen(
         [sys.executable, "-c", QUICKSTART_OF_A_SLEEPER, *arguments],
@@ -201,7 +224,12 @@ def start_quickstart(folder, restart=False):
 
 @pytest.mark.parametrize(
     ("number", "restart"),
-    [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)],
+    [
+        (signal.SIGINT, False),
+        (signal.SIGINT, True),
+        (signal.SIGTERM, False),
+        (signal.SIGKILL, False),
+    ],
 )
 def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
     process, pids = start_quickstart(tmp_path, restart)
@@ -212,12 +240,17 @@ def test_the_training_ends_with_the_quickstart(tmp_path, number, restart):
     if number != signal.SIGKILL:
         without = " without --restart" if restart else ""
         assert process.returncode == 128 + number
-        assert said == f"quickstart: stopped; the same command{without} resumes from the last checkpoint\n"
+        assert (
+            said
+            == f"quickstart: stopped; the same command{without} resumes from the last checkpoint\n"
+        )
 
 
 def test_a_killed_guard_leaves_nothing_either(tmp_path):
     process, pids = start_quickstart(tmp_path)
     os.kill(json.loads((tmp_path / "running.json").read_text())["guard"], signal.SIGKILL)
     process.communicate()
-    assert not (tmp_path / "running.json").exists() and not any(process_tree.lives(pid) for pid in pids)
+    assert not (tmp_path / "running.json").exists() and not any(
+        process_tree.lives(pid) for pid in pids
+    )
     assert process.returncode == 128 + signal.SIGKILL

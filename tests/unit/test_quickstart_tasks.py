@@ -1,4 +1,6 @@
-"""The quickstart's questions and the base model shipped for them: what verl and vLLM ask of the tokenizer included."""
+"""The quickstart's questions and the base model shipped for them: what verl and vLLM ask of the
+tokenizer included.
+"""
 
 import importlib
 import itertools
@@ -8,7 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2ForCausalLM,
+)
 
 from exgrpo.experience.question_id import question_id
 
@@ -55,9 +62,17 @@ def test_written_rows(tasks, tmp_path):
         assert [row["prompt"][0]["content"] for row in rows] == tasks.split_questions()[split]
         for i, row in enumerate(rows):
             text = row["prompt"][0]["content"]
-            assert (row["data_source"], row["ability"], row["prompt"][0]["role"]) == ("sum5", "math", "user")
+            assert (row["data_source"], row["ability"], row["prompt"][0]["role"]) == (
+                "sum5",
+                "math",
+                "user",
+            )
             assert row["reward_model"] == {"ground_truth": str(eval(text)), "style": "rule"}
-            assert row["extra_info"] == {"index": i, "question_id": question_id(text), "split": split}
+            assert row["extra_info"] == {
+                "index": i,
+                "question_id": question_id(text),
+                "split": split,
+            }
 
 
 def test_answers(make_base):
@@ -86,12 +101,16 @@ def test_prompt_ids_are_those_trained_on(tasks, tokenizer):
 
 def test_answers_survive_the_round_trip(tasks, make_base, tokenizer):
     questions = list(itertools.chain(*tasks.split_questions().values()))
-    texts = {make_base.careful(question) for question in questions} | {f"\\boxed{{{n}}}" for n in range(26)}
+    texts = {make_base.careful(question) for question in questions} | {
+        f"\\boxed{{{n}}}" for n in range(26)
+    }
     for text in texts:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@pytest.mark.parametrize("text", ["Zwölf über 7: ∑ 你好 🙂", "tab\tand  blanks\r\n", "".join(map(chr, range(1, 256)))])
+@pytest.mark.parametrize(
+    "text", ["Zwölf über 7: ∑ 你好 🙂", "tab\tand  blanks\r\n", "".join(map(chr, range(1, 256)))]
+)
 def test_any_prompt_can_be_encoded(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text), clean_up_tokenization_spaces=False) == text
 
@@ -101,8 +120,12 @@ def test_base_model_fits_the_tokenizer_and_the_repository(tokenizer):
     model = AutoModelForCausalLM.from_pretrained(BASE)
     assert isinstance(model, Qwen2ForCausalLM) and model.dtype == torch.float32
     assert model.config.vocab_size == len(tokenizer)
-    assert model.config.hidden_size // model.config.num_attention_heads == 32  # vLLM's CPU attention refuses 16
-    assert model.generation_config.eos_token_id == model.config.eos_token_id == tokenizer.eos_token_id
+    assert (
+        model.config.hidden_size // model.config.num_attention_heads == 32
+    )  # vLLM's CPU attention refuses 16
+    assert (
+        model.generation_config.eos_token_id == model.config.eos_token_id == tokenizer.eos_token_id
+    )
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
 
 

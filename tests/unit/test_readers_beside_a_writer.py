@@ -44,7 +44,13 @@ def read(kind, folder):
 
 
 def row(number):
-    return {"prompt": f"q{number}", "rollout": f"r{number}", "reward": 1.0, "is_correct": True, "entropy": 0.5}
+    return {
+        "prompt": f"q{number}",
+        "rollout": f"r{number}",
+        "reward": 1.0,
+        "is_correct": True,
+        "entropy": 0.5,
+    }
 
 
 def buffer_of(count):
@@ -71,7 +77,9 @@ def test_no_save_and_no_load_fails(tmp_path, kind):
     (tmp_path / "done").touch()  # also where the writer failed
     said = [reader.communicate() for reader in readers]
     assert (writer.returncode, wrong) == (0, "")
-    assert [(reader.returncode, error) for reader, (_, error) in zip(readers, said, strict=True)] == [(0, "")] * 2
+    assert [
+        (reader.returncode, error) for reader, (_, error) in zip(readers, said, strict=True)
+    ] == [(0, "")] * 2
     assert all(int(count) > 0 for count, _ in said)
 
 

@@ -19,7 +19,9 @@ def read(name: str) -> str:
 
 
 def facts(text: str) -> dict[str, list[str]]:
-    """What a translation keeps: each list in an order that it may change, but for code and levels of headings."""
+    """What a translation keeps: each list in an order that it may change, but for code and levels
+    of headings.
+    """
     prose = FENCE.sub("", text)
     return {
         "code": [COMMENT.sub("", block) for block in FENCE.findall(text)],
@@ -43,5 +45,10 @@ def test_each_links_to_the_other_below_its_title():
 
 def test_a_changed_figure_command_or_link_is_seen():
     text = read(CHINESE)
-    for old, new in [(".91", ".95"), ("quickstart.sh", "quick.sh"), ("docs/keys.md", "docs/key.md"), ("## ", "# ")]:
+    for old, new in [
+        (".91", ".95"),
+        ("quickstart.sh", "quick.sh"),
+        ("docs/keys.md", "docs/key.md"),
+        ("## ", "# "),
+    ]:
         assert old in text and facts(text.replace(old, new, 1)) != facts(text)

@@ -25,7 +25,9 @@ def tables(header):
     """The rows of every table of the page with this header, as lists of cells."""
     rows, inside = [], False
     for line in PAGE.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        cells = (
+            [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        )
         inside = cells == header or (inside and bool(cells))
         if inside and cells != header and not set(cells[0]) <= set("- "):
             rows.append(cells)
@@ -39,7 +41,9 @@ def value(cell):
 
 
 def released_value(cell):
-    """The value between the first backticks of a cell; None if it says that the release has none."""
+    """The value between the first backticks of a cell; None if it says that the release has
+    none.
+    """
     if re.match(r"none\b", cell):
         return None
     assert cell.startswith("`"), cell
@@ -50,13 +54,19 @@ def flat(config, prefix=""):
     """key -> value of every leaf; lists are leaves."""
     leaves = {}
     for name, child in config.items():
-        leaves |= flat(child, f"{prefix}{name}.") if isinstance(child, dict) else {f"{prefix}{name}": child}
+        leaves |= (
+            flat(child, f"{prefix}{name}.")
+            if isinstance(child, dict)
+            else {f"{prefix}{name}": child}
+        )
     return leaves
 
 
 @pytest.fixture(scope="module")
 def configuration(tmp_path_factory):
-    """What a script prints with --cfg job, called from an empty folder with nothing of ours in the environment."""
+    """What a script prints with --cfg job, called from an empty folder with nothing of ours in the
+    environment.
+    """
     folder, printed = tmp_path_factory.mktemp("called_from"), {}
     environment = {name: text for name, text in os.environ.items() if name not in FROM_ENVIRONMENT}
     environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
@@ -73,7 +83,9 @@ def configuration(tmp_path_factory):
 
 
 def same_in_both():
-    """The settings in the page's blocks after "The same in both:", as rows of the table that has the others."""
+    """The settings in the page's blocks after "The same in both:", as rows of the table that has
+    the others.
+    """
     blocks = re.findall(r"^The same in both:\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     settings = (line.partition("=") for block in blocks for line in block.splitlines())
     return [[f"`{key}`", f"`{setting}`", f"`{setting}`", ""] for key, _, setting in settings]
@@ -94,7 +106,9 @@ def test_the_page_has_what_the_script_prints(configuration):
 
 
 def test_every_setting_of_the_script_is_on_the_page():
-    given = set(re.findall(r"^    '?([a-z_]+(?:\.[a-zA-Z0-9_]+)+)=", SCRIPT.read_text(), re.MULTILINE))
+    given = set(
+        re.findall(r"^    '?([a-z_]+(?:\.[a-zA-Z0-9_]+)+)=", SCRIPT.read_text(), re.MULTILINE)
+    )
     assert len(given) > 40 and given <= set(SETTINGS)
 
 
@@ -111,31 +125,47 @@ def test_the_page_has_what_the_release_sets():
 def test_each_value_of_the_release_says_where_it_was_read():
     assert re.fullmatch("01f4ae0[0-9a-f]{33}", RELEASED["commit"])
     for key, fact in RELEASED["settings"].items():
-        read = set(fact) == {"value", "file", "line"} and fact["file"].startswith("ExGRPO/") and fact["line"] > 0
+        read = (
+            set(fact) == {"value", "file", "line"}
+            and fact["file"].startswith("ExGRPO/")
+            and fact["line"] > 0
+        )
         assert read or fact == {"value": None}, key
 
 
 def test_where_the_two_differ_the_page_says_why():
-    silent = [key for key, release, ours, why in ROWS if released_value(release) != value(ours) and not why]
+    silent = [
+        key
+        for key, release, ours, why in ROWS
+        if released_value(release) != value(ours) and not why
+    ]
     assert not silent
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_differs_from_the_script_in_what_the_page_says_and_in_nothing_else(configuration, recipe):
+def test_a_recipe_differs_from_the_script_in_what_the_page_says_and_in_nothing_else(
+    configuration, recipe
+):
     folder, printed = configuration(recipe)
     said = {key: setting for name, key, setting in OF_RECIPES if name == recipe.stem}
     if said["actor_rollout_ref.model.path"].startswith("models/"):
         said["actor_rollout_ref.model.path"] = f"{folder}/{said['actor_rollout_ref.model.path']}"
     said["trainer.experiment_name"] = f"exgrpo_{recipe.stem}"
     _, common = configuration(SCRIPT)
-    assert {key: setting for key, setting in printed.items() if common.get(key) != setting} == settle(said, printed)
+    assert {
+        key: setting for key, setting in printed.items() if common.get(key) != setting
+    } == settle(said, printed)
 
 
 def settle(said, printed):
-    """What the page says, with the keys that verl's configuration copies model path and name of the run to."""
+    """What the page says, with the keys that verl's configuration copies model path and name of the
+    run to.
+    """
     copied = (said["actor_rollout_ref.model.path"], said["trainer.experiment_name"])
     return said | {key: setting for key, setting in printed.items() if setting in copied}
 
 
 def test_each_recipe_is_on_the_page():
-    assert {name for name, _, _ in OF_RECIPES} == {recipe.stem for recipe in RECIPES} and len(RECIPES) == 7
+    assert {name for name, _, _ in OF_RECIPES} == {recipe.stem for recipe in RECIPES} and len(
+        RECIPES
+    ) == 7

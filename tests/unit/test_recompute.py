@@ -1,4 +1,6 @@
-"""Log-probs under a model: the same in chunks as token by token, and those of a model whose answer is known."""
+"""Log-probs under a model: the same in chunks as token by token, and those of a model whose answer
+is known.
+"""
 
 import json
 import math
@@ -46,8 +48,15 @@ def test_a_response_scored_in_chunks_is_one_scored_token_by_token(scorer, monkey
 def test_a_model_that_knows_nothing_gives_each_token_one_of_its_vocabulary(tmp_path):
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=10, num_key_value_heads=1, tie_word_embeddings=False, **sizes))
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+    }
+    model = Qwen2ForCausalLM(
+        Qwen2Config(vocab_size=10, num_key_value_heads=1, tie_word_embeddings=False, **sizes)
+    )
     torch.nn.init.zeros_(model.lm_head.weight)
     model.save_pretrained(tmp_path)
     log_probs, entropies = LogProbScorer(str(tmp_path), 10).score(PROMPT, RESPONSE)
@@ -69,7 +78,9 @@ def test_a_prompt_is_what_the_chat_template_makes_of_it(tokenizer):
 def test_imported_rows_get_the_log_probs_and_the_entropy_of_the_model(tmp_path, scorer, tokenizer):
     messages = [{"role": "user", "content": "1+2+3"}]
     pandas.DataFrame([{"prompt": messages}]).to_parquet(tmp_path / "train.parquet")
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1+2+3", "response": "1+2=3;", "log_probs": None}))
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps({"question": "1+2+3", "response": "1+2=3;", "log_probs": None})
+    )
     files = ["--import", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "pool")]
     files += ["--train_files", str(tmp_path / "train.parquet"), "--tokenizer", str(BASE_MODEL)]
     inspect.main([*files, "--trust", "--log_probs", "model", "--model", str(BASE_MODEL)])

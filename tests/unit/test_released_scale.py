@@ -18,7 +18,9 @@ ACTOR = "actor_rollout_ref.actor"
 SCALE = f"{ACTOR}.loss_scale_factor=${{exgrpo.released_scale:}}"
 
 
-@pytest.mark.parametrize(("length", "rows", "scale"), [(8192, 512, 128), (8192, 384, 8192 / 48), (48, 64, 6)])
+@pytest.mark.parametrize(
+    ("length", "rows", "scale"), [(8192, 512, 128), (8192, 384, 8192 / 48), (48, 64, 6)]
+)
 def test_the_scale_by_hand(length, rows, scale):
     """rows * scale, by which verl divides the sum, is 8 * length."""
     assert released_scale(length, rows) == scale
@@ -34,14 +36,23 @@ def printed(script, *overrides, **environment):
 
 def test_the_scripts_have_the_released_scale_whatever_else_is_set():
     actor = printed("run_exgrpo.sh", N_GPUS="1")
-    assert (actor.loss_scale_factor, actor.policy_loss.entropy_agg, actor.entropy_coeff) == (128, "released", 0.001)
-    actor = printed("run_on_policy.sh", f"{ACTOR}.ppo_mini_batch_size=32", "data.max_response_length=4096")
+    assert (actor.loss_scale_factor, actor.policy_loss.entropy_agg, actor.entropy_coeff) == (
+        128,
+        "released",
+        0.001,
+    )
+    actor = printed(
+        "run_on_policy.sh", f"{ACTOR}.ppo_mini_batch_size=32", "data.max_response_length=4096"
+    )
     assert (actor.loss_scale_factor, actor.policy_loss.entropy_agg) == (128, "released")
 
 
 def test_one_override_brings_back_the_mean_over_rows():
     assert (
-        printed("run_exgrpo.sh", f"{ACTOR}.loss_scale_factor=${{data.max_response_length}}").loss_scale_factor == 8192
+        printed(
+            "run_exgrpo.sh", f"{ACTOR}.loss_scale_factor=${{data.max_response_length}}"
+        ).loss_scale_factor
+        == 8192
     )
 
 
@@ -67,7 +78,8 @@ def test_what_the_workers_get_is_a_number():
         ),
         (
             [f"{ACTOR}.policy_loss.entropy_agg=released", "distillation.enabled=True"],
-            f"{ACTOR}.policy_loss.entropy_agg=released: must be verl with distillation.enabled=True",
+            f"{ACTOR}.policy_loss.entropy_agg=released: must be verl with "
+            "distillation.enabled=True",
         ),
     ],
 )

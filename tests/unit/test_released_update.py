@@ -1,4 +1,6 @@
-"""The released update's gradient, on verl's real actor with one and two ranks, and the metrics of its updates."""
+"""The released update's gradient, on verl's real actor with one and two ranks, and the metrics of
+its updates.
+"""
 
 import copy
 import json
@@ -82,7 +84,9 @@ def test_a_policy_loss_that_a_user_registered_is_that_of_fresh_tokens(made, size
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_mean_over_rows_is_smaller_by_the_rows_of_a_gpu(made, size):
-    """The default scale, for everybody else's settings: rows / 8 times smaller, and the bonus as strong."""
+    """The default scale, for everybody else's settings: rows / 8 times smaller, and the bonus as
+    strong.
+    """
     _, expected, _ = compared(made, size, "rows_mean")
     found = made[2][size]["rows_mean"]
     assert norm(found["gradients"]) / norm(expected) == pytest.approx(8 / ROWS, rel=0.01)
@@ -92,7 +96,9 @@ def test_a_mean_over_rows_is_smaller_by_the_rows_of_a_gpu(made, size):
 @pytest.mark.parametrize("size", [1, 2])
 def test_clipping_and_skipping_are_at_that_scale(made, size):
     clipped, expected, _ = compared(made, size, "clipped")
-    assert clipped["metrics"]["grad_norm"][0] == pytest.approx(norm(expected), rel=1e-6)  # as it was before
+    assert clipped["metrics"]["grad_norm"][0] == pytest.approx(
+        norm(expected), rel=1e-6
+    )  # as it was before
     shrunk = {name: grad * (0.01 / norm(expected)) for name, grad in expected.items()}
     assert distance(clipped["gradients"], shrunk) < 1e-5
     skipped = made[2][size]["skipped"]
@@ -115,9 +121,16 @@ def step_metrics(found):
     from exgrpo.mix_trainer_experience import ExperienceMixPPOTrainer
 
     trainer = object.__new__(ExperienceMixPPOTrainer)
-    actor = {"ppo_mini_batch_size": 4, "calculate_entropy": True, "entropy_coeff": 0.0, "ppo_epochs": 1}
+    actor = {
+        "ppo_mini_batch_size": 4,
+        "calculate_entropy": True,
+        "entropy_coeff": 0.0,
+        "ppo_epochs": 1,
+    }
     actor |= {"data_loader_seed": 1, "shuffle": False}
-    trainer.config = OmegaConf.create({"actor_rollout_ref": {"actor": actor, "rollout": {"n": 4, "temperature": 1.0}}})
+    trainer.config = OmegaConf.create(
+        {"actor_rollout_ref": {"actor": actor, "rollout": {"n": 4, "temperature": 1.0}}}
+    )
     trainer.actor_rollout_wg = Workers(copy.deepcopy(found["metrics"]))
     metrics = {}
     trainer._update_actor(SimpleNamespace(extra_info={}), metrics)
@@ -127,7 +140,9 @@ def step_metrics(found):
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("name", ["review", "one_replayed"])
 def test_a_ratio_of_one_in_one_micro_batch_of_many_is_one(made, size, name):
-    """4 rows a micro-batch: one replayed row in 16, or in 32 of two updates, of which one has it."""
+    """4 rows a micro-batch: one replayed row in 16, or in 32 of two updates, of which one
+    has it.
+    """
     metrics = step_metrics(made[2][size][name])
     lengths = [len(response) for response in made[1][CASES[name]["rows"]]["responses"]]
     assert metrics["actor/replayed_ratio_mean"] == pytest.approx(1, abs=1e-5)
@@ -150,15 +165,23 @@ def test_means_are_over_tokens_and_maxima_are_maxima(made, size):
     for row in range(ROWS):
         with torch.no_grad():
             log_prob, entropy = of_response(model, rows["prompts"][row], rows["responses"][row])
-        (losses if row in (5, 30) else fresh).append(token_losses(row, rows, log_prob, vanilla=False))
+        (losses if row in (5, 30) else fresh).append(
+            token_losses(row, rows, log_prob, vanilla=False)
+        )
         entropies.append(entropy)
-    assert metrics["actor/replayed_ratio_mean"] == pytest.approx((one + e * w) / (one + e), rel=1e-5)
+    assert metrics["actor/replayed_ratio_mean"] == pytest.approx(
+        (one + e * w) / (one + e), rel=1e-5
+    )
     assert metrics["actor/replayed_ratio_max"] == pytest.approx(w, rel=1e-5)
     assert metrics["actor/replayed_ess"] == pytest.approx(
         (one + e * w) ** 2 / ((one + e) * (one + e * w * w)), rel=1e-5
     )
-    assert metrics["actor/replayed_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+    assert metrics["actor/replayed_loss"] == pytest.approx(
+        float(torch.cat(losses).mean()), rel=1e-5
+    )
     assert metrics["actor/fresh_loss"] == pytest.approx(float(torch.cat(fresh).mean()), rel=1e-4)
-    assert metrics["actor/entropy_loss"] == pytest.approx(float(torch.cat(entropies).mean()), rel=1e-5)
+    assert metrics["actor/entropy_loss"] == pytest.approx(
+        float(torch.cat(entropies).mean()), rel=1e-5
+    )
     assert metrics["actor/fresh_clipfrac"] == 0 and abs(metrics["actor/ppo_kl"]) < 1e-6
     assert metrics["actor/skipped_update"] == 0

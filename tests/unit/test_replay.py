@@ -1,4 +1,6 @@
-"""ExperienceReplay: one step after another, as a loop would take them; what it draws, chooses, keeps and remembers."""
+"""ExperienceReplay: one step after another, as a loop would take them; what it draws, chooses,
+keeps and remembers.
+"""
 
 import json
 
@@ -35,7 +37,9 @@ def success(step, token=1, **fields):
 
 def look(candidates):
     """The later a trajectory was written, the surer the current policy is of it."""
-    return [TokenScores(np.full(len(t), 1 / (1 + t.step)), np.full(len(t), -0.1)) for _, t in candidates]
+    return [
+        TokenScores(np.full(len(t), 1 / (1 + t.step)), np.full(len(t), -0.1)) for _, t in candidates
+    ]
 
 
 def step_of(replay, data, step, solved, size=6):
@@ -57,9 +61,18 @@ def test_mixing_begins_after_a_step_that_is_solved_often_enough_and_never_ends()
     drawn, _, metrics = step_of(replay, data, 2, solved=2)
     assert not drawn.mixed and metrics["mixing"] == 0 and replay.pool.trajectories == 0
     drawn, choice, metrics = step_of(replay, data, 3, solved=2)  # the first that is collected
-    assert drawn.mixed and metrics["mixing"] == 1 and not drawn.replayed and replay.pool.trajectories == 12
+    assert (
+        drawn.mixed
+        and metrics["mixing"] == 1
+        and not drawn.replayed
+        and replay.pool.trajectories == 12
+    )
     drawn, choice, metrics = step_of(replay, data, 4, solved=0)  # the first that replays
-    assert drawn.mixed and metrics["mixing"] == 1 and len(drawn.replayed) == 3 == len(choice.trajectories)
+    assert (
+        drawn.mixed
+        and metrics["mixing"] == 1
+        and len(drawn.replayed) == 3 == len(choice.trajectories)
+    )
     assert replay.mixing and step_of(replay, data, 5, solved=0)[0].mixed
 
 
@@ -94,7 +107,12 @@ def test_without_experience_nothing_is_replayed_or_kept():
     replay, data = replay_of(experience=False, experience_start_sratio=0), Data()
     for step in range(1, 4):
         drawn, _, metrics = step_of(replay, data, step, solved=2)
-        assert not drawn.replayed and len(drawn.fresh) == 6 and not drawn.mixed and metrics["pool_trajectories"] == 0
+        assert (
+            not drawn.replayed
+            and len(drawn.fresh) == 6
+            and not drawn.mixed
+            and metrics["pool_trajectories"] == 0
+        )
 
 
 def test_no_question_stands_in_a_step_twice_and_none_is_thrown_away():
@@ -125,7 +143,10 @@ def test_draws_ahead_leave_out_what_is_in_flight_and_have_their_share():
     for _ in range(3):  # in one step
         drawn = replay.draw(2, 4, data, in_flight=out)
         assert len(drawn.replayed) == 2 and drawn.mixed
-        assert not {*drawn.replayed, *drawn.fresh} & set(out) and len({*drawn.replayed, *drawn.fresh}) == 4
+        assert (
+            not {*drawn.replayed, *drawn.fresh} & set(out)
+            and len({*drawn.replayed, *drawn.fresh}) == 4
+        )
         out += drawn.replayed + drawn.fresh
     with pytest.raises(RuntimeError, match="step 2 needs 1 more questions, 0 are not in it yet"):
         replay.draw(2, 1, data, in_flight=out)
@@ -151,9 +172,14 @@ def test_a_guarded_candidate_is_passed_over_and_a_question_may_be_left_without()
     replay = replay_of(experience_start_sratio=0, exp_max_drift=2.0)
     steady, wild = success(1, 1), Trajectory([2, 2], [-9.0, -0.1], 1)
     choice = replay.choose(
-        {"a": (wild, steady), "b": (wild,)}, lambda pairs: [TokenScores(np.ones(2), np.full(2, -0.3)) for _ in pairs]
+        {"a": (wild, steady), "b": (wild,)},
+        lambda pairs: [TokenScores(np.ones(2), np.full(2, -0.3)) for _ in pairs],
     )
-    assert choice.trajectories == {"a": steady} and (choice.scored, choice.guarded, choice.candidates) == (3, 2, 3)
+    assert choice.trajectories == {"a": steady} and (
+        choice.scored,
+        choice.guarded,
+        choice.candidates,
+    ) == (3, 2, 3)
 
 
 def test_lone_candidates_and_random_choice_ask_nobody():
@@ -166,7 +192,10 @@ def test_lone_candidates_and_random_choice_ask_nobody():
     assert (
         len(
             {
-                replay_of(exp_metric="random", exp_seed=n).choose(several, nobody).trajectories["a"].step
+                replay_of(exp_metric="random", exp_seed=n)
+                .choose(several, nobody)
+                .trajectories["a"]
+                .step
                 for n in range(20)
             }
         )
@@ -179,14 +208,17 @@ def test_scores_are_of_the_policys_own_tokens():
     plain = Trajectory([1, 2, 4], [-0.1, -0.2, -0.3], 1)
     views = {tools.key: [0.1, 9.0, 0.1], plain.key: [0.2, 0.2, 0.2]}
     choice = replay_of().choose(
-        {"a": (plain, tools)}, lambda pairs: [TokenScores(np.array(views[t.key]), np.full(3, -0.5)) for _, t in pairs]
+        {"a": (plain, tools)},
+        lambda pairs: [TokenScores(np.array(views[t.key]), np.full(3, -0.5)) for _, t in pairs],
     )
     assert choice.trajectories["a"] is tools and choice.chosen_scores == [pytest.approx(0.1)]
 
 
 def test_a_wrong_number_of_scores_is_refused():
     with pytest.raises(ValueError, match="scorer gave 1 scores of 2 candidates: must be one each"):
-        replay_of().choose({"a": (success(1), success(2))}, lambda pairs: [TokenScores(np.ones(2), np.ones(2))])
+        replay_of().choose(
+            {"a": (success(1), success(2))}, lambda pairs: [TokenScores(np.ones(2), np.ones(2))]
+        )
 
 
 @pytest.mark.parametrize("start", [0, 0.4])
@@ -195,7 +227,10 @@ def test_the_next_steps_after_a_restore_are_those_of_an_unbroken_run(start):
     replay, data = replay_of(experience_start_sratio=start, exp_metric="random"), Data()
     for step in range(1, 6):
         step_of(replay, data, step, solved=2)
-    other, place = ExperienceReplay(replay.config, QUESTIONS, replay.pool), Data()  # its saved form has its own tests
+    other, place = (
+        ExperienceReplay(replay.config, QUESTIONS, replay.pool),
+        Data(),
+    )  # its saved form has its own tests
     other.restore(json.loads(json.dumps(replay.state())))
     place.place = data.place
     drawn = replay.draw(6, 6, data)
@@ -222,6 +257,9 @@ def test_nothing_replayed_has_the_same_keys():
     none = ratio_metrics(np.empty(0, np.float32))
     assert list(none) == list(ratio_metrics(np.zeros(3, np.float32)))
     assert none["ratio_mean"] == 1 and none["ratio_beyond_2"] == 0
-    empty, some = replay_of().choose({}, look), replay_of().choose({"a": (success(1), success(2))}, look)
+    empty, some = (
+        replay_of().choose({}, look),
+        replay_of().choose({"a": (success(1), success(2))}, look),
+    )
     assert list(empty.metrics(3)) == list(some.metrics(3)) and not any(empty.metrics(3).values())
     assert some.metrics(3)["replay_age"] == 1 and some.metrics(3)["candidates_scored"] == 2

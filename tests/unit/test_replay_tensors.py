@@ -1,4 +1,6 @@
-"""Entropies, weights, advantages and loss against closed forms, the trainer's own functions and verl's."""
+"""Entropies, weights, advantages and loss against closed forms, the trainer's own functions and
+verl's.
+"""
 
 import math
 
@@ -8,7 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exgrpo import compute_entropy, compute_grpo_loss, compute_importance_weights, group_advantages, mean_entropy
+from exgrpo import (
+    compute_entropy,
+    compute_grpo_loss,
+    compute_importance_weights,
+    group_advantages,
+    mean_entropy,
+)
 from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import mixed_policy_loss
 
@@ -16,13 +24,20 @@ F64 = torch.float64
 
 
 def batch(seed=0, rows=6, length=5):
-    """Two groups of three, the first row of the second replayed; the last tokens of some rows are padding."""
+    """Two groups of three, the first row of the second replayed; the last tokens of some rows are
+    padding.
+    """
     torch.manual_seed(seed)
     log_prob = (-torch.rand(rows, length, dtype=F64)).requires_grad_()
     old = log_prob.detach() + 0.3 * torch.randn(rows, length, dtype=F64)
     mask = torch.arange(length) < torch.randint(1, length + 1, (rows, 1))
     replayed = torch.arange(rows) == 3
-    rollouts = {"log_prob": log_prob, "old_log_prob": old, "response_mask": mask, "group": [7, 7, 7, "b", "b", "b"]}
+    rollouts = {
+        "log_prob": log_prob,
+        "old_log_prob": old,
+        "response_mask": mask,
+        "group": [7, 7, 7, "b", "b", "b"],
+    }
     return rollouts | {"is_replayed": replayed}, torch.tensor([1.0, 0, 0, 1, 1, 0])
 
 
@@ -32,7 +47,9 @@ def test_entropy_of_uniform_and_certain_distributions():
     logits[1, :, 2] = 5.0
     entropies = compute_entropy(logits)
     assert entropies.shape == (2, 3)
-    assert torch.allclose(entropies[0], torch.full((3,), math.log(8))) and entropies[1].tolist() == [0, 0, 0]
+    assert torch.allclose(entropies[0], torch.full((3,), math.log(8))) and entropies[
+        1
+    ].tolist() == [0, 0, 0]
     p = 0.2
     two = compute_entropy(torch.tensor([math.log(p), math.log(1 - p)], dtype=F64))
     assert two.item() == pytest.approx(-p * math.log(p) - (1 - p) * math.log(1 - p), rel=1e-12)
@@ -43,7 +60,8 @@ def test_a_rows_entropy_is_the_selectors_mean():
     logits, mask = torch.randn(4, 6, 9, dtype=F64), torch.rand(4, 6) < 0.6
     mask[:, 0] = True
     expected = [
-        mean_entropy(row, keep) for row, keep in zip(compute_entropy(logits).numpy(), mask.numpy(), strict=True)
+        mean_entropy(row, keep)
+        for row, keep in zip(compute_entropy(logits).numpy(), mask.numpy(), strict=True)
     ]
     logits[~mask] = math.nan
     assert compute_entropy(logits, mask.int()).tolist() == pytest.approx(expected, rel=1e-12)
@@ -79,9 +97,16 @@ def test_advantages_are_verls(use_std):
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=20
+    )
+)
 def test_advantages_of_a_group_are_to_its_mean_whatever_its_order(rows):
-    group, rewards = torch.tensor([g for g, _ in rows]), torch.tensor([r for _, r in rows], dtype=F64)
+    group, rewards = (
+        torch.tensor([g for g, _ in rows]),
+        torch.tensor([r for _, r in rows], dtype=F64),
+    )
     advantages = group_advantages(rewards, group)
     for key in set(group.tolist()):
         of = rewards[group == key]
@@ -99,14 +124,22 @@ def test_a_lone_row_has_its_reward():
 def test_the_loss_is_the_trainers_over_the_rows():
     rollouts, rewards = batch()
     loss = compute_grpo_loss(rollouts, rewards)
-    advantages = torch.tensor([2 / 3, -1 / 3, -1 / 3, 1 / 3, 1 / 3, -2 / 3], dtype=F64)[:, None].expand(6, 5)
+    advantages = torch.tensor([2 / 3, -1 / 3, -1 / 3, 1 / 3, 1 / 3, -2 / 3], dtype=F64)[
+        :, None
+    ].expand(6, 5)
     tensors = [rollouts[name] for name in ("log_prob", "old_log_prob")]
-    theirs, _ = mixed_policy_loss(*tensors, advantages, rollouts["is_replayed"], rollouts["response_mask"])
-    (ours_grad,), (theirs_grad,) = (torch.autograd.grad(each, rollouts["log_prob"]) for each in (6 * loss, theirs))
+    theirs, _ = mixed_policy_loss(
+        *tensors, advantages, rollouts["is_replayed"], rollouts["response_mask"]
+    )
+    (ours_grad,), (theirs_grad,) = (
+        torch.autograd.grad(each, rollouts["log_prob"]) for each in (6 * loss, theirs)
+    )
     assert 6 * loss.item() == pytest.approx(theirs.item(), rel=1e-6)
     assert torch.allclose(ours_grad, theirs_grad, rtol=1e-6, atol=1e-12)
     assert loss.metrics["replayed_ratio_max"] > 0
-    assert compute_grpo_loss(rollouts, rewards, length=10).item() == pytest.approx(loss.item() / 2, rel=1e-12)
+    assert compute_grpo_loss(rollouts, rewards, length=10).item() == pytest.approx(
+        loss.item() / 2, rel=1e-12
+    )
 
 
 def test_given_weights_stand_in_replayed_rows_alone():
@@ -115,8 +148,12 @@ def test_given_weights_stand_in_replayed_rows_alone():
     weights = compute_importance_weights(log_prob, old, mask)
     without = compute_grpo_loss(rollouts, rewards)
     given_ = compute_grpo_loss(rollouts, rewards, weights)
-    grads = [torch.autograd.grad(loss, log_prob, retain_graph=True)[0] for loss in (without, given_)]
-    assert given_.item() == pytest.approx(without.item(), rel=1e-12) and torch.allclose(*grads, rtol=1e-12, atol=0)
+    grads = [
+        torch.autograd.grad(loss, log_prob, retain_graph=True)[0] for loss in (without, given_)
+    ]
+    assert given_.item() == pytest.approx(without.item(), rel=1e-12) and torch.allclose(
+        *grads, rtol=1e-12, atol=0
+    )
     doubled = compute_grpo_loss(rollouts, rewards, 2 * weights)
     (moved,) = torch.autograd.grad(doubled, log_prob)
     factor = torch.where(rollouts["is_replayed"], 2.0, 1.0)[:, None]
@@ -128,32 +165,60 @@ def test_without_replayed_rows_it_is_grpo():
     fresh = {name: value for name, value in rollouts.items() if name != "is_replayed"}
     loss = compute_grpo_loss(fresh, rewards)
     log_ratio = (rollouts["log_prob"] - rollouts["old_log_prob"]) * rollouts["response_mask"]
-    advantages = group_advantages(rewards.double(), rollouts["group"])[:, None] * rollouts["response_mask"]
+    advantages = (
+        group_advantages(rewards.double(), rollouts["group"])[:, None] * rollouts["response_mask"]
+    )
     assert loss.item() == pytest.approx(-(log_ratio.exp() * advantages).sum().item() / 30, rel=1e-6)
     assert loss.metrics["replayed_loss"] == 0
 
 
 def changed(**changes):
     rollouts, rewards = batch()
-    return {name: value for name, value in (rollouts | changes).items() if value is not None}, rewards
+    return {
+        name: value for name, value in (rollouts | changes).items() if value is not None
+    }, rewards
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: compute_entropy(torch.zeros(2, 3, 4), torch.ones(2, 4)), r"response_mask has shape \(2, 4\) for"),
-        (lambda: compute_entropy(torch.zeros(2, 3, 4), torch.eye(2, 3) * 0), "response_mask leaves no token of row 0"),
+        (
+            lambda: compute_entropy(torch.zeros(2, 3, 4), torch.ones(2, 4)),
+            r"response_mask has shape \(2, 4\) for",
+        ),
+        (
+            lambda: compute_entropy(torch.zeros(2, 3, 4), torch.eye(2, 3) * 0),
+            "response_mask leaves no token of row 0",
+        ),
         (
             lambda: compute_importance_weights(torch.zeros(2, 3), torch.zeros(2, 4)),
             "must be .rows, tokens. of one shape",
         ),
-        (lambda: group_advantages(torch.zeros(3), [1, 2]), r"group has 2 entries for rewards of shape \(3,\)"),
-        (lambda: group_advantages(torch.tensor([0, math.nan]), [1, 1]), r"rewards\[1\]: must be a finite number"),
+        (
+            lambda: group_advantages(torch.zeros(3), [1, 2]),
+            r"group has 2 entries for rewards of shape \(3,\)",
+        ),
+        (
+            lambda: group_advantages(torch.tensor([0, math.nan]), [1, 1]),
+            r"rewards\[1\]: must be a finite number",
+        ),
         (lambda: compute_grpo_loss(*changed(group=None)), "rollouts without 'group'"),
-        (lambda: compute_grpo_loss(*changed(mask=1)), r"rollouts\['mask'\]: must be one of log_prob, "),
-        (lambda: compute_grpo_loss(changed()[0], torch.zeros(5)), "rewards has 5 entries for 6 rows"),
-        (lambda: compute_grpo_loss(*changed(), torch.zeros(6, 4)), r"importance_weights has shape \(6, 4\)"),
-        (lambda: compute_grpo_loss(*changed(), torch.zeros(6, 5)), "importance_weights has no gradient"),
+        (
+            lambda: compute_grpo_loss(*changed(mask=1)),
+            r"rollouts\['mask'\]: must be one of log_prob, ",
+        ),
+        (
+            lambda: compute_grpo_loss(changed()[0], torch.zeros(5)),
+            "rewards has 5 entries for 6 rows",
+        ),
+        (
+            lambda: compute_grpo_loss(*changed(), torch.zeros(6, 4)),
+            r"importance_weights has shape \(6, 4\)",
+        ),
+        (
+            lambda: compute_grpo_loss(*changed(), torch.zeros(6, 5)),
+            "importance_weights has no gradient",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(call, message):

@@ -1,4 +1,6 @@
-"""Rings: what imports without any framework, file by file, in processes where nothing else can be imported."""
+"""Rings: what imports without any framework, file by file, in processes where nothing else can be
+imported.
+"""
 
 import importlib
 import json
@@ -11,16 +13,28 @@ from source_code import PACKAGE, imports, shown
 
 import exgrpo
 
-FRAMEWORKS = ("ray", "verl", "vllm", "torch", "transformers", "omegaconf", "tensordict", "pandas", "pyarrow")
+FRAMEWORKS = (
+    "ray",
+    "verl",
+    "vllm",
+    "torch",
+    "transformers",
+    "omegaconf",
+    "tensordict",
+    "pandas",
+    "pyarrow",
+)
 BLOCK = "import sys\nfor name in {}:\n    sys.modules[name] = None\n"
 # memory and mathematics, what is on disk, and the buffer: numpy alone
 NUMPY_ONLY = [
     path
     for room in ("experience", "saved", "buffer")
     for path in sorted((PACKAGE / room).glob("*.py"))
-    if path.name not in ("tensors.py", "policies.py", "rl_dataset_with_experience.py")  # torch; verl
+    if path.name
+    not in ("tensors.py", "policies.py", "rl_dataset_with_experience.py")  # torch; verl
 ]
-# Each module is imported anew, with none of the package before it; only numpy, exgrpo and Python itself can be found.
+# Each module is imported anew, with none of the package before it; only numpy, exgrpo and Python
+# itself can be found.
 ONE_BY_ONE = """
 import importlib, json, sys, traceback
 
@@ -41,17 +55,22 @@ for module in json.loads(sys.stdin.read()):
         ours = [f"{frame.filename}:{frame.lineno}: " for frame in frames if "exgrpo" in frame.filename]
         errors[module] = "".join(ours[-1:]) + str(error)
 print(json.dumps(errors))
-"""
+"""  # noqa: E501
 
 
 def python(code, blocked=(), given=""):
     return subprocess.run(
-        [sys.executable, "-c", BLOCK.format(list(blocked)) + code], input=given, capture_output=True, text=True
+        [sys.executable, "-c", BLOCK.format(list(blocked)) + code],
+        input=given,
+        capture_output=True,
+        text=True,
     )
 
 
 def module(path):
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +130,9 @@ def test_importing_the_package_imports_nothing_else():
 
 
 def test_importing_the_package_imports_none_of_its_modules():
-    done = python("import sys, exgrpo\nprint([name for name in sys.modules if name.startswith('exgrpo')])")
+    done = python(
+        "import sys, exgrpo\nprint([name for name in sys.modules if name.startswith('exgrpo')])"
+    )
     assert done.stdout == "['exgrpo']\n", done.stderr
 
 
@@ -127,7 +148,9 @@ def test_the_lazy_names_are_those_that_are_announced():
     rooms = [importlib.import_module(home) for home, name in announced if name == "*"]
     typed |= {(room.__name__, name) for room in rooms for name in room.__all__}
     lazy = set(exgrpo.__all__) - {"__version__"}
-    assert sorted(lazy) == sorted(name for _, name in typed) and set(exgrpo.__all__) <= set(dir(exgrpo))
+    assert sorted(lazy) == sorted(name for _, name in typed) and set(exgrpo.__all__) <= set(
+        dir(exgrpo)
+    )
     need_torch = ("exgrpo.advantages", "exgrpo.mix_core_alg", "exgrpo.buffer.tensors")
     for home, name in typed:
         if home not in need_torch:  # its own tests import it

@@ -1,4 +1,6 @@
-"""Open tables: named rules, rules of others by reference, and one line for what is neither, before anything runs."""
+"""Open tables: named rules, rules of others by reference, and one line for what is neither, before
+anything runs.
+"""
 
 import math
 
@@ -69,17 +71,30 @@ def test_rules_of_another_file_take_part_in_every_decision(mine):
     pool.observe(RolloutGroup("a", 4, (success(1, 2),)))
     pool.observe(RolloutGroup("a", 4, (success(1, 2, 3),)))
     assert [len(each) for each in pool.candidates("a")] == [2, 3]  # the shortest one left
-    assert TrajectorySelector(config.exp_metric, "argmin").metric(np.zeros(3), np.zeros(3), success(1, 2, 3)) == -3
-    assert bucket_weights(config.exp_bucket_manager, [1, 2], 4).tolist() == pytest.approx([0.7310586, 0.2689414])
+    assert (
+        TrajectorySelector(config.exp_metric, "argmin").metric(
+            np.zeros(3), np.zeros(3), success(1, 2, 3)
+        )
+        == -3
+    )
+    assert bucket_weights(config.exp_bucket_manager, [1, 2], 4).tolist() == pytest.approx(
+        [0.7310586, 0.2689414]
+    )
 
 
 @pytest.mark.parametrize(
     ("rewards", "bucket"),
-    [((0.9, 0.2, 0.2, 0.2), 2), ((0.9, 0, 0, 0), 1), ((1, 1, 1, 0.9), 3), ((5, -1, -1, -1), 2), ((), 1)],
+    [
+        ((0.9, 0.2, 0.2, 0.2), 2),
+        ((0.9, 0, 0, 0), 1),
+        ((1, 1, 1, 0.9), 3),
+        ((5, -1, -1, -1), 2),
+        ((), 1),
+    ],
 )
 def test_a_question_can_be_filed_under_its_mean_reward(rewards, bucket):
-    """Of four rollouts one is a success in each case; without rewards that is all that is known. A mean of 4 of 4 is
-    not collected, and the question stays where it was."""
+    """Of four rollouts one is a success in each case; without rewards that is all that is known. A
+    mean of 4 of 4 is not collected, and the question stays where it was."""
     pool = ExperiencePool(ExperienceConfig(rollout_n=4, exp_difficulty="mean_reward"))
     other = ExperiencePool(ExperienceConfig(rollout_n=4))
     for each in (pool, other):
@@ -97,8 +112,16 @@ def test_a_module_that_can_be_imported_serves_as_well():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("exp_metric", "entropy", "must be one of ent, ppl, random, or pkg://module:name or path/file.py:name"),
-        ("exp_bucket_manager", "gauss", "must be one of normal, linear, sqrt, linear_clip, False, or pkg://"),
+        (
+            "exp_metric",
+            "entropy",
+            "must be one of ent, ppl, random, or pkg://module:name or path/file.py:name",
+        ),
+        (
+            "exp_bucket_manager",
+            "gauss",
+            "must be one of normal, linear, sqrt, linear_clip, False, or pkg://",
+        ),
         ("exp_difficulty", "pkg://no_such_module:rule", "no_such_module cannot be imported"),
         ("exp_retirement", "pkg://exgrpo.experience.rules:nothing", "has no function 'nothing'"),
         ("exp_eviction", "/no/such/file.py:rule", "cannot be imported (no such file)"),
@@ -127,16 +150,31 @@ def test_a_file_that_raises_is_named_with_its_reason(tmp_path):
 )
 def test_a_difficulty_that_is_no_bucket_is_named_and_nothing_has_changed(mine, rule, value):
     pool = ExperiencePool(ExperienceConfig(rollout_n=4, exp_difficulty=mine(rule)))
-    with pytest.raises(ValueError, match=rf"exp_difficulty=.*:{rule}: returned {value} for 1 groups: must be an int"):
+    with pytest.raises(
+        ValueError,
+        match=rf"exp_difficulty=.*:{rule}: returned {value} for 1 groups: must be an int",
+    ):
         pool.observe(RolloutGroup("q", 4, (success(1),)))
     assert pool.trajectories == 0 and "q" not in pool
 
 
 def test_a_file_may_define_dataclasses_and_one_that_failed_may_be_mended(tmp_path):
     path = tmp_path / "rules.py"
-    lines = ["from __future__ import annotations", "from dataclasses import dataclass", "@dataclass", "class Kept:"]
+    lines = [
+        "from __future__ import annotations",
+        "from dataclasses import dataclass",
+        "@dataclass",
+        "class Kept:",
+    ]
     path.write_text(
-        "\n".join([*lines, "    length: int", "def rank(trajectory):", "    return Kept(len(trajectory)).length"])
+        "\n".join(
+            [
+                *lines,
+                "    length: int",
+                "def rank(trajectory):",
+                "    return Kept(len(trajectory)).length",
+            ]
+        )
     )
     assert ExperienceConfig(rollout_n=4, exp_eviction=f"{path}:rank").exp_eviction == f"{path}:rank"
     broken = tmp_path / "broken.py"
@@ -152,8 +190,14 @@ def test_a_file_may_define_dataclasses_and_one_that_failed_may_be_mended(tmp_pat
 
 def test_references_are_told_from_names():
     assert is_reference("pkg://a.b:c") and is_reference("rules/mine.py:c")
-    assert not any(map(is_reference, ("normal", "p_div_p_0.1", "pkg://a.b", "mine.py", "c:d", False, None)))
-    assert file_of("rules/mine.py:c") == "rules/mine.py" and file_of("pkg://a:b") is None and file_of("normal") is None
+    assert not any(
+        map(is_reference, ("normal", "p_div_p_0.1", "pkg://a.b", "mine.py", "c:d", False, None))
+    )
+    assert (
+        file_of("rules/mine.py:c") == "rules/mine.py"
+        and file_of("pkg://a:b") is None
+        and file_of("normal") is None
+    )
 
 
 def test_weights_that_are_no_logarithms_are_named():
@@ -166,11 +210,13 @@ def test_named_rules_by_hand():
     assert (
         rules.all_solved(group, 8)
         and not rules.never(group, 8)
-        and rules.released([group], 8) == [8] == rules.fresh([group], 8)
+        and rules.released([group], 8) == [8]
     )
     assert rules.highest_entropy(success(1, entropy=math.nan)) == math.inf
     assert rules.lowest_entropy(success(1, entropy=math.nan)) == math.inf
-    assert rules.lowest_entropy(success(1, entropy=0.2)) > rules.lowest_entropy(success(1, entropy=0.3))
+    assert rules.lowest_entropy(success(1, entropy=0.2)) > rules.lowest_entropy(
+        success(1, entropy=0.3)
+    )
     assert rules.oldest(success(1, step=3)) > rules.oldest(success(1, step=4))
     assert rules.ppl(np.zeros(2), np.log([0.5, 0.5]), success(1)) == pytest.approx(2)
 
@@ -180,28 +226,28 @@ def test_what_is_never_retired_waits_until_a_rollout_fails():
     pool.observe(RolloutGroup("q", 2, (success(1),)))
     pool.observe(RolloutGroup("q", 2, (success(2), success(3))))
     assert pool.bucket("q") == 1 and not pool.retired and pool.eligible == 1  # stays drawable
-    following = ExperiencePool(ExperienceConfig(rollout_n=2, exp_retirement="never", exp_difficulty="fresh"))
-    following.observe(RolloutGroup("q", 2, (success(1),)))
-    following.observe(RolloutGroup("q", 2, (success(2), success(3))))
-    assert following.bucket("q") == 2 and following.eligible == 0
-    following.observe(RolloutGroup("q", 2, (success(4),)))
-    assert following.eligible == 1
 
 
 def test_a_reshape_of_another_file_shapes_replayed_tokens_and_no_others(mine):
     settings = LossSettings(off_policy_reshape=mine("truncated"))
     log_prob = torch.log(torch.tensor([[0.8, 0.2], [0.8, 0.2]])).requires_grad_()
     past, ones = torch.log(torch.tensor([[0.4, 0.4], [0.4, 0.4]])), torch.ones(2, 2)
-    losses, _ = mixed_token_losses(log_prob, past, ones, torch.tensor([True, False]), ones, settings)
+    losses, _ = mixed_token_losses(
+        log_prob, past, ones, torch.tensor([True, False]), ones, settings
+    )
     torch.testing.assert_close(losses.detach(), -torch.tensor([[1.0, 0.5], [2.0, 0.5]]))
     losses.sum().backward()
     torch.testing.assert_close(log_prob.grad, -torch.tensor([[0.0, 0.5], [2.0, 0.5]]))
 
 
 def test_a_wrong_reshape_is_named(mine):
-    with pytest.raises(ValueError, match=r"policy_loss.off_policy_reshape=foo: must be no_reshape, .* or pkg://"):
+    with pytest.raises(
+        ValueError, match=r"policy_loss.off_policy_reshape=foo: must be no_reshape, .* or pkg://"
+    ):
         LossSettings(off_policy_reshape="foo")
-    with pytest.raises(ValueError, match="must take the arguments \\(log_ratio, log_prob, weight, pow_exp\\)"):
+    with pytest.raises(
+        ValueError, match="must take the arguments \\(log_ratio, log_prob, weight, pow_exp\\)"
+    ):
         LossSettings(on_policy_reshape=mine("shortest_first"))
 
 

@@ -1,4 +1,6 @@
-"""What a guarded run has written down of itself, read once the run was killed: whose numbers and memory they are."""
+"""What a guarded run has written down of itself, read once the run was killed: whose numbers and
+memory they are.
+"""
 
 import os
 import subprocess
@@ -112,7 +114,10 @@ def test_what_a_record_names_and_its_run_has_not_made_is_left(tmp_path, capfd):
         guard.clear(run)
         assert temporary.exists() and sorted(path.name for path in run.iterdir()) == ["work.txt"]
         said = capfd.readouterr().err.splitlines()
-        assert f"exgrpo: {run}/running.json names {temporary}, which its run has not made: left as it is" in said
+        assert (
+            f"exgrpo: {run}/running.json names {temporary}, which its run has not made: "
+            "left as it is" in said
+        )
         assert len(said) == 3 and all((folder / "work.txt").exists() for folder in (mine, other))
 
 

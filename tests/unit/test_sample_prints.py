@@ -1,4 +1,6 @@
-"""What a run shows of its first prompt; the first response is in tests/queue, since it comes out of the queue."""
+"""What a run shows of its first prompt; the first response is in tests/queue, since it comes out of
+the queue.
+"""
 
 from pathlib import Path
 
@@ -21,7 +23,9 @@ class Questions:
 
 def test_the_first_prompt_is_rendered_as_the_model_is_shown_it():
     tokenizer = load_tokenizer(BASE_MODEL)
-    tokenizer.chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}{{ end }}{% endif %}"
+    tokenizer.chat_template = (
+        "{{ messages[0].content }}{% if add_generation_prompt %}{{ end }}{% endif %}"
+    )
     said = first_prompt(Questions(), tokenizer)
     count = len(tokenizer.encode("0+1<think>\n"))
     assert said == f"exgrpo: the data's first prompt, {count} tokens:\n0+1<think>\n"

@@ -18,9 +18,13 @@ CONFIG = ExperienceConfig(rollout_n=8)
 
 def trainer_in(folder, keep=None):
     trainer = object.__new__(ExperienceMixPPOTrainer)
-    trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(folder), "max_optim_to_keep": None}})
+    trainer.config = OmegaConf.create(
+        {"trainer": {"default_local_dir": str(folder), "max_optim_to_keep": None}}
+    )
     trainer.experience, trainer.replay = CONFIG, ExperienceReplay(CONFIG, ["q"])
-    trainer.saved_run = SavedRun(0, {"run": "r"}, {}, PoolFolder(), old_checkpoints.Rotation(folder, keep))
+    trainer.saved_run = SavedRun(
+        0, {"run": "r"}, {}, PoolFolder(), old_checkpoints.Rotation(folder, keep)
+    )
     return trainer
 
 
@@ -33,7 +37,9 @@ def marked(root, step):
 
 
 def test_a_step_that_is_saved_again_is_no_whole_checkpoint_until_it_is_saved(tmp_path, monkeypatch):
-    """A run resumed from step 2 by its path reaches the marked step 4 again and is killed while verl saves weights."""
+    """A run resumed from step 2 by its path reaches the marked step 4 again and is killed while
+    verl saves weights.
+    """
 
     class Killed(BaseException):
         pass
@@ -65,4 +71,6 @@ def test_weights_that_verl_deletes_on_one_node_go_on_all_of_them(tmp_path, monke
     assert done == ["saved"] * 3 + [(old_checkpoints.delete_weights, str(tmp_path), [1])]
     (tmp_path / "global_step_1" / "actor").mkdir()
     old_checkpoints.delete_weights(str(tmp_path), [1])
-    assert (tmp_path / "global_step_1").is_dir() and not (tmp_path / "global_step_1" / "actor").exists()
+    assert (tmp_path / "global_step_1").is_dir() and not (
+        tmp_path / "global_step_1" / "actor"
+    ).exists()

@@ -1,4 +1,6 @@
-"""Scripts of eval/ and data/: started by path from any folder, and by name from the root; trainers of benchmarks/."""
+"""Scripts of eval/ and data/: started by path from any folder, and by name from the root; trainers
+of benchmarks/.
+"""
 
 import os
 import subprocess
@@ -38,7 +40,9 @@ def test_by_path_and_by_name_it_is_the_same_script(name, tmp_path):
 
 def test_oats_grader_starts_by_its_path(tmp_path):
     grader = ROOT / "eval" / "oat_grader.py"
-    assert start([sys.executable, str(grader)], tmp_path) == "ready\n"  # and ends, where nobody asks
+    assert (
+        start([sys.executable, str(grader)], tmp_path) == "ready\n"
+    )  # and ends, where nobody asks
 
 
 COMPOSE = """import os, runpy, sys
@@ -57,4 +61,6 @@ def test_a_benchmarks_trainer_composes_its_configuration(tmp_path):
     folder = ROOT / "benchmarks"  # a script's own, which a fork has to be told
     trainers = [str(folder / f"{name}.py") for name in ("paired_trainer", "overlap_trainer")]
     printed = start([sys.executable, "-c", COMPOSE, *trainers], tmp_path, PYTHONPATH=str(folder))
-    assert printed.count("experience_ratio: 0.5\n") == printed.count("total_epochs: ") == 2  # ours and verl's
+    assert (
+        printed.count("experience_ratio: 0.5\n") == printed.count("total_epochs: ") == 2
+    )  # ours and verl's

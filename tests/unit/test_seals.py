@@ -1,4 +1,6 @@
-"""The seal of a checkpoint: which damages are noticed before Ray starts, and what is used instead."""
+"""The seal of a checkpoint: which damages are noticed before Ray starts, and what is used
+instead.
+"""
 
 import pytest
 from saved_pools import archive
@@ -20,16 +22,25 @@ def sealed(root, step):
 
 
 def settled(root, **keys):
-    trainer = {"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(root)} | keys
+    trainer = {
+        "resume_mode": "auto",
+        "resume_from_path": None,
+        "default_local_dir": str(root),
+    } | keys
     checkpoints.settle(trainer, True, lambda folder: None)
     return checkpoints.marked_step(root)
 
 
-def test_a_folder_to_which_another_run_writes_is_refused_though_it_has_no_checkpoint_yet(tmp_path, monkeypatch):
+def test_a_folder_to_which_another_run_writes_is_refused_though_it_has_no_checkpoint_yet(
+    tmp_path, monkeypatch
+):
     locked = checkpoints.durable._locked
     monkeypatch.setattr(checkpoints.durable, "_locked", lambda file, patience_s: locked(file, 0))
     assert settled(tmp_path / "new") is settled(tmp_path) is None
-    with checkpoints.durable.exclusive_on_all_hosts(tmp_path), pytest.raises(BlockingIOError, match="is writing to"):
+    with (
+        checkpoints.durable.exclusive_on_all_hosts(tmp_path),
+        pytest.raises(BlockingIOError, match="is writing to"),
+    ):
         settled(tmp_path)
 
 
@@ -39,7 +50,12 @@ def test_folders_are_walked_and_a_whole_checkpoint_is_used(tmp_path, caplog):
     assert settled(tmp_path) == 2 and not caplog.text
 
 
-FILES = ["actor/model_world_size_1_rank_0.pt", "data.pt", "transfer_queue/unit/rows.pkl", "seal.json"]
+FILES = [
+    "actor/model_world_size_1_rank_0.pt",
+    "data.pt",
+    "transfer_queue/unit/rows.pkl",
+    "seal.json",
+]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -52,7 +68,9 @@ def test_damage_is_passed_over_in_one_line(tmp_path, caplog, name, damage):
     at = content.find(b"weights") if b"weights" in content else len(content) // 2
     flipped = content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
     (new / name).write_bytes(
-        {"flip": flipped, "cut": content[:at], "missing": b""}.get(damage, (old / name).read_bytes())
+        {"flip": flipped, "cut": content[:at], "missing": b""}.get(
+            damage, (old / name).read_bytes()
+        )
     )
     if damage == "missing":
         (new / name).unlink()

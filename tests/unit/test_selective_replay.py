@@ -1,4 +1,6 @@
-"""How often a step replays, what it asks the buffer for, and that the buffer's generator is all its state."""
+"""How often a step replays, what it asks the buffer for, and that the buffer's generator is all its
+state.
+"""
 
 import math
 
@@ -13,7 +15,12 @@ def filled(levels=(0.0, 0.25, 0.5, 0.75, 1.0), seed=0):
     for level in levels:
         for number in range(8):
             correct = number >= 8 - 8 * level
-            row = {"prompt": f"q{level}", "rollout": f"r{number}", "reward": float(correct), "is_correct": correct}
+            row = {
+                "prompt": f"q{level}",
+                "rollout": f"r{number}",
+                "reward": float(correct),
+                "is_correct": correct,
+            }
             buffer.add(row | {"entropy": 0.2 if number % 2 else 0.4})
     return buffer
 
@@ -22,7 +29,9 @@ def test_the_share_of_steps_is_the_probability():
     buffer, replay, steps = filled(), SelectiveReplay(replay_probability=0.3), 2000
     count = sum(replay.choose(buffer, 1) is not None for _ in range(steps))
     assert abs(count - 0.3 * steps) < 4 * math.sqrt(steps * 0.21)
-    assert all(SelectiveReplay(replay_probability=0.0).choose(buffer, 1) is None for _ in range(100))
+    assert all(
+        SelectiveReplay(replay_probability=0.0).choose(buffer, 1) is None for _ in range(100)
+    )
     assert all(SelectiveReplay(replay_probability=1.0).choose(buffer, 1) for _ in range(100))
 
 
@@ -69,10 +78,16 @@ def test_a_loaded_buffer_goes_on_with_the_same_steps(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"strategy": "best"}, "strategy='best': must be one of entropy_guided, difficulty_guided, uniform"),
+        (
+            {"strategy": "best"},
+            "strategy='best': must be one of entropy_guided, difficulty_guided, uniform",
+        ),
         ({"replay_probability": 1.5}, "replay_probability=1.5: must be between 0 and 1"),
         ({"replay_probability": math.nan}, "replay_probability=nan: must be"),
-        ({"medium_difficulty_range": (0.7, 0.3)}, r"medium_difficulty_range=\(0.7, 0.3\): must be \(low, high\)"),
+        (
+            {"medium_difficulty_range": (0.7, 0.3)},
+            r"medium_difficulty_range=\(0.7, 0.3\): must be \(low, high\)",
+        ),
     ],
 )
 def test_bad_settings_are_named(settings, message):

@@ -1,4 +1,6 @@
-"""--base_url: generation by a server with OpenAI's interface, which here is a plain fake over real HTTP."""
+"""--base_url: generation by a server with OpenAI's interface, which here is a plain fake over real
+HTTP.
+"""
 
 import json
 import threading
@@ -14,7 +16,9 @@ from exgrpo_eval.reports.report_text import hardware
 
 
 class Fake(BaseHTTPRequestHandler):
-    """Answers with the seed in a box; `server.behave` may answer in its stead with a status, or change the reply."""
+    """Answers with the seed in a box; `server.behave` may answer in its stead with a status, or
+    change the reply.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -24,7 +28,8 @@ class Fake(BaseHTTPRequestHandler):
             {
                 "object": "list",
                 "data": [
-                    {"id": name, "object": "model", "root": "/m", "owned_by": "llamacpp"} for name in self.server.models
+                    {"id": name, "object": "model", "root": "/m", "owned_by": "llamacpp"}
+                    for name in self.server.models
                 ],
             },
         )
@@ -36,12 +41,25 @@ class Fake(BaseHTTPRequestHandler):
             self.server.now += 1
             self.server.most = max(self.server.most, self.server.now)
         text = rf"\boxed{{{asked['seed'] % 2}}}"
-        spoken = {"message": {"role": "assistant", "content": text}} if "messages" in asked else {"text": text}
+        spoken = (
+            {"message": {"role": "assistant", "content": text}}
+            if "messages" in asked
+            else {"text": text}
+        )
         choice = {"index": 0, "finish_reason": "stop", **spoken}
         usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
-        body = {"id": "x", "object": "y", "created": 0, "model": asked["model"], "choices": [choice], "usage": usage}
+        body = {
+            "id": "x",
+            "object": "y",
+            "created": 0,
+            "model": asked["model"],
+            "choices": [choice],
+            "usage": usage,
+        }
         status = self.server.behave(len(self.server.asked), choice) or 200
-        self.reply(status, body if status == 200 else {"error": {"message": f"told off with {status}"}})
+        self.reply(
+            status, body if status == 200 else {"error": {"message": f"told off with {status}"}}
+        )
         with self.server.lock:
             self.server.now -= 1
 
@@ -60,7 +78,13 @@ class Fake(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Fake) as running:
-        running.models, running.asked, running.lock, running.now, running.most = ["tiny"], [], threading.Lock(), 0, 0
+        running.models, running.asked, running.lock, running.now, running.most = (
+            ["tiny"],
+            [],
+            threading.Lock(),
+            0,
+            0,
+        )
         running.behave = lambda number, choice: None
         running.url = f"http://127.0.0.1:{running.server_address[1]}/v1"
         threading.Thread(target=running.serve_forever, daemon=True).start()
@@ -75,7 +99,16 @@ def run(server, tmp_path):
 
     def evaluate(*flags):
         output = tmp_path / "out.jsonl"
-        command = ["--base_url", server.url, "--input_file", str(file), "--output_file", str(output), "--n", "4"]
+        command = [
+            "--base_url",
+            server.url,
+            "--input_file",
+            str(file),
+            "--output_file",
+            str(output),
+            "--n",
+            "4",
+        ]
         generate_vllm.main([*command, "--max_tokens", "9", "--top_p", "0.9", *flags])
         return [json.loads(line) for line in output.read_text().splitlines()]
 
@@ -104,7 +137,9 @@ def test_a_run_asks_for_each_sample_with_its_seed_and_reports(server, run, tmp_p
         tmp_path / "out.jsonl.partial"
     ).exists()
     record = json.loads((tmp_path / "out.run.json").read_text())
-    assert record["settings"]["base_url"] == server.url and record["identity"]["served_root"] == "/m"
+    assert (
+        record["settings"]["base_url"] == server.url and record["identity"]["served_root"] == "/m"
+    )
 
 
 def test_the_report_names_server_and_engine_without_credentials(server, run, tmp_path):
@@ -118,7 +153,9 @@ def test_the_report_names_server_and_engine_without_credentials(server, run, tmp
     assert not any("sesame" in text for text in texts)
     facts = dict(report_page.facts(json.loads(texts[1])))
     assert (facts["server"], facts["engine"]) == (address, "llamacpp")
-    assert {"machine of the client", "versions of the client"} <= set(facts) and "model sha256" not in facts
+    assert {"machine of the client", "versions of the client"} <= set(
+        facts
+    ) and "model sha256" not in facts
     assert hardware(record) is None  # the client's machine generated nothing
 
 
@@ -137,17 +174,25 @@ def test_a_system_message_is_sent_where_it_is_to_stay(server, run):
 def test_what_was_cut_off_is_wrong_and_a_thought_is_kept(server, run):
     server.behave = lambda number, choice: choice.update(
         finish_reason="length" if number % 2 else "stop",
-        message={"role": "assistant", "content": r"\boxed{1}", "reasoning_content": r"Is it \boxed{2}?"},
+        message={
+            "role": "assistant",
+            "content": r"\boxed{1}",
+            "reasoning_content": r"Is it \boxed{2}?",
+        },
     )
     rows = run()
     assert [row["correct"] for row in rows] == [row["finish_reason"] == "stop" for row in rows]
-    assert {row["response"] for row in rows} == {"<think>\nIs it \\boxed{2}?\n</think>\n\n\\boxed{1}"}
+    assert {row["response"] for row in rows} == {
+        "<think>\nIs it \\boxed{2}?\n</think>\n\n\\boxed{1}"
+    }
 
 
 def test_no_more_at_a_time_than_asked_for(server, run):
     run("--max_num_seqs", "1")
     assert server.most == 1
-    assert [asked["seed"] for _, asked, _ in server.asked] == [row["seed"] for row in run("--max_num_seqs", "1")]
+    assert [asked["seed"] for _, asked, _ in server.asked] == [
+        row["seed"] for row in run("--max_num_seqs", "1")
+    ]
 
 
 def test_a_passing_fault_is_tried_again(server, run):
@@ -182,7 +227,9 @@ def test_a_run_of_another_model_is_not_continued(server, run, capsys):
 
 def test_the_key_comes_from_the_environment(server, run, capsys, monkeypatch):
     monkeypatch.delenv("MY_KEY", raising=False)
-    assert "--api_key_env=MY_KEY: no such variable" in failed(run, capsys, "--api_key_env", "MY_KEY")
+    assert "--api_key_env=MY_KEY: no such variable" in failed(
+        run, capsys, "--api_key_env", "MY_KEY"
+    )
     monkeypatch.setenv("MY_KEY", "sesame")
     run("--api_key_env", "MY_KEY")
     assert {key for _, _, key in server.asked} == {"Bearer sesame"}
@@ -191,7 +238,9 @@ def test_the_key_comes_from_the_environment(server, run, capsys, monkeypatch):
 def test_which_model(server, run, capsys):
     server.models = ["one", "two"]
     assert "--served_model=None: must be one of one, two" in failed(run, capsys)
-    assert "--served_model=three: must be one of one, two" in failed(run, capsys, "--served_model", "three")
+    assert "--served_model=three: must be one of one, two" in failed(
+        run, capsys, "--served_model", "three"
+    )
     run("--served_model", "two")
     assert {asked["model"] for _, asked, _ in server.asked} == {"two"}
 

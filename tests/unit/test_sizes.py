@@ -1,4 +1,6 @@
-"""Numbers of GPUs that do not fit are refused before Ray starts; verl notices after the first step's generation."""
+"""Numbers of GPUs that do not fit are refused before Ray starts; verl notices after the first
+step's generation.
+"""
 
 import re
 
@@ -17,7 +19,11 @@ def run(files):
     """8 rollouts of each of 16 questions, a mini-batch of 8."""
 
     def check(nodes, gpus, *overrides):
-        sizes = [f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={gpus}", f"{ACTOR}ppo_mini_batch_size=8"]
+        sizes = [
+            f"trainer.nnodes={nodes}",
+            f"trainer.n_gpus_per_node={gpus}",
+            f"{ACTOR}ppo_mini_batch_size=8",
+        ]
         verify(configuration(files, *sizes, *overrides))
 
     return check
@@ -36,7 +42,8 @@ def test_numbers_that_fit(run):
             3,
             8,
             [],
-            f"{ACTOR}ppo_mini_batch_size=8: 64 rows with rollout.n=8; must be a multiple of the 24 data-parallel",
+            f"{ACTOR}ppo_mini_batch_size=8: 64 rows with rollout.n=8; must be a multiple of "
+            "the 24 data-parallel",
         ),
         (
             1,
@@ -44,7 +51,12 @@ def test_numbers_that_fit(run):
             [f"{ACTOR}ppo_mini_batch_size=12", f"{ROLLOUT}tensor_model_parallel_size=4"],
             "n_gpus_per_node=6: must be",
         ),
-        (1, 8, [f"{each}=3" for each in PREFIXES], f"must be a multiple of 3 GPUs, by {PREFIXES[0]}=3"),
+        (
+            1,
+            8,
+            [f"{each}=3" for each in PREFIXES],
+            f"must be a multiple of 3 GPUs, by {PREFIXES[0]}=3",
+        ),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(run, nodes, gpus, overrides, said):
@@ -57,15 +69,27 @@ def test_a_share_of_less_than_one_question_is_refused(run):
     run(1, 8, "trainer.experience_ratio=0")
     run(1, 8, "trainer.experience_ratio=0.125")
     run(1, 8, "trainer.experience_ratio=0.1", "trainer.experience=False")
-    said = "trainer.experience_ratio=0.1: must be 0, or at least 1 question of data.train_batch_size=8"
+    said = (
+        "trainer.experience_ratio=0.1: must be 0, or at least 1 question of data.train_batch_size=8"
+    )
     with pytest.raises(ValueError, match=said):
         run(1, 8, "trainer.experience_ratio=0.1")
 
 
 def test_rollout_servers_of_their_own_have_their_own_gpus(files):
-    more = ["trainer.v1.trainer_mode=separate_async", f"{ROLLOUT}nnodes=1", f"{ROLLOUT}n_gpus_per_node=3"]
+    more = [
+        "trainer.v1.trainer_mode=separate_async",
+        f"{ROLLOUT}nnodes=1",
+        f"{ROLLOUT}n_gpus_per_node=3",
+    ]
     more += [f"{ROLLOUT}tensor_model_parallel_size=2", f"{ROLLOUT}checkpoint_engine.backend=nccl"]
-    more += ["trainer.n_gpus_per_node=8", f"{ACTOR}ppo_mini_batch_size=8", "data.train_batch_size=8"]
+    more += [
+        "trainer.n_gpus_per_node=8",
+        f"{ACTOR}ppo_mini_batch_size=8",
+        "data.train_batch_size=8",
+    ]
     more += ["trainer.v1.separate_async.parameter_sync_step=1"]
-    with pytest.raises(ValueError, match=r"rollout\.n_gpus_per_node=3: must be a multiple of 2 GPUs"):
+    with pytest.raises(
+        ValueError, match=r"rollout\.n_gpus_per_node=3: must be a multiple of 2 GPUs"
+    ):
         verify(configuration(files, *more))

@@ -1,4 +1,6 @@
-"""exgrpo-sizing: its arithmetic against figures that were worked out apart from it, and what it refuses."""
+"""exgrpo-sizing: its arithmetic against figures that were worked out apart from it, and what it
+refuses.
+"""
 
 import json
 import sys
@@ -15,7 +17,11 @@ def test_7b_on_eight_gpus_of_80_gb_is_as_the_review_worked_it_out():
     run = sizing.Run(sizing.NAMED["7B"], 8, 79.0, 32_768)
     assert run.model.parameters == pytest.approx(7.616e9, rel=1e-3)
     sums = {name: sum(parts.values()) for name, parts in run.memory().items()}
-    assert 60 < sums["update"] < 64 and round(sums["generation"]) == 76 and round(sums["scoring"]) == 25
+    assert (
+        60 < sums["update"] < 64
+        and round(sums["generation"]) == 76
+        and round(sums["scoring"]) == 25
+    )
     assert round(run.disk_gb(), -1) == 580 and round(run.hours()) == 36
     assert "DOES NOT FIT" not in run.table() and "disk: 579 GB" in run.table()
 
@@ -33,7 +39,9 @@ def test_a_folders_parameters_are_those_of_its_weights():
     folder = ROOT / "exp_scripts" / "quickstart" / "base_model"
     with safe_open(folder / "model.safetensors", "np") as weights:
         shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
-    matrices = sum(rows * columns for rows, columns in (shape for shape in shapes.values() if len(shape) == 2))
+    matrices = sum(
+        rows * columns for rows, columns in (shape for shape in shapes.values() if len(shape) == 2)
+    )
     assert sizing.read(str(folder)).parameters == matrices
 
 
@@ -42,7 +50,10 @@ def test_a_folders_parameters_are_those_of_its_weights():
     [
         (["7b"], "7b: must be 1.5B or 7B, or a folder with config.json"),
         (["7B", "--gpus", "8"], "--gpus 8: must be a number of GPUs x GB of each, such as 8x80"),
-        (["7B", "--gpus", "0x80"], "--gpus 0x80: must be a number of GPUs x GB of each, such as 8x80"),
+        (
+            ["7B", "--gpus", "0x80"],
+            "--gpus 0x80: must be a number of GPUs x GB of each, such as 8x80",
+        ),
         (["7B", "--tokens", "0"], "--tokens 0: must be an integer of at least 1"),
         (["."], "config.json: not a text model's configuration: KeyError('num_hidden_layers')"),
     ],

@@ -13,7 +13,6 @@ from watched import Watch
 TESTS = Path(__file__).parents[1]
 SUITE = """
     import os, subprocess, sys, time
-    sys.path.insert(0, {tests!r})
     import survivors
 
     with survivors.none_left():
@@ -25,8 +24,10 @@ SUITE = """
 
 def suite(end: str) -> tuple[subprocess.Popen, psutil.Process]:
     """A process with a watcher that has started another one in a session of its own."""
-    code = textwrap.dedent(SUITE).format(tests=str(TESTS), end=end)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    code = textwrap.dedent(SUITE).format(end=end)
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     return process, psutil.Process(int(process.stdout.readline()))
 

@@ -15,7 +15,9 @@ logging.getLogger("elsewhere").warning("not ours")
 
 def said(show):
     code = CODE.replace("SHOW", show)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stderr
 
 
 def test_warnings_of_ours_are_seen_once_where_libraries_allow_errors_alone():

@@ -1,4 +1,6 @@
-"""The training command before and around verl's driver: what it imports, what it says, when it starts Ray again."""
+"""The training command before and around verl's driver: what it imports, what it says, when it
+starts Ray again.
+"""
 
 import json
 import os
@@ -20,7 +22,10 @@ def fresh(code):
 
 
 def test_a_configuration_is_printed_without_an_import_of_verl_or_torch():
-    done = fresh(COMMAND.format(["--cfg", "job"]) + "print(sorted({'hydra', 'torch', 'verl', 'ray'} & {*sys.modules}))")
+    done = fresh(
+        COMMAND.format(["--cfg", "job"])
+        + "print(sorted({'hydra', 'torch', 'verl', 'ray'} & {*sys.modules}))"
+    )
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "['hydra']", done.stderr
     assert "experience_ratio: 0.5" in done.stdout
     assert "ppo_max_token_len_per_gpu" in done.stdout  # verl's part
@@ -29,7 +34,9 @@ def test_a_configuration_is_printed_without_an_import_of_verl_or_torch():
 def test_a_cpu_without_its_package_is_one_line():
     """As if it were not installed: Hydra does not find its plug-in either."""
     hidden = "import importlib.util as u\nreal = u.find_spec\n"
-    hidden += "u.find_spec = lambda name, *more: None if name == 'verl_cpu' else real(name, *more)\n"
+    hidden += (
+        "u.find_spec = lambda name, *more: None if name == 'verl_cpu' else real(name, *more)\n"
+    )
     done = fresh(hidden + COMMAND.format(["stack=cpu_separate", "--cfg", "job"]))
     need = "exgrpo: stack=cpu needs the package verl-cpu: pip install --no-deps packages/verl-cpu"
     assert (done.returncode, done.stderr.splitlines(), done.stdout) == (1, [need], "")
@@ -55,10 +62,14 @@ for texts in json.loads(sys.argv[1]):
         print("trained")
     except Exception as error:
         print("raised", error)
-"""
+"""  # noqa: E501
     slow, other = "The current node timed out during startup. This could happen", "no such thing"
     done = watched.run([sys.executable, "-c", code, json.dumps([[slow], [slow] * 3, [other]])])
     assert done.returncode == 0, done.stderr
-    again, *said = [line for line in done.stdout.splitlines() if line.startswith(("exgrpo:", "trained", "raised"))]
+    again, *said = [
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith(("exgrpo:", "trained", "raised"))
+    ]
     assert "it is started again" in again
     assert said == ["trained", again, again, f"raised {slow}", f"raised {other}"]

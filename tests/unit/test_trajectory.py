@@ -12,7 +12,11 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 def test_types_are_those_that_are_stored():
     trajectory = Trajectory([5, 6, 7], [-0.5, -1.0, 0.0], np.int64(3), np.float32(0.25))
     assert trajectory.tokens.dtype == np.int32 and trajectory.tokens.tolist() == [5, 6, 7]
-    assert trajectory.log_probs.dtype == np.float32 and trajectory.log_probs.tolist() == [-0.5, -1.0, 0.0]
+    assert trajectory.log_probs.dtype == np.float32 and trajectory.log_probs.tolist() == [
+        -0.5,
+        -1.0,
+        0.0,
+    ]
     assert (type(trajectory.step), trajectory.step) == (int, 3)
     assert (type(trajectory.entropy), trajectory.entropy) == (float, 0.25)
     assert len(trajectory) == 3
@@ -32,7 +36,10 @@ def test_arrays_are_read_only_copies_and_the_callers_stay_writable():
 
 
 def test_the_key_is_that_of_the_tokens_alone():
-    assert Trajectory([1, 2], [-1.0, -2.0], 0).key == Trajectory(np.array([1, 2], np.uint8), [-3.0, -4.0], 5, 1.0).key
+    assert (
+        Trajectory([1, 2], [-1.0, -2.0], 0).key
+        == Trajectory(np.array([1, 2], np.uint8), [-3.0, -4.0], 5, 1.0).key
+    )
     assert Trajectory([1, 2], [-1.0, -2.0], 0).key != Trajectory([2, 1], [-1.0, -2.0], 0).key
     assert Trajectory([1], [-1.0], 0).key != Trajectory([1, 0], [-1.0, -1.0], 0).key
 
@@ -110,12 +117,16 @@ def test_without_log_probs_says_so_and_the_door_stays_shut_for_nan():
 
 def test_a_token_outside_the_vocabulary_is_named():
     Trajectory([1, 9], [-1.0, -1.0], 0).check_vocabulary(10)
-    with pytest.raises(ValueError, match="tokens holds 9: must be below 9, the size of the vocabulary"):
+    with pytest.raises(
+        ValueError, match="tokens holds 9: must be below 9, the size of the vocabulary"
+    ):
         Trajectory([1, 9], [-1.0, -1.0], 0).check_vocabulary(9)
 
 
 def test_refused_successes_count_as_solved():
     group = RolloutGroup("q", 4, (Trajectory([1], [-1.0], 0),), refused=2)
     assert group.solved == 3
-    with pytest.raises(ValueError, match="successes has 1 entries and refused is 4: must be at most size=4"):
+    with pytest.raises(
+        ValueError, match="successes has 1 entries and refused is 4: must be at most size=4"
+    ):
         RolloutGroup("q", 4, (Trajectory([1], [-1.0], 0),), refused=4)

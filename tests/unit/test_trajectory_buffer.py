@@ -1,4 +1,6 @@
-"""What goes into a buffer and comes out: texts, masks, windows, bounds, ages, and which trajectories are kept."""
+"""What goes into a buffer and comes out: texts, masks, windows, bounds, ages, and which
+trajectories are kept.
+"""
 
 import json
 from pathlib import Path
@@ -18,7 +20,9 @@ def test_texts_and_rewards_come_out_as_they_went_in(tmp_path):
         right("1 +  1?\n", "so \\boxed{2}\r\n", reward=0.75),
         right("naïve 答案", "\U0001f600 é \x00 \ud800"),  # a lone surrogate is no UTF-8
         right("with tokens", "", tokens=[5, 6], log_probs=np.array([-0.25, 0.0], np.float32)),
-        right("with tokens alone", "\ud800", tokens=np.array([7], np.uint8), entropy=None, reward=0.25),
+        right(
+            "with tokens alone", "\ud800", tokens=np.array([7], np.uint8), entropy=None, reward=0.25
+        ),
     ]
     buffer = TrajectoryBuffer()
     assert all(buffer.add(row) for row in rows) and len(buffer) == 4
@@ -31,7 +35,9 @@ def test_texts_and_rewards_come_out_as_they_went_in(tmp_path):
             i = found[row["prompt"]]
             assert (batch.texts[i], batch.rewards[i]) == (row["rollout"], row["reward"])
             for key, values in (("tokens", batch.tokens), ("log_probs", batch.log_probs)):
-                assert (None if values[i] is None else values[i].tolist()) == (list(row[key]) if key in row else None)
+                assert (None if values[i] is None else values[i].tolist()) == (
+                    list(row[key]) if key in row else None
+                )
         assert np.isnan(batch.entropies[found["with tokens alone"]])
         assert batch.levels.tolist() == [1] * 4 and batch.ages.tolist() == [0] * 4
 
@@ -43,7 +49,9 @@ def test_a_failure_counts_for_difficulty_and_is_not_kept():
     assert len(buffer) == 1 and buffer.sample(size=1).levels.tolist() == [0.5]
     for _ in range(2):
         assert not buffer.add(wrong())
-    assert len(buffer) == 1 and buffer.eligible() == 0 and buffer.eligible("uniform_low_entropy") == 1
+    assert (
+        len(buffer) == 1 and buffer.eligible() == 0 and buffer.eligible("uniform_low_entropy") == 1
+    )
     assert buffer.sample(**ALL).levels.tolist() == [0.25]
 
 
@@ -70,31 +78,70 @@ def test_texts_and_tokens_are_different_responses():
 def test_a_loss_mask_comes_back_and_scores_mind_it(tmp_path):
     buffer = TrajectoryBuffer()
     mask = [False, True, False]
-    buffer.add(right(rollout="masked", entropy=0.9, tokens=[1, 2, 3], log_probs=[-1.0, -2.0, -3.0], loss_mask=mask))
+    buffer.add(
+        right(
+            rollout="masked",
+            entropy=0.9,
+            tokens=[1, 2, 3],
+            log_probs=[-1.0, -2.0, -3.0],
+            loss_mask=mask,
+        )
+    )
     buffer.add(right(rollout="whole", entropy=0.1, tokens=[4, 5], loss_mask=[1, 1]))
     buffer.add(right(rollout="text alone", entropy=0.5))
     buffer.save(tmp_path / "b")
     for each in (buffer, TrajectoryBuffer.load(tmp_path / "b")):
-        low, high = (each.sample(f"uniform_{way}_entropy", entropy_percentile=None) for way in ("low", "high"))
+        low, high = (
+            each.sample(f"uniform_{way}_entropy", entropy_percentile=None)
+            for way in ("low", "high")
+        )
         assert (low.texts, low.loss_masks) == (["whole"], [None])
         assert (high.texts, high.loss_masks[0].tolist()) == (["masked"], mask)
-        turned = each.sample("uniform_low_entropy", 1, None, None, scores=lambda batch: -batch.entropies)
+        turned = each.sample(
+            "uniform_low_entropy", 1, None, None, scores=lambda batch: -batch.entropies
+        )
         assert turned.texts == ["masked"] and turned["loss_masks"][0].tolist() == mask
 
 
 def test_a_batch_is_read_by_name_too_and_its_rows_can_be_added():
     buffer, other = TrajectoryBuffer(), TrajectoryBuffer()
     buffer.add(
-        right("p", "r \ud800", None, tokens=[1, 2], log_probs=[-1.0, -2.0], loss_mask=[0, 1], step=3, reward=0.5)
+        right(
+            "p",
+            "r \ud800",
+            None,
+            tokens=[1, 2],
+            log_probs=[-1.0, -2.0],
+            loss_mask=[0, 1],
+            step=3,
+            reward=0.5,
+        )
     )
     batch = buffer.sample("uniform_random")
-    assert (batch["prompts"], batch["texts"], batch["rewards"].tolist()) == (["p"], ["r \ud800"], [0.5])
+    assert (batch["prompts"], batch["texts"], batch["rewards"].tolist()) == (
+        ["p"],
+        ["r \ud800"],
+        [0.5],
+    )
     fields = dict(batch)
-    assert all(value is getattr(batch, name) for name, value in fields.items()) and fields["steps"].tolist() == [3]
-    with pytest.raises(KeyError, match="no field 'prompt' in a ReplayBatch: must be one of prompts, rollouts, rewards"):
+    assert all(value is getattr(batch, name) for name, value in fields.items()) and fields[
+        "steps"
+    ].tolist() == [3]
+    with pytest.raises(
+        KeyError,
+        match="no field 'prompt' in a ReplayBatch: must be one of prompts, rollouts, rewards",
+    ):
         batch["prompt"]
-    ((row, prompt, reward),) = zip(batch["rollouts"], batch["prompts"], batch["rewards"], strict=True)
-    five = {"prompt": prompt, "rollout": row, "reward": reward, "is_correct": reward > 0, "entropy": row["entropy"]}
+    ((row, prompt, reward),) = zip(
+        batch["rollouts"], batch["prompts"], batch["rewards"], strict=True
+    )
+    five = {
+        "prompt": prompt,
+        "rollout": row,
+        "reward": reward,
+        "is_correct": reward > 0,
+        "entropy": row["entropy"],
+    }
     assert other.add(five) and other.bucketer.windows() == {"p": [1.0]}
     assert repr(dict(other.sample("uniform_random"))) == repr(fields)
 
@@ -118,7 +165,10 @@ def test_the_bounds_hold_and_what_leaves_takes_its_text_along():
 
 def test_of_one_question_the_highest_entropy_goes_and_the_same_tokens_are_kept_once():
     buffer = TrajectoryBuffer(max_per_question=2)
-    kept = [buffer.add(right(rollout=text, entropy=entropy)) for text, entropy in (("a", 0.2), ("b", 0.9), ("c", 0.4))]
+    kept = [
+        buffer.add(right(rollout=text, entropy=entropy))
+        for text, entropy in (("a", 0.2), ("b", 0.9), ("c", 0.4))
+    ]
     assert kept == [True, True, True] and not buffer.add(right(rollout="d", entropy=0.5))
     assert buffer.add(right(rollout="a", entropy=0.3, reward=0.5)) and len(buffer) == 2
     batch = buffer.sample(**ALL)
@@ -131,7 +181,11 @@ def test_ages_count_from_the_policy_that_wrote():
     assert buffer.policy_snapshot == 2
     buffer.policy_snapshot = 4
     buffer.add(right("new"))
-    ages = dict(zip(*(lambda batch: (batch.prompts, batch.ages.tolist()))(buffer.sample(**ALL)), strict=True))
+    ages = dict(
+        zip(
+            *(lambda batch: (batch.prompts, batch.ages.tolist()))(buffer.sample(**ALL)), strict=True
+        )
+    )
     assert ages == {"old": 2, "new": 0}
     buffer.policy_snapshot = 5
     assert len(buffer) == 2
@@ -140,7 +194,9 @@ def test_ages_count_from_the_policy_that_wrote():
     assert not buffer.add(right("late", step=2)) and buffer.add(right("in time", step=3))
     assert len(buffer) == 2
     for back in (5, 2.0, True, None):
-        with pytest.raises(ValueError, match=f"policy_snapshot={back}: must be an integer of at least 6"):
+        with pytest.raises(
+            ValueError, match=f"policy_snapshot={back}: must be an integer of at least 6"
+        ):
             buffer.policy_snapshot = back
 
 
@@ -150,7 +206,11 @@ def test_the_too_old_leave_in_whatever_order_they_were_recorded():
         buffer.add(right(question, f"text of step {step}", step=step))
     buffer.policy_snapshot = 14
     assert sorted(buffer.sample(size=9, **ALL).ages.tolist()) == [4, 5]
-    assert "late" not in buffer.pool and len(buffer) == 2 and buffer.pool.metrics()["evicted_by_age"] == 3
+    assert (
+        "late" not in buffer.pool
+        and len(buffer) == 2
+        and buffer.pool.metrics()["evicted_by_age"] == 3
+    )
     invariants.check(buffer.pool)
 
 
@@ -177,4 +237,8 @@ def test_real_solutions_come_back_word_for_word():
     assert len(batch) > 20
     for prompt, text, level in zip(batch.prompts, batch.texts, batch.levels, strict=True):
         solved, failed = (len(rates[prompt].get(correct, [])) for correct in (True, False))
-        assert text in rates[prompt][True] and level == solved / (solved + failed) and 0.3 <= level <= 0.7
+        assert (
+            text in rates[prompt][True]
+            and level == solved / (solved + failed)
+            and 0.3 <= level <= 0.7
+        )

@@ -31,7 +31,9 @@ def test_mean_entropy_refuses_what_has_no_mean(entropies, mask, message):
 def test_perplexity_of_a_uniform_choice_is_the_number_of_choices():
     assert perplexity([math.log(1 / 5)] * 3) == pytest.approx(5.0, rel=1e-12)
     assert perplexity([0.0]) == 1.0
-    assert perplexity([math.log(1 / 2), math.log(1 / 8)]) == pytest.approx(4.0, rel=1e-12)  # geometric mean
+    assert perplexity([math.log(1 / 2), math.log(1 / 8)]) == pytest.approx(
+        4.0, rel=1e-12
+    )  # geometric mean
     with pytest.raises(ValueError, match="log_probs has shape"):
         perplexity([])
 
@@ -67,7 +69,9 @@ def test_random_ignores_the_scores_and_is_uniform():
     draws = 4000
     counts = np.bincount([selector.choose([math.nan] * 4, rng) for _ in range(draws)], minlength=4)
     assert counts.sum() == draws
-    assert np.abs(counts - draws / 4).max() < 4 * math.sqrt(draws * 3 / 16)  # 4 standard errors of a binomial
+    assert np.abs(counts - draws / 4).max() < 4 * math.sqrt(
+        draws * 3 / 16
+    )  # 4 standard errors of a binomial
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,8 @@ def test_no_choice_without_a_score(metric, scores, message):
 
 
 @pytest.mark.parametrize(
-    ("metric", "mode", "message"), [("entropy", "argmin", "metric=entropy"), ("ent", "min", "mode=min")]
+    ("metric", "mode", "message"),
+    [("entropy", "argmin", "metric=entropy"), ("ent", "min", "mode=min")],
 )
 def test_unknown_metric_and_mode(metric, mode, message):
     with pytest.raises(ValueError, match=message):
@@ -94,8 +99,12 @@ def test_unknown_metric_and_mode(metric, mode, message):
 
 def test_effective_sample_size_by_hand():
     assert effective_sample_size([0.0, 0.0, 0.0]) == pytest.approx(1)
-    assert effective_sample_size([5.0, 5.0]) == pytest.approx(1)  # what all have in common plays no part
+    assert effective_sample_size([5.0, 5.0]) == pytest.approx(
+        1
+    )  # what all have in common plays no part
     assert effective_sample_size(np.log([1.0, 3.0])) == pytest.approx(16 / 20)
-    assert effective_sample_size([900.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)  # exp(900) is infinite
+    assert effective_sample_size([900.0, 0.0, 0.0, 0.0]) == pytest.approx(
+        1 / 4
+    )  # exp(900) is infinite
     with pytest.raises(ValueError, match="log_ratios has shape"):
         effective_sample_size([])

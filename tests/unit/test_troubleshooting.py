@@ -24,11 +24,16 @@ def printed() -> str:
     for path in (*ours, verl / VERLS):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+                parts = [
+                    part.value if isinstance(part, ast.Constant) else "…" for part in node.values
+                ]
                 texts.append("".join(map(str, parts)))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.append(re.sub(r"%[sdr]|%\.\df", "…", node.value))
-    texts += [re.sub(r"\$\{?\w+\}?", "…", path.read_text()) for path in (ROOT / "exp_scripts").glob("*.sh")]
+    texts += [
+        re.sub(r"\$\{?\w+\}?", "…", path.read_text())
+        for path in (ROOT / "exp_scripts").glob("*.sh")
+    ]
     return "\n".join(texts)
 
 

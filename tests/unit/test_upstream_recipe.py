@@ -13,10 +13,14 @@ NAMES = {"trainer.logger", "trainer.project_name", "trainer.experiment_name"}
 
 
 def composed(script: Path) -> dict[str, str]:
-    """key -> value of the configuration that a script's overrides make; what the environment gives is empty."""
+    """key -> value of the configuration that a script's overrides make; what the environment gives
+    is empty.
+    """
     command = script.read_text().partition("\nexec")[2].replace("\\\n", " ").splitlines()[0]
     words = [re.sub(r"\$(\{?)[A-Z].*", "", word) for word in shlex.split(command)[1:]]
-    config = OmegaConf.to_container(job(*[word for word in words if re.match(r"\w+\.[\w.]+=.", word)]))
+    config = OmegaConf.to_container(
+        job(*[word for word in words if re.match(r"\w+\.[\w.]+=.", word)])
+    )
     leaves, nodes = {}, [("", config)]
     while nodes:
         prefix, node = nodes.pop()
@@ -30,7 +34,11 @@ def composed(script: Path) -> dict[str, str]:
 
 def test_it_makes_the_configuration_of_our_script_and_pins_the_verl_that_is_installed():
     ours, recipe = (
-        composed(path) for path in (ROOT / "exp_scripts" / "run_exgrpo.sh", RECIPE / "run_exgrpo_qwen2.5_math_7b.sh")
+        composed(path)
+        for path in (
+            ROOT / "exp_scripts" / "run_exgrpo.sh",
+            RECIPE / "run_exgrpo_qwen2.5_math_7b.sh",
+        )
     )
     assert {key for key in ours | recipe if ours.get(key) != recipe.get(key)} == NAMES
     (version,) = re.findall(r"VERL_VERSION=(.*)", (RECIPE / "REQUIRED_VERL.txt").read_text())
@@ -38,4 +46,7 @@ def test_it_makes_the_configuration_of_our_script_and_pins_the_verl_that_is_inst
 
 
 def test_the_baseline_is_that_script_without_replay():
-    assert 'run_exgrpo_qwen2.5_math_7b.sh" trainer.experience=False' in (RECIPE / "run_grpo_baseline.sh").read_text()
+    assert (
+        'run_exgrpo_qwen2.5_math_7b.sh" trainer.experience=False'
+        in (RECIPE / "run_grpo_baseline.sh").read_text()
+    )

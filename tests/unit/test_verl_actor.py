@@ -1,4 +1,6 @@
-"""What verl 0.9.1's actor hands to a policy loss and takes from it, from the engine and from metrics."""
+"""What verl 0.9.1's actor hands to a policy loss and takes from it, from the engine and from
+metrics.
+"""
 
 import ast
 import inspect
@@ -32,24 +34,39 @@ def test_a_policy_loss_gets_the_arguments_ours_has_one_channel_a_token_among_the
     ]
     ours = inspect.signature(mix_actor.compute_policy_loss_exgrpo).parameters
     assert not call.args and sorted(each.arg for each in call.keywords) == sorted(ours)
-    assert 'fields.append("rollout_is_weights")' in source, "no channel for the phase codes of tokens"
+    assert 'fields.append("rollout_is_weights")' in source, (
+        "no channel for the phase codes of tokens"
+    )
 
 
 def test_what_the_aggregation_is_told_travels_with_the_configuration():
-    told = set(inspect.signature(mix_actor.agg_loss).parameters) - {"loss_mat", "loss_mask", "loss_agg_mode"}
+    told = set(inspect.signature(mix_actor.agg_loss).parameters) - {
+        "loss_mat",
+        "loss_mask",
+        "loss_agg_mode",
+    }
     source = inspect.getsource(losses.ppo_loss)
     assert all(f'config.global_batch_info["{name}"] = ' in source for name in told)
 
 
 def test_the_entropy_bonus_is_left_out_where_there_is_no_entropy():
     source = inspect.getsource(losses.ppo_loss)
-    assert 'model_output.get("entropy", None)' in source and "if entropy is not None" in source, "mix_actor removes it"
-    assert list(inspect.signature(losses.ppo_loss).parameters) == ["config", "model_output", "data", "dp_group"]
+    assert 'model_output.get("entropy", None)' in source and "if entropy is not None" in source, (
+        "mix_actor removes it"
+    )
+    assert list(inspect.signature(losses.ppo_loss).parameters) == [
+        "config",
+        "model_output",
+        "data",
+        "dp_group",
+    ]
 
 
 def test_the_engine_is_handed_a_partial_whose_configuration_can_be_read():
     source = inspect.getsource(engine_workers)
-    assert "partial(ppo_loss, config=actor_config)" in source, "with_released_entropy reads keywords['config']"
+    assert "partial(ppo_loss, config=actor_config)" in source, (
+        "with_released_entropy reads keywords['config']"
+    )
 
 
 def test_a_policy_losses_numbers_are_metrics_with_values_that_can_be_added_up():
@@ -59,7 +76,9 @@ def test_a_policy_losses_numbers_are_metrics_with_values_that_can_be_added_up():
         metric = Metric(kind)
         metric.extend([2.0, 3.0])
         assert reduce_metrics({"it": metric}) == {"it": value}
-    assert "Metric.from_dict(pg_metrics, aggregation=AggregationType.MEAN)" in inspect.getsource(losses.ppo_loss)
+    assert "Metric.from_dict(pg_metrics, aggregation=AggregationType.MEAN)" in inspect.getsource(
+        losses.ppo_loss
+    )
 
 
 def test_an_update_steps_the_optimizer_by_the_method_we_override():
@@ -70,7 +89,9 @@ def test_an_update_steps_the_optimizer_by_the_method_we_override():
 
 @pytest.mark.parametrize("scale", [None, 2.0**16])
 def test_the_bound_on_the_gradient_norm_is_on_gradients_as_they_are(scale):
-    """In fp16 they are multiplied by the scale until verl's own step; a bound of 500 must not see that."""
+    """In fp16 they are multiplied by the scale until verl's own step; a bound of 500 must not see
+    that.
+    """
     engine = object.__new__(mix_actor.SkippingFSDPEngine)
     engine.module, engine._qat_enabled = torch.nn.Linear(1, 1, bias=False), False
     engine.optimizer_config = SimpleNamespace(clip_grad=1e9, skip_grad_bound=500.0)
@@ -86,7 +107,9 @@ def test_the_bound_on_the_gradient_norm_is_on_gradients_as_they_are(scale):
     assert skipped == [False, True]
 
 
-@pytest.mark.parametrize(("vendor", "name"), [("exgrpo", "SkippingFSDPEngine"), (None, "FSDPEngineWithLMHead")])
+@pytest.mark.parametrize(
+    ("vendor", "name"), [("exgrpo", "SkippingFSDPEngine"), (None, "FSDPEngineWithLMHead")]
+)
 @pytest.mark.parametrize("backend", ["fsdp", "fsdp2"])
 def test_the_environment_chooses_the_engine(monkeypatch, vendor, name, backend):
     monkeypatch.setenv("VERL_ENGINE_DEVICE", "cuda")
@@ -108,5 +131,9 @@ def test_no_setting_of_ours_has_the_name_of_one_of_verls():
 
 def test_every_setting_of_the_loss_is_a_key():
     keys = {each.name: each.default for each in fields(mix_actor.MixPolicyLossConfig)}
-    ours = {each.name: each.default for each in fields(LossSettings) if not each.name.startswith("cliprange_")}
+    ours = {
+        each.name: each.default
+        for each in fields(LossSettings)
+        if not each.name.startswith("cliprange_")
+    }
     assert {name: keys.get(name) for name in ours} == ours

@@ -1,4 +1,6 @@
-"""The keys of verl 0.9.1's configuration that we set, read or check: one that is gone would be set or asked in vain."""
+"""The keys of verl 0.9.1's configuration that we set, read or check: one that is gone would be set
+or asked in vain.
+"""
 
 import ast
 import importlib
@@ -38,17 +40,32 @@ OPEN = (
 # Read by way of a variable for their node, where no whole name stands in the source.
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor."
 READ = [
-    *(ROLLOUT + name for name in ("n", "seed", "temperature", "calculate_log_probs", "log_prob_use_dynamic_bsz")),
+    *(
+        ROLLOUT + name
+        for name in ("n", "seed", "temperature", "calculate_log_probs", "log_prob_use_dynamic_bsz")
+    ),
     *(ROLLOUT + name for name in ("log_prob_micro_batch_size_per_gpu", "agent.default_agent_loop")),
     *(ROLLOUT + name for name in ("agent.agent_loop_config_path", "multi_turn.enable")),
-    *(ACTOR + name for name in ("clip_ratio_low", "clip_ratio_high", "entropy_coeff", "ppo_mini_batch_size")),
-    *(ACTOR + name for name in ("loss_agg_mode", "checkpoint.load_contents", "ulysses_sequence_parallel_size")),
+    *(
+        ACTOR + name
+        for name in ("clip_ratio_low", "clip_ratio_high", "entropy_coeff", "ppo_mini_batch_size")
+    ),
+    *(
+        ACTOR + name
+        for name in ("loss_agg_mode", "checkpoint.load_contents", "ulysses_sequence_parallel_size")
+    ),
     ACTOR + "fsdp_config.ulysses_sequence_parallel_size",
     "data.image_key",
     "data.video_key",
     "data.audio_key",
-    *(f"trainer.{name}" for name in ("resume_mode", "resume_from_path", "default_local_dir", "save_freq", "nnodes")),
-    *(f"trainer.{name}" for name in ("max_actor_ckpt_to_keep", "n_gpus_per_node", "v1.trainer_mode")),
+    *(
+        f"trainer.{name}"
+        for name in ("resume_mode", "resume_from_path", "default_local_dir", "save_freq", "nnodes")
+    ),
+    *(
+        f"trainer.{name}"
+        for name in ("max_actor_ckpt_to_keep", "n_gpus_per_node", "v1.trainer_mode")
+    ),
     "trainer.v1.sampler.sync_refill_failed_groups",
 ]
 # Absent from verl's files; in this module's source.
@@ -56,9 +73,12 @@ BY_CODE = {
     "trainer.remove_previous_ckpt_in_save": "verl.trainer.ppo.v1.trainer_base",
     "reward.custom_reward_function.reward_kwargs": "verl.trainer.ppo.reward",
 }
-GROUPS = "trainer|data|algorithm|actor_rollout_ref|reward|distillation|skip|ray_kwargs|transfer_queue|critic"
+GROUPS = "trainer|data|algorithm|actor_rollout_ref|reward|distillation|skip|ray_kwargs|transfer_queue|critic"  # noqa: E501
 KEY = re.compile(rf"(?!data\.pt$)({GROUPS})(\.[a-z_0-9]+)+")  # data.pt is a file
-FILES = [*sorted((PACKAGE / "on_verl").rglob("*.py")), *sorted((PACKAGE / "preflight").glob("*.py"))]
+FILES = [
+    *sorted((PACKAGE / "on_verl").rglob("*.py")),
+    *sorted((PACKAGE / "preflight").glob("*.py")),
+]
 FILES += [PACKAGE / "mix_trainer_experience.py", PACKAGE / "main_mix_ppo.py"]
 
 
@@ -84,7 +104,9 @@ def has(config, key):
 
 
 def may_be_set(config, key):
-    """Whether the configuration has the key, or the data class that its node becomes in verl does."""
+    """Whether the configuration has the key, or the data class that its node becomes in
+    verl does.
+    """
     node = OmegaConf.select(config, key.rpartition(".")[0]) or {}
     known = fields(get_class(node["_target_"])) if "_target_" in node else ()
     return has(config, key) or key.rpartition(".")[2] in {each.name for each in known}
@@ -94,18 +116,26 @@ def settings_of_the_loss():
     return {f"actor_rollout_ref.actor.policy_loss.{each.name}" for each in fields(LossSettings)}
 
 
-@pytest.mark.parametrize("file", sorted(CONFIG.rglob("*trainer.yaml")) + sorted(CONFIG.glob("stack/*.yaml")), ids=shown)
+@pytest.mark.parametrize(
+    "file", sorted(CONFIG.rglob("*trainer.yaml")) + sorted(CONFIG.glob("stack/*.yaml")), ids=shown
+)
 def test_each_key_we_set_is_one_of_verls_or_ours(verls, file):
     keys = leaves(OmegaConf.to_container(OmegaConf.load(file), resolve=False))
     asked = {next((node for node in OPEN if key.startswith(f"{node}.")), key) for key in keys}
-    theirs = {key for key in asked if not key.startswith(OURS)} - settings_of_the_loss() - set(BY_CODE)
+    theirs = (
+        {key for key in asked if not key.startswith(OURS)} - settings_of_the_loss() - set(BY_CODE)
+    )
     assert {key for key in theirs if not may_be_set(verls, key)} == set()
 
 
 def named(path):
     """Keys that a file names: in a string of its own, or as attributes of ``config``."""
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.fullmatch(node.value):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and KEY.fullmatch(node.value)
+        ):
             yield node.value
         elif isinstance(node, ast.Attribute) and (name := dotted(node)):
             key = re.sub(r"^(self\.)?config\.", "", name)

@@ -1,4 +1,6 @@
-"""The entry point by which verl's own command has exgrpo's trainers: what it costs, and what it brings."""
+"""The entry point by which verl's own command has exgrpo's trainers: what it costs, and what it
+brings.
+"""
 
 import os
 import subprocess
@@ -15,7 +17,9 @@ from exgrpo.preflight.verls_command import Preflight
 def run(code, **environment):
     """What a process prints that has our configuration's variables in its environment, or not."""
     plain = {name: value for name, value in os.environ.items() if name != "VERL_ENGINE_VENDOR"}
-    done = subprocess.run([sys.executable, "-c", code], env=plain | environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=plain | environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-1000:]
     return done.stdout
 
@@ -28,12 +32,15 @@ import sys
 before = [*sys.meta_path]
 import verl
 print(*sorted(name for name in sys.modules if name.partition(".")[0] == "exgrpo"), sys.meta_path == before)
-"""
+"""  # noqa: E501
     assert run(code) == "exgrpo exgrpo.verl_plugin True\n"
 
 
 def test_the_entry_points_module_is_light():
-    code = "import sys, exgrpo.verl_plugin\nprint({'torch', 'verl', 'ray', 'numpy', 'omegaconf'} & {*sys.modules})"
+    code = (
+        "import sys, exgrpo.verl_plugin\nprint({'torch', 'verl', 'ray', 'numpy', 'omegaconf'} "
+        "& {*sys.modules})"
+    )
     assert run(code, VERL_ENGINE_VENDOR="exgrpo") == "set()\n"
 
 
@@ -43,12 +50,16 @@ import sys, verl
 assert "verl.trainer.ppo.v1" not in sys.modules and "exgrpo.mix_trainer_experience" not in sys.modules
 from verl.trainer.ppo.v1 import get_trainer_cls
 print(get_trainer_cls("sync").__name__, get_trainer_cls("exgrpo_separate_async").__module__)
-"""
+"""  # noqa: E501
     variables = OmegaConf.to_container(job().ray_kwargs.ray_init.runtime_env.env_vars)
     assert run(code, **variables) == "PPOTrainerSync exgrpo.mix_trainer_experience\n"
 
 
-RAY = ["+ray_kwargs.ray_init.address=local", "+ray_kwargs.ray_init.num_gpus=8", "ray_kwargs.ray_init.num_cpus=64"]
+RAY = [
+    "+ray_kwargs.ray_init.address=local",
+    "+ray_kwargs.ray_init.num_gpus=8",
+    "ray_kwargs.ray_init.num_cpus=64",
+]
 
 
 def command(files, name, *overrides):
@@ -65,7 +76,9 @@ def test_verls_own_command_has_the_checks_and_what_follows_from_settings(files):
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "exgrpo"
     with pytest.raises(SystemExit, match=r"^exgrpo: data.gen_batch_size=4: must be 1"):
         Preflight().on_run_start(command(files, "main_ppo", "data.gen_batch_size=4"))
-    with pytest.raises(SystemExit, match=r"^exgrpo: transfer_queue.*: Ray has 4 CPUs, must have 34"):
+    with pytest.raises(
+        SystemExit, match=r"^exgrpo: transfer_queue.*: Ray has 4 CPUs, must have 34"
+    ):
         Preflight().on_run_start(command(files, "main_ppo", "ray_kwargs.ray_init.num_cpus=4"))
 
 
@@ -79,6 +92,7 @@ def test_our_trainer_under_verls_own_configuration_is_one_line():
     trainer = object.__new__(ExperienceMixPPOTrainer)
     trainer.config = OmegaConf.create({"trainer": {"v1": {"trainer_mode": "exgrpo"}}})
     with pytest.raises(
-        ValueError, match=r"^trainer.experience: missing; verl's own command needs --config-path pkg://"
+        ValueError,
+        match=r"^trainer.experience: missing; verl's own command needs --config-path pkg://",
     ):
         trainer._build_replay_buffer()

@@ -1,4 +1,6 @@
-"""What verl 0.9.1 puts into its queue and its checkpoints and reads from there: what ours must be like."""
+"""What verl 0.9.1 puts into its queue and its checkpoints and reads from there: what ours must be
+like.
+"""
 
 import asyncio
 import inspect
@@ -20,7 +22,15 @@ from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.complete import replayed_row, replayed_tag, sequence_fields, stored_row
 from exgrpo.on_verl.queue import of_response, split_key
 
-TENSORS = ("prompts", "responses", "response_mask", "input_ids", "position_ids", "rm_scores", "rollout_log_probs")
+TENSORS = (
+    "prompts",
+    "responses",
+    "response_mask",
+    "input_ids",
+    "position_ids",
+    "rm_scores",
+    "rollout_log_probs",
+)
 UID, PROMPT, RESPONSE, LOG_PROBS = "0000007q00003", [5, 6, 7], [8, 9], [-0.5, -0.25]
 
 
@@ -30,7 +40,9 @@ def source(function):
 
 @pytest.fixture
 def written(monkeypatch):
-    """Arguments of the write with which verl's agent loop hands over one rollout, the second of its prompt."""
+    """Arguments of the write with which verl's agent loop hands over one rollout, the second of its
+    prompt.
+    """
     calls = []
 
     async def put(**arguments):
@@ -41,10 +53,14 @@ def written(monkeypatch):
 
     monkeypatch.setattr(agent_loop_tq, "tq", SimpleNamespace(async_kv_batch_put=put))
     worker = object.__new__(agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class)
-    worker.processor, worker._compute_score, worker._compute_teacher_logprobs = None, nothing, nothing
+    worker.processor, worker._compute_score, worker._compute_teacher_logprobs = (
+        None,
+        nothing,
+        nothing,
+    )
     output = AgentLoopOutput(
-        prompt_ids=PROMPT, response_ids=RESPONSE, response_mask=[1, 1], response_logprobs=LOG_PROBS, reward_score=1.0,
-        metrics={}, extra_fields={"min_global_steps": 4, "max_global_steps": 4, "reward_extra_info": {"rule": "x"}},
+        prompt_ids=PROMPT, response_ids=RESPONSE, response_mask=[1, 1], response_logprobs=LOG_PROBS, reward_score=1.0,  # noqa: E501
+        metrics={}, extra_fields={"min_global_steps": 4, "max_global_steps": 4, "reward_extra_info": {"rule": "x"}},  # noqa: E501
     )  # fmt: skip
     given = {"uid": UID, "session_id": 1, "question_id": "q", "global_steps": 5}
     asyncio.run(worker._agent_loop_postprocess(output, False, **given))
@@ -58,12 +74,25 @@ def test_a_rollouts_key_is_uid_session_and_output(written):
 
 
 def test_a_row_has_the_fields_we_read_and_write(written):
-    expected = ["prompts", "responses", "response_mask", "loss_mask", "input_ids", "position_ids", "rm_scores"]
+    expected = [
+        "prompts",
+        "responses",
+        "response_mask",
+        "loss_mask",
+        "input_ids",
+        "position_ids",
+        "rm_scores",
+    ]
     expected += ["rollout_log_probs", "uid", "session_id", "question_id"]
     assert set(expected) <= set(written["fields"].keys())
-    assert {"status", "prompt_len", "response_len", "seq_len", "min_global_steps", "max_global_steps"} <= set(
-        written["tags"][0]
-    )
+    assert {
+        "status",
+        "prompt_len",
+        "response_len",
+        "seq_len",
+        "min_global_steps",
+        "max_global_steps",
+    } <= set(written["tags"][0])
 
 
 def test_a_replayed_row_is_what_verl_would_have_written_of_that_rollout(written):
@@ -78,18 +107,35 @@ def test_a_replayed_row_is_what_verl_would_have_written_of_that_rollout(written)
     assert replayed_tag(tag, trajectory) == {**tag, "is_replayed": True}
 
 
-def test_a_row_of_a_past_group_has_the_columns_that_verl_writes_and_the_data_of_its_question(written):
+def test_a_row_of_a_past_group_has_the_columns_that_verl_writes_and_the_data_of_its_question(
+    written,
+):
     row, tag = written["fields"][0], written["tags"][0]
-    rollout, of_data = Trajectory([3, 4, 5], [-1.0, -2.0, -3.0], step=2, reward=0.5), {"question_id": "p", "more": 1}
+    rollout, of_data = (
+        Trajectory([3, 4, 5], [-1.0, -2.0, -3.0], step=2, reward=0.5),
+        {"question_id": "p", "more": 1},
+    )
     ours = stored_row(row, of_data, "uid of it", rollout, 0, torch.tensor([1, 2]))
-    assert set(ours) == set(row.keys()) and all(ours[name].dtype == row[name].dtype for name in TENSORS)
+    assert set(ours) == set(row.keys()) and all(
+        ours[name].dtype == row[name].dtype for name in TENSORS
+    )
     assert row["extra_fields"]["reward_extra_info"] == {"rule": "x"} and ours["extra_fields"] == {
         "min_global_steps": 4,
         "max_global_steps": 4,
     }
     assert (ours["uid"], ours["session_id"], ours["question_id"]) == ("uid of it", 0, "p")
-    assert ours["input_ids"].tolist() == [1, 2, 3, 4, 5] and ours["rm_scores"].tolist() == [0, 0, 0.5]
-    lengths = {"prompt_len": 2, "response_len": 3, "seq_len": 5, "min_global_steps": 1, "max_global_steps": 1}
+    assert ours["input_ids"].tolist() == [1, 2, 3, 4, 5] and ours["rm_scores"].tolist() == [
+        0,
+        0,
+        0.5,
+    ]
+    lengths = {
+        "prompt_len": 2,
+        "response_len": 3,
+        "seq_len": 5,
+        "min_global_steps": 1,
+        "max_global_steps": 1,
+    }
     assert replayed_tag(tag, rollout, 2) == {**tag, **lengths, "is_replayed": True}
 
 
@@ -113,24 +159,37 @@ def test_a_batch_is_reordered_in_place():
 
 def test_the_number_of_rollouts_of_a_prompt_is_a_column():
     run = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class._run_prompt
-    assert 'prompt.pop("__rollout_n__", config.n' in source(run), "a replayed question would get K rollouts, not K-1"
+    assert 'prompt.pop("__rollout_n__", config.n' in source(run), (
+        "a replayed question would get K rollouts, not K-1"
+    )
     assert "session_id=i" in source(run), "agent_loop.py seeds by session_id"
 
 
 def test_a_uid_ends_at_the_keys_first_underscore():
     materialize = source(ReplayBuffer._materialize_batch)
-    assert 'key.split("_")[0]' in materialize, "the collate function's uids have no underscore for this line's sake"
+    assert 'key.split("_")[0]' in materialize, (
+        "the collate function's uids have no underscore for this line's sake"
+    )
 
 
 def test_the_pool_is_asked_where_verl_computes_log_probs():
     lines = source(PPOTrainer._compute_old_log_prob)
-    for asked in ('"calculate_entropy": True', '"compute_loss": False', '"temperature"', '"entropy", "log_probs"'):
+    for asked in (
+        '"calculate_entropy": True',
+        '"compute_loss": False',
+        '"temperature"',
+        '"entropy", "log_probs"',
+    ):
         assert asked in lines, f"complete.py asks the actor for the same: {asked}"
     assert 'select("old_log_probs", "entropy")' in lines, (
         "observe.scored_rows reads them, correct.current_log_probs log_probs"
     )
     order = re.findall(r"batch = self\.(_\w+)\(batch", source(PPOTrainer._step_once))
-    assert [name for name in order if name in ("_balance_batch", "_compute_old_log_prob", "_compute_advantage")] == [
+    assert [
+        name
+        for name in order
+        if name in ("_balance_batch", "_compute_old_log_prob", "_compute_advantage")
+    ] == [
         "_balance_batch",
         "_compute_old_log_prob",
         "_compute_advantage",
@@ -138,7 +197,10 @@ def test_the_pool_is_asked_where_verl_computes_log_probs():
 
 
 def test_a_response_is_cut_out_of_the_actors_output_where_verl_cuts():
-    entropy, log_probs = torch.arange(7.0), -torch.arange(7.0)  # of three tokens of prompt and four of response
+    entropy, log_probs = (
+        torch.arange(7.0),
+        -torch.arange(7.0),
+    )  # of three tokens of prompt and four of response
     for row in (entropy, log_probs):
         masks = torch.nested.as_nested_tensor([torch.ones(4), torch.ones(2)], layout=torch.jagged)
         rows = torch.nested.as_nested_tensor([row, torch.zeros(5)], layout=torch.jagged)
@@ -156,8 +218,14 @@ def test_the_data_parallel_size_is_found_as_verl_finds_it():
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
     assert "self._dispatch_info = {}" in source(WorkerGroup.__init__)
-    assert list(inspect.signature(Worker._query_dispatch_info).parameters)[:2] == ["self", "mesh_name"]
-    assert list(inspect.signature(ActorRolloutRefWorker.compute_log_prob).parameters)[:2] == ["self", "data"]
+    assert list(inspect.signature(Worker._query_dispatch_info).parameters)[:2] == [
+        "self",
+        "mesh_name",
+    ]
+    assert list(inspect.signature(ActorRolloutRefWorker.compute_log_prob).parameters)[:2] == [
+        "self",
+        "data",
+    ]
     lines = source(PPOTrainer._balance_batch)
     for line in ('role, worker_group = "actor", self.actor_rollout_wg', "max(dp_rank_mapping) + 1"):
         assert line in lines, f"complete.data_parallel_size does the same: {line}"
@@ -165,7 +233,9 @@ def test_the_data_parallel_size_is_found_as_verl_finds_it():
 
 def test_any_mode_but_sync_is_an_asynchronous_one_and_the_buffer_is_built_first():
     asked = re.findall(r"self\.trainer_mode (?:==|!=) (\S+?)[:)\s]", source(PPOTrainer))
-    assert set(asked) == {'"sync"'}, "_build_replay_buffer sets trainer_mode to verl's name for these questions"
+    assert set(asked) == {'"sync"'}, (
+        "_build_replay_buffer sets trainer_mode to verl's name for these questions"
+    )
     start = source(PPOTrainer.__init__)
     assert start.index("self.trainer_mode = ") < start.index("self._build_replay_buffer()")
 
@@ -182,7 +252,9 @@ def test_a_save_writes_the_actor_then_the_loader_then_the_marker():
     lines = source(PPOTrainer._save_checkpoint)
     names = [f'"{name}"' for name in ("actor", "data.pt", checkpoints.QUEUE, checkpoints.MARKER)]
     assert all(name in lines for name in names), names
-    assert sorted(names, key=lines.index) == names, "what a kill leaves is judged by this order (checkpoints.py)"
+    assert sorted(names, key=lines.index) == names, (
+        "what a kill leaves is judged by this order (checkpoints.py)"
+    )
     assert 'f"global_step_{self.global_steps}"' in lines
 
 
@@ -200,4 +272,6 @@ def test_the_files_of_optimizer_states_have_the_name_that_is_deleted(tmp_path):
 def test_a_fetched_batch_is_of_the_loader_whose_position_is_saved():
     lines = source(PPOTrainer._fetch_one_gen_batch)
     for line in ("self.train_dataloader_it = iter(self.train_dataloader)", "except StopIteration"):
-        assert line in lines, f"ExperienceMixPPOTrainer._next_question sees a new epoch by it: {line}"
+        assert line in lines, (
+            f"ExperienceMixPPOTrainer._next_question sees a new epoch by it: {line}"
+        )

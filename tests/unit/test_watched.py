@@ -1,4 +1,6 @@
-"""What tests wait with: it ends with the process, with what is waited for, or with a process that makes no progress."""
+"""What tests wait with: it ends with the process, with what is waited for, or with a process that
+makes no progress.
+"""
 
 import subprocess
 import sys
@@ -36,7 +38,9 @@ def test_output_and_work_are_progress(monkeypatch, tmp_path):
     code = "import time\nfor _ in range(5): time.sleep(1); print('.', flush=True)"
     with log.open("w") as file:
         assert watched.Watch(started(code, stdout=file), log).end() == 0
-    busy = started("import time\nuntil = time.process_time() + 4\nwhile time.process_time() < until: pass")
+    busy = started(
+        "import time\nuntil = time.process_time() + 4\nwhile time.process_time() < until: pass"
+    )
     assert watched.Watch(busy, log).end() == 0
 
 

@@ -1,4 +1,6 @@
-"""Bucket probabilities against closed forms and the measured counts of the released sampler; draws as sets."""
+"""Bucket probabilities against closed forms and the measured counts of the released sampler; draws
+as sets.
+"""
 
 import itertools
 import json
@@ -20,7 +22,9 @@ def name(case):
 
 
 def questions(**sizes):
-    return {int(bucket[1:]): [f"{bucket}.{i}" for i in range(size)] for bucket, size in sizes.items()}
+    return {
+        int(bucket[1:]): [f"{bucket}.{i}" for i in range(size)] for bucket, size in sizes.items()
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
@@ -35,11 +39,15 @@ def test_counts_of_the_released_sampler(case):
     sampler = WeightedBucketSampler(case["method"], case["rollouts_per_question"])
     room = {int(bucket): size for bucket, size in case["bucket_sizes"].items()}
     rng, repetitions = np.random.default_rng(20251002), 3000
-    counts = np.array([list(sampler.allot(room, case["num_samples"], rng).values()) for _ in range(repetitions)])
+    counts = np.array(
+        [list(sampler.allot(room, case["num_samples"], rng).values()) for _ in range(repetitions)]
+    )
     assert (counts.sum(axis=1) == case["num_samples"]).all()
     assert (counts <= list(room.values())).all()
     ours, theirs = counts.mean(axis=0), np.array(list(case["mean_count"].values()))
-    error = np.hypot(counts.std(axis=0, ddof=1) / math.sqrt(repetitions), list(case["standard_error"].values()))
+    error = np.hypot(
+        counts.std(axis=0, ddof=1) / math.sqrt(repetitions), list(case["standard_error"].values())
+    )
     assert (np.abs(ours - theirs) <= 4 * error).all(), (ours, theirs, error)
 
 
@@ -55,7 +63,9 @@ def test_normal_weights_by_hand():
 def test_weights_do_not_underflow_when_only_far_buckets_are_left():
     weights = bucket_weights("normal", [1, 2], 64, sigma=0.01)
     assert weights.tolist() == [0.0, 1.0]
-    counts = WeightedBucketSampler("normal", 64, sigma=0.01).allot({1: 100, 2: 4, 32: 4}, 10, np.random.default_rng(0))
+    counts = WeightedBucketSampler("normal", 64, sigma=0.01).allot(
+        {1: 100, 2: 4, 32: 4}, 10, np.random.default_rng(0)
+    )
     assert counts == {1: 2, 2: 4, 32: 4}
 
 
@@ -104,7 +114,9 @@ def test_excluded_positions_are_never_drawn_and_the_rest_is(method):
 def test_inside_a_bucket_the_draw_is_uniform_over_what_is_not_excluded(excluded):
     buckets, repetitions = questions(b4=6), 600
     sampler, rng = WeightedBucketSampler("normal", 8), np.random.default_rng(sum(excluded))
-    drawn = [q for _ in range(repetitions) for q in sampler.sample(buckets, 2, rng, {4: list(excluded)})]
+    drawn = [
+        q for _ in range(repetitions) for q in sampler.sample(buckets, 2, rng, {4: list(excluded)})
+    ]
     counts = np.array([drawn.count(question) for question in buckets[4]])
     assert counts[list(excluded)].sum() == 0
     left = np.delete(counts, excluded)
@@ -129,7 +141,9 @@ def test_the_order_of_a_draw_says_nothing_about_the_bucket():
 def test_a_draw_is_a_function_of_the_generator_and_the_buckets():
     buckets = questions(b2=50, b4=50, b6=50)
     sampler = WeightedBucketSampler("normal", 8)
-    draws = [sampler.sample(buckets, 20, np.random.default_rng(seed), {4: [3, 7]}) for seed in (1, 1, 2)]
+    draws = [
+        sampler.sample(buckets, 20, np.random.default_rng(seed), {4: [3, 7]}) for seed in (1, 1, 2)
+    ]
     assert draws[0] == draws[1] != draws[2]
 
 
@@ -139,7 +153,14 @@ def test_a_large_bucket_is_indexed_not_scanned():
             raise AssertionError("the bucket was scanned")
 
     buckets = {4: Indexed(map(str, range(100_000)))}
-    assert len(WeightedBucketSampler("normal", 8).sample(buckets, 64, np.random.default_rng(0), {4: [1, 5]})) == 64
+    assert (
+        len(
+            WeightedBucketSampler("normal", 8).sample(
+                buckets, 64, np.random.default_rng(0), {4: [1, 5]}
+            )
+        )
+        == 64
+    )
 
 
 @pytest.fixture
@@ -147,7 +168,11 @@ def rule(tmp_path):
     """Writes a rule that returns an expression of k, the counts; its reference."""
 
     def write(log_weights):
-        lines = ["import numpy as np", "def rule(successes, rollout_n, mean, sigma):", "    k = successes"]
+        lines = [
+            "import numpy as np",
+            "def rule(successes, rollout_n, mean, sigma):",
+            "    k = successes",
+        ]
         (tmp_path / "rules.py").write_text("\n".join([*lines, f"    return {log_weights}"]))
         return f"{tmp_path}/rules.py:rule"
 
@@ -155,16 +180,27 @@ def rule(tmp_path):
 
 
 def test_a_bucket_that_the_rule_forbids_is_never_drawn(rule):
-    sampler = WeightedBucketSampler(rule("np.where(abs(k - 4) <= 1, 0, -np.inf)"), 8)  # 8 is forbidden too
+    sampler = WeightedBucketSampler(
+        rule("np.where(abs(k - 4) <= 1, 0, -np.inf)"), 8
+    )  # 8 is forbidden too
     rng = np.random.default_rng(0)
     assert sampler.probabilities({2: 9, 4: 1, 5: 7}) == {2: 0, 4: 0.5, 5: 0.5}
     assert sampler.probabilities({1: 9, 7: 2}) == {1: 0, 7: 0}
     assert sampler.allot({1: 9, 7: 2}, 4, rng) == {1: 0, 7: 0}  # only forbidden buckets have room
-    assert sampler.allot({2: 9, 3: 1, 4: 2, 6: 9}, 8, rng) == {2: 0, 3: 1, 4: 2, 6: 0}  # the allowed ones are full
+    assert sampler.allot({2: 9, 3: 1, 4: 2, 6: 9}, 8, rng) == {
+        2: 0,
+        3: 1,
+        4: 2,
+        6: 0,
+    }  # the allowed ones are full
     buckets = questions(b1=9, b3=4, b4=4, b5=4, b7=9)
     for count in range(20):
         drawn = sampler.sample(buckets, count, rng)
-        assert len(set(drawn)) == min(count, 12) and {question[:2] for question in drawn} <= {"b3", "b4", "b5"}
+        assert len(set(drawn)) == min(count, 12) and {question[:2] for question in drawn} <= {
+            "b3",
+            "b4",
+            "b5",
+        }
 
 
 @pytest.mark.parametrize(

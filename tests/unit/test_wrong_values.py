@@ -1,4 +1,6 @@
-"""No wrong value passes the checks of the command: each ends in one line, before Ray; right ones pass."""
+"""No wrong value passes the checks of the command: each ends in one line, before Ray; right ones
+pass.
+"""
 
 import json
 import random
@@ -38,16 +40,26 @@ def check(config):
 
 
 def wrong_values():
-    """300 (key, wrong value), the same in every run, of all keys of verl's and ours that have a kind."""
+    """300 (key, wrong value), the same in every run, of all keys of verl's and ours that have a
+    kind.
+    """
     draw = random.Random(38)
     kinds = {key: rule["kind"] for key, rule in values.alone().items()}
     for key, default in values.defaults().items():
         if isinstance(default, bool | int | float) and key not in kinds:
             kinds[key] = "boolean" if isinstance(default, bool) else "number"
-    for keys, before in ((ExperienceConfig, "trainer"), (TrainerKeys, "trainer"), (LossSettings, LOSS)):
+    for keys, before in (
+        (ExperienceConfig, "trainer"),
+        (TrainerKeys, "trainer"),
+        (LossSettings, LOSS),
+    ):
         ours = {"bool": "boolean", "int": "integer", "float": "number"}
         names = [field.name for field in fields(keys) if str(field.type).split(" ")[0] in ours]
-        kinds |= {f"{before}.{name}": "number" for name in names if name not in ("rollout_n", "loss_remove_clip")}
+        kinds |= {
+            f"{before}.{name}": "number"
+            for name in names
+            if name not in ("rollout_n", "loss_remove_clip")
+        }
     wrong = {
         "boolean": ["no", "off", 3, [True]],
         "integer": ["abc", float("nan"), 2.5, True, -7, [1]],
@@ -58,8 +70,14 @@ def wrong_values():
         "group": ["xyz", 3],
     }
     known = job(*ENOUGH)
-    there = [key for key in sorted(kinds) if OmegaConf.select(known, key.rpartition(".")[0]) is not None]
-    there = [key for key in there if key.rpartition(".")[2] in OmegaConf.select(known, key.rpartition(".")[0])]
+    there = [
+        key for key in sorted(kinds) if OmegaConf.select(known, key.rpartition(".")[0]) is not None
+    ]
+    there = [
+        key
+        for key in there
+        if key.rpartition(".")[2] in OmegaConf.select(known, key.rpartition(".")[0])
+    ]
     assert len(there) > 300
     return [(key, draw.choice(wrong[kinds[key]])) for key in draw.sample(there, 300)]
 
@@ -70,7 +88,9 @@ def start(*arguments, **settings):
 
 @pytest.fixture
 def base(files, monkeypatch):
-    """A right configuration; within the test any start of Ray is an error. Another test may have left one running."""
+    """A right configuration; within the test any start of Ray is an error. Another test may have
+    left one running.
+    """
     monkeypatch.setattr(ray, "init", start)
     return configuration(files, *ENOUGH)
 
@@ -210,7 +230,9 @@ def test_the_values_of_a_recipe_pass(script, tmp_path):
         (tmp_path / name).touch()
     folders = {name: str(tmp_path) for name in ("MODEL_PATH", "DATA_DIR", "SAVE_PATH")}
     environment = {"PYTHON": str(tmp_path / "print_arguments"), "PATH": "/usr/bin:/bin", **folders}
-    done = subprocess.run(["bash", EXP_SCRIPTS / script], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        ["bash", EXP_SCRIPTS / script], capture_output=True, text=True, env=environment, check=True
+    )
     config = job(*[line for line in done.stdout.splitlines() if "=" in line])
     values.verify(config)
     machine.verify_cpus(config, 64)
@@ -234,6 +256,12 @@ def test_an_unknown_key_gets_the_nearest_name():
     first, second = said("trainer.save_freqq=3", "trainer.total_epochs=2", "trainer.lr=1e-6")
     assert first == "trainer.save_freqq=3: no such key; did you mean trainer.save_freq?"
     assert re.search(r"did you mean \S+\.optim\.lr\?$", second)
+    gone = said("trainer.exp_max_candidates=4", f"{LOSS}.off_policy_m2_bound=0.1")
+    assert (
+        gone[0]
+        == "trainer.exp_max_candidates=4: no such key; it is gone: every candidate is scored"
+    )
+    assert "no such key; it is gone: a loss of your own" in gone[1]
     (line,) = said("stack=nope")
     assert "Could not find 'stack/nope'" in line and "one_gpu" in line and "search path" not in line
 
@@ -249,13 +277,19 @@ def detached(log_ratio, *arguments): return log_ratio.detach().exp()
 """
 KEYS = ["exp_bucket_manager", "exp_metric", "exp_difficulty", "exp_retirement", "exp_eviction"]
 KEYS = [f"trainer.{name}" for name in KEYS]
-KEYS += [f"{LOSS}.{name}" for name in ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")]
+KEYS += [
+    f"{LOSS}.{name}" for name in ("off_policy_reshape", "on_policy_reshape", "off_policy_loss")
+]
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_rule_that_raises_or_returns_something_else_is_refused_by_name(files, key):
     (files / "rules.py").write_text(RULES)
-    for rule, got in (("raises", "raises KeyError"), ("nothing", "returns None"), ("short", "returns [1.0]")):
+    for rule, got in (
+        ("raises", "raises KeyError"),
+        ("nothing", "returns None"),
+        ("short", "returns [1.0]"),
+    ):
         (line,) = refusal(configuration(files, *ENOUGH, f"{key}={files}/rules.py:{rule}"))
         name = key.rpartition(".")[2]
         assert f"{name}={files}/rules.py:{rule}: {got}" in line and "must return" in line
@@ -289,7 +323,11 @@ def test_a_right_rule_passes_and_a_reward_must_take_what_it_is_handed(files):
     assert "must take the arguments data_source, solution_str" in line
 
 
-RIGHT = {"prompt": [{"role": "user", "content": "q"}], "data_source": "t", "reward_model": {"ground_truth": "1"}}
+RIGHT = {
+    "prompt": [{"role": "user", "content": "q"}],
+    "data_source": "t",
+    "reward_model": {"ground_truth": "1"},
+}
 
 
 @pytest.mark.parametrize(
@@ -308,12 +346,17 @@ RIGHT = {"prompt": [{"role": "user", "content": "q"}], "data_source": "t", "rewa
 def test_a_row_of_another_form_is_named_with_its_file(files, column, value):
     pd.DataFrame([RIGHT | {column: value}]).to_parquet(files / "wrong.parquet")
     (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.parquet"))
-    assert f"data.val_files={files}/wrong.parquet: row 0, column {column}: " in line and "must be" in line
+    assert (
+        f"data.val_files={files}/wrong.parquet: row 0, column {column}: " in line
+        and "must be" in line
+    )
 
 
 @pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
 def test_a_missing_column_and_an_unreadable_file_are_named(files, column):
-    pd.DataFrame([{key: value for key, value in RIGHT.items() if key != column}]).to_parquet(files / "wrong.parquet")
+    pd.DataFrame([{key: value for key, value in RIGHT.items() if key != column}]).to_parquet(
+        files / "wrong.parquet"
+    )
     (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.parquet"))
     assert f"wrong.parquet: has no column {column}" in line
     (files / "wrong.parquet").write_text("no parquet")
@@ -321,7 +364,9 @@ def test_a_missing_column_and_an_unreadable_file_are_named(files, column):
     assert "cannot be read as .parquet" in line
 
 
-def test_rows_of_json_that_nest_deeply_are_refused_since_from_20_000_levels_on_the_parser_overflows(files):
+def test_rows_of_json_that_nest_deeply_are_refused_since_from_20_000_levels_on_the_parser_overflows(
+    files,
+):
     right = json.dumps(RIGHT | {"extra_info": {"note": '\\" [' * 200}})
     deep = f'{right[:-1]}, "deep": {"[" * 101}{"]" * 101}}}'
     (files / "wrong.jsonl").write_text(f"{right}\n{right}\n")

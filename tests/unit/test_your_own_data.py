@@ -32,6 +32,8 @@ def test_the_questions_of_the_page_become_the_row_that_it_shows(tmp_path, monkey
 def test_the_reward_of_the_page_judges_them():
     names = {}
     exec(block("python"), names)
-    assert names["compute_score"]("", r"5;6;6;10;\boxed{10}", "10", None, require_think=False) == 1.0
+    assert (
+        names["compute_score"]("", r"5;6;6;10;\boxed{10}", "10", None, require_think=False) == 1.0
+    )
     assert names["compute_score"]("", r"\boxed{10} or \boxed{11}", "10", None) == 0.0
     assert names["compute_score"]("", "10", "10", None) == 0.0

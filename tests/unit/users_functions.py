@@ -1,5 +1,5 @@
-"""An advantage estimator and a policy loss as a user of verl registers them; the name of this module goes into
-VERL_USE_EXTERNAL_MODULES.
+"""An advantage estimator and a policy loss as a user of verl registers them; the name of this
+module goes into VERL_USE_EXTERNAL_MODULES.
 """
 
 import torch
@@ -18,7 +18,13 @@ def half_the_lead(token_level_rewards, response_mask, index, config=None, **more
 
 @register_policy_loss("users_loss")
 def ratio_times_advantage(
-    old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights=None
+    old_log_prob,
+    log_prob,
+    advantages,
+    response_mask,
+    loss_agg_mode,
+    config,
+    rollout_is_weights=None,
 ):
     """The objective of fresh tokens in a mixed step, as exgrpo has it by default."""
     losses = -torch.exp(log_prob - old_log_prob) * advantages

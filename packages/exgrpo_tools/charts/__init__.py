@@ -1,6 +1,7 @@
 """Shared parts of the self-contained pages: the script of their charts, and their data as JSON.
 
-Chart.js draws the charts (chartjs-4.6.1/, third-party, unchanged); charts.js defines the charts and their colours.
+Chart.js draws the charts (chartjs-4.6.1/, third-party, unchanged); charts.js defines the charts and
+their colours.
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
-"""Inspect a saved experience pool, export its trajectories to a file, or make a pool from a file of trajectories.
+"""Inspect a saved experience pool, export its trajectories to a file, or make a pool from a file of
+trajectories.
 
     exgrpo-inspect CHECKPOINT                                       a summary
-    exgrpo-inspect CHECKPOINT --question ID                         one question's trajectories, to read
+    exgrpo-inspect CHECKPOINT --question ID                         one question's trajectories, to
+                                                                    read
     exgrpo-inspect CHECKPOINT --html pool.html --train_files train.parquet
     exgrpo-inspect CHECKPOINT --export rows.parquet --train_files train.parquet
     exgrpo-inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
     exgrpo-inspect CHECKPOINT --explain STEP [ROW]
-    exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25     (then --undo)
+    exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25     (then
+                                                                                        --undo)
     exgrpo-inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
 
-CHECKPOINT is a run's folder of checkpoints (the latest is used), one checkpoint, or a saved pool. A run with
-trainer.experience_import=POOL starts from the pool POOL. Rows of an import name their question (question_id, question
-or prompt) and have tokens, with or without log_probs, or a response, or are chats (messages); successes and entropy
-are optional. Their answers are judged, and wrong ones kept out; refused rows are listed in POOL.rejected.jsonl, with
-the reason.
+CHECKPOINT is a run's folder of checkpoints (the latest is used), one checkpoint, or a saved pool. A
+run with trainer.experience_import=POOL starts from the pool POOL. Rows of an import name their
+question (question_id, question or prompt) and have tokens, with or without log_probs, or a
+response, or are chats (messages); successes and entropy are optional. Their answers are judged, and
+wrong ones kept out; refused rows are listed in POOL.rejected.jsonl, with the reason.
 """
 
 from __future__ import annotations
@@ -42,8 +45,21 @@ _SUSPECT: dict[str, Any] = {
     "undo": False,
     "dry_run": False,
 }
-_REWARDS: dict[str, Any] = {"rewards": False, "rollouts": None, "explain": None, "quarantine": False, **_SUSPECT}
-_SHOWING: dict[str, Any] = {"question": None, "html": None, "export": None, "sample": 200, "seed": 0, **_REWARDS}
+_REWARDS: dict[str, Any] = {
+    "rewards": False,
+    "rollouts": None,
+    "explain": None,
+    "quarantine": False,
+    **_SUSPECT,
+}
+_SHOWING: dict[str, Any] = {
+    "question": None,
+    "html": None,
+    "export": None,
+    "sample": 200,
+    "seed": 0,
+    **_REWARDS,
+}
 _IMPORTING: dict[str, Any] = {
     "output": None,
     "rollout_n": 8,
@@ -63,8 +79,12 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exits with status 2 and one line on an error, or if an import accepts no row."""
     if arguments is None:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # called as a command: `| head` is not an error
-    if (sys.argv[1:] if arguments is None else [*arguments]) == ["--version"]:  # it takes a text only in a quarantine
+        signal.signal(
+            signal.SIGPIPE, signal.SIG_DFL
+        )  # called as a command: `| head` is not an error
+    if (sys.argv[1:] if arguments is None else [*arguments]) == [
+        "--version"
+    ]:  # it takes a text only in a quarantine
         print(f"exgrpo {__version__}")
         return
     parser = _make_parser()
@@ -73,11 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         accepted = _run(options)
     except ModuleNotFoundError as error:
-        parser.error(f"{error.name} is not installed: pip install '.[tools]' in exgrpo's folder, and torch for --model")
+        parser.error(
+            f"{error.name} is not installed: pip install '.[tools]' in exgrpo's folder, and "
+            "torch for --model"
+        )
     except (ValueError, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
-        interrupted = True  # the line comes when what was under way, such as a bar, has ended with the exception
+        # the line comes when what was under way, such as a bar, has ended with the exception
+        interrupted = True
     if interrupted:
         parser.exit(130, f"exgrpo-inspect: interrupted: {_left(options.output)}\n")
     if accepted == 0:
@@ -101,7 +125,9 @@ def _left(output: Path | None) -> str:
     """What an interrupted command leaves: it writes files and folders as a whole."""
     if output is None:
         return "no file was left half written"
-    return f"{output} is whole" if output.exists() else f"{output} was not made, nothing of it is left"
+    return (
+        f"{output} is whole" if output.exists() else f"{output} was not made, nothing of it is left"
+    )
 
 
 def _make_parser() -> _Parser:
@@ -112,49 +138,119 @@ def _make_parser() -> _Parser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("checkpoint", nargs="?", type=Path, metavar="CHECKPOINT", help="checkpoint or pool to inspect")
-    add("--train_files", nargs="+", metavar="FILE", help="training data files with the questions' texts and answers")
-    add("--tokenizer", metavar="PATH", help="tokenizer (default: the checkpoint's, in actor/huggingface)")
-    text = "with --html: also show log-probs under this model; with --log_probs model: compute log-probs with it"
+    add(
+        "checkpoint",
+        nargs="?",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="checkpoint or pool to inspect",
+    )
+    add(
+        "--train_files",
+        nargs="+",
+        metavar="FILE",
+        help="training data files with the questions' texts and answers",
+    )
+    add(
+        "--tokenizer",
+        metavar="PATH",
+        help="tokenizer (default: the checkpoint's, in actor/huggingface)",
+    )
+    text = (
+        "with --html: also show log-probs under this model; with --log_probs model: compute "
+        "log-probs with it"
+    )
     add("--model", metavar="PATH", help=text)
     add = parser.add_argument_group("inspecting").add_argument
     add("--question", metavar="ID", help="print the trajectories of this question, decoded")
-    add("--html", type=Path, metavar="FILE", help="write a page: curves, histograms, trajectories token by token")
+    add(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page: curves, histograms, trajectories token by token",
+    )
     add("--sample", type=int, metavar="N", help="at most this many trajectories on the page (200)")
     add("--seed", type=int, metavar="N", help="seed for drawing the page's questions (0)")
-    add("--export", type=Path, metavar="FILE", help="write all trajectories to a .parquet or .jsonl file")
+    add(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write all trajectories to a .parquet or .jsonl file",
+    )
     _add_rewards(parser)
     add = parser.add_argument_group("importing").add_argument
-    add("--import", type=Path, metavar="FILE", dest="import_file", help="a .parquet or .jsonl file of trajectories")
+    add(
+        "--import",
+        type=Path,
+        metavar="FILE",
+        dest="import_file",
+        help="a .parquet or .jsonl file of trajectories",
+    )
     add("--output", type=Path, metavar="POOL", help="new folder for the pool")
-    add("--rollout_n", type=int, metavar="K", help="rollouts per question in training, 2 or more (8)")
-    add("--successes", type=int, metavar="N", help="successes out of K of questions whose rows do not say (half of K)")
-    text = "recorded: those of the rows that have them; none; model: computed with --model (recorded)"
+    add(
+        "--rollout_n",
+        type=int,
+        metavar="K",
+        help="rollouts per question in training, 2 or more (8)",
+    )
+    add(
+        "--successes",
+        type=int,
+        metavar="N",
+        help="successes out of K of questions whose rows do not say (half of K)",
+    )
+    text = (
+        "recorded: those of the rows that have them; none; model: computed with --model (recorded)"
+    )
     add("--log_probs", choices=LOG_PROBS, help=text)
-    text = "do not judge the rows (by default --grader does, as the run would: strict, full or a reward function)"
+    text = (
+        "do not judge the rows (by default --grader does, as the run would: strict, full or a "
+        "reward function)"
+    )
     add("--trust", action="store_true", default=None, help=text)
     return parser
 
 
 def _add_rewards(parser: _Parser) -> None:
-    """Options on who judged what; the flags are None if they are absent, as the other options are."""
+    """Options on who judged what; the flags are None if they are absent, as the other
+    options are.
+    """
     add = parser.add_argument_group("rewards").add_argument
-    text = "judge the pool's trajectories again, strict and full: where they disagree (requires --train_files)"
+    text = (
+        "judge the pool's trajectories again, strict and full: where they disagree (requires "
+        "--train_files)"
+    )
     add("--rewards", action="store_true", default=None, help=text)
     text = "with --rewards: also the rollouts in this folder, the run's trainer.rollout_data_dir"
     add("--rollouts", type=Path, metavar="FOLDER", help=text)
     text = "why this trajectory was replayed: a step's rows, or one row (from 1)"
     add("--explain", type=int, nargs="+", metavar=("STEP", "ROW"), help=text)
     add = parser.add_argument_group("quarantine").add_argument
-    text = "take out of the pool what a grader let in, by the next four; the latest checkpoint, or the one named"
+    text = (
+        "take out of the pool what a grader let in, by the next four; the latest checkpoint, "
+        "or the one named"
+    )
     add("--quarantine", action="store_true", default=None, help=text)
-    text = "strict, full, a reward function's PATH:NAME, stated or unknown; with --import: who judges the rows (strict)"
+    text = (
+        "strict, full, a reward function's PATH:NAME, stated or unknown; with --import: who "
+        "judges the rows (strict)"
+    )
     add("--grader", metavar="NAME", help=text)
     add("--version", metavar="TEXT", help="a part of the recorded version; alone: print exgrpo's")
     add("--rule", metavar="NAME", help="a rule of docs/grading.md")
-    add("--steps", type=_steps, metavar="FIRST-LAST", help="only trajectories generated in these steps")
+    add(
+        "--steps",
+        type=_steps,
+        metavar="FIRST-LAST",
+        help="only trajectories generated in these steps",
+    )
     add("--dry_run", action="store_true", default=None, help="only the report")
-    add("--undo", action="store_true", default=None, help="with --quarantine: put back what was last taken out")
+    add(
+        "--undo",
+        action="store_true",
+        default=None,
+        help="with --quarantine: put back what was last taken out",
+    )
 
 
 def _steps(text: str) -> tuple[int, int]:
@@ -194,36 +290,88 @@ def _check_show(options: argparse.Namespace) -> None:
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")
     for name in ("sample", "seed"):
         value = getattr(options, name)
-        _need(options.html is not None or value == _SHOWING[name], f"--{name}", value, "requires --html")
+        _need(
+            options.html is not None or value == _SHOWING[name],
+            f"--{name}",
+            value,
+            "requires --html",
+        )
     if options.model is not None:
-        _need(options.html is not None, "--model", options.model, "requires --html, which shows its log-probs")
-        _need(options.train_files is not None, "--model", options.model, "requires --train_files for the prompts")
+        _need(
+            options.html is not None,
+            "--model",
+            options.model,
+            "requires --html, which shows its log-probs",
+        )
+        _need(
+            options.train_files is not None,
+            "--model",
+            options.model,
+            "requires --train_files for the prompts",
+        )
     if options.export is not None:
-        _need(options.export.suffix in SUFFIXES, "--export", options.export, f"must end in {' or '.join(SUFFIXES)}")
+        _need(
+            options.export.suffix in SUFFIXES,
+            "--export",
+            options.export,
+            f"must end in {' or '.join(SUFFIXES)}",
+        )
     _check_rewards(options)
     for name in ("html", "export"):
         path = getattr(options, name)
         _need(path is None or not path.is_dir(), f"--{name}", path, "is a folder: must be a file")
-        _need(path is None or path.absolute().parent.is_dir(), f"--{name}", path, "its folder does not exist")
+        _need(
+            path is None or path.absolute().parent.is_dir(),
+            f"--{name}",
+            path,
+            "its folder does not exist",
+        )
 
 
 def _check_rewards(options: argparse.Namespace) -> None:
     commands = [
-        f"--{name}" for name in ("question", "html", "rewards", "explain", "quarantine") if getattr(options, name)
+        f"--{name}"
+        for name in ("question", "html", "rewards", "explain", "quarantine")
+        if getattr(options, name)
     ]
     _need(len(commands) < 2, " ".join(commands), "", "only one of these")
-    _need(not options.rewards or options.train_files is not None, "--train_files", "", "is required with --rewards")
+    _need(
+        not options.rewards or options.train_files is not None,
+        "--train_files",
+        "",
+        "is required with --rewards",
+    )
     exporting = options.explain is None and not options.quarantine
-    _need(options.export is None or exporting, "--export", options.export, "not with --explain or --quarantine")
+    _need(
+        options.export is None or exporting,
+        "--export",
+        options.export,
+        "not with --explain or --quarantine",
+    )
     if options.rewards and options.export is not None:
-        _need(options.export.suffix == ".jsonl", "--export", options.export, "must end in .jsonl with --rewards")
+        _need(
+            options.export.suffix == ".jsonl",
+            "--export",
+            options.export,
+            "must end in .jsonl with --rewards",
+        )
     folder = options.rollouts
     _need(folder is None or bool(options.rewards), "--rollouts", folder, "requires --rewards")
     _need(folder is None or folder.is_dir(), "--rollouts", folder, "no such folder")
-    _need(options.explain is None or len(options.explain) < 3, "--explain", options.explain, "must be STEP or STEP ROW")
+    _need(
+        options.explain is None or len(options.explain) < 3,
+        "--explain",
+        options.explain,
+        "must be STEP or STEP ROW",
+    )
     for name, default in _SUSPECT.items():
         value = getattr(options, name)
-        _need(value == default or bool(options.quarantine), f"--{name}", value, "requires --quarantine")
+        _need(
+            value == default or bool(options.quarantine),
+            f"--{name}",
+            value,
+            "requires --quarantine",
+        )
     asked = [options.grader, options.version, options.rule, options.steps]
     if options.quarantine and options.undo:
         rule = "takes no --grader, --version, --rule, --steps or --dry_run"
@@ -247,9 +395,16 @@ def _check_import(options: argparse.Namespace) -> None:
     grader, allowed = options.grader, ", ".join(GRADERS)
     known = grader in GRADERS or is_reference(grader)
     _need(known, "--grader", grader, f"must be one of {allowed}, or {REFERENCES}")
-    _need(not options.trust or grader == STRICT, "--trust", "", "takes no --grader: nothing is judged")
+    _need(
+        not options.trust or grader == STRICT, "--trust", "", "takes no --grader: nothing is judged"
+    )
     consistent = (options.log_probs == "model") == (options.model is not None)
-    _need(consistent, "--log_probs", options.log_probs, "model requires --model, and --model requires it")
+    _need(
+        consistent,
+        "--log_probs",
+        options.log_probs,
+        "model requires --model, and --model requires it",
+    )
 
 
 def _need(holds: bool, name: str, value: object, rule: str) -> None:

@@ -1,4 +1,6 @@
-"""`--explain STEP [ROW]`: why a question and a trajectory were replayed in a step, and what they weighed."""
+"""`--explain STEP [ROW]`: why a question and a trajectory were replayed in a step, and what they
+weighed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.questions import Question
 
 
-def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping[str, Question]) -> Iterator[str]:
+def explanation(
+    saved: SavedPool, step: int, row: int | None, questions: Mapping[str, Question]
+) -> Iterator[str]:
     """The lines on a step's replayed rows, or on one of them (1 is the first).
 
     Raises:
@@ -22,7 +26,9 @@ def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping
     if not rows:
         recorded = sorted({each.step for each in saved.replays})
         span = f"{recorded[0]} to {recorded[-1]}" if recorded else "none"
-        raise ValueError(f"--explain={step}: nothing was replayed in this step; steps with replayed rows: {span}")
+        raise ValueError(
+            f"--explain={step}: nothing was replayed in this step; steps with replayed rows: {span}"
+        )
     if row is None:
         yield from _overview(rows)
         return
@@ -32,8 +38,14 @@ def explanation(saved: SavedPool, step: int, row: int | None, questions: Mapping
 
 
 def _overview(rows: Sequence[LoggedReplay]) -> Iterator[str]:
-    yield f"step {rows[0].step}: {len(rows)} rows were replayed; --explain {rows[0].step} ROW explains one"
-    yield f"{'row':>4} {'question':34}{'bucket':>7}{'age':>5}{'candidates':>11}{'advantage':>11}{'loss share':>11}"
+    yield (
+        f"step {rows[0].step}: {len(rows)} rows were replayed; --explain {rows[0].step} ROW "
+        "explains one"
+    )
+    yield (
+        f"{'row':>4} "
+        f"{'question':34}{'bucket':>7}{'age':>5}{'candidates':>11}{'advantage':>11}{'loss share':>11}"  # noqa: E501
+    )
     for number, row in enumerate(rows, 1):
         age, effect = row.step - row.generated, row.effect
         yield (
@@ -53,12 +65,25 @@ def _one(
         yield f"{'gold':16}{questions[row.question].gold}"
     yield ""
     if odds.bucket < 0:
-        how = "a whole past group, at random" if row.chosen == WHOLE_GROUP else "not by this replay's own draw"
+        how = (
+            "a whole past group, at random"
+            if row.chosen == WHOLE_GROUP
+            else "not by this replay's own draw"
+        )
         yield f"{'drawn':16}{how}: its odds are not known"
     else:
-        yield f"{'bucket':16}{odds.bucket} of {rollout_n} solved; {odds.size:,} questions of it could be drawn"
-        yield f"{'bucket drawn':16}{odds.probability:.4f} probability of each draw, among the buckets with questions"
-        yield f"{'question drawn':16}{inclusion(row):.4f} probability to be among the step's {odds.drawn} questions"
+        yield (
+            f"{'bucket':16}{odds.bucket} of {rollout_n} solved; {odds.size:,} questions of it "
+            "could be drawn"
+        )
+        yield (
+            f"{'bucket drawn':16}{odds.probability:.4f} probability of each draw, among the "
+            "buckets with questions"
+        )
+        yield (
+            f"{'question drawn':16}{inclusion(row):.4f} probability to be among the step's "
+            f"{odds.drawn} questions"
+        )
     yield ""
     yield f"{'candidates':16}{'generated':>10}{'recorded':>10}{'current':>10}"
     for at, candidate in enumerate(row.candidates):
@@ -67,7 +92,10 @@ def _one(
             f"{at + 1:>10}{'':6}{f'step {candidate.step}':>10}{_number(candidate.entropy):>10}"
             f"{_number(candidate.score):>10}{mark}"
         )
-    yield f"{'':16}entropies in nats a token; current: by the rule of exp_metric, - where nothing was compared"
+    yield (
+        f"{'':16}entropies in nats a token; current: by the rule of exp_metric, - where nothing "
+        "was compared"
+    )
     yield f"{'judged by':16}{row.grader or UNKNOWN}"
     yield ""
     yield from _effect(row)
@@ -79,16 +107,21 @@ def _effect(row: LoggedReplay) -> Iterator[str]:
         yield f"{'ratios':16}unknown: its log-probs were not recorded"
     else:
         yield (
-            f"{'ratios':16}mean {effect.ratio_mean:.4f}, {effect.ratio_low:.4f} to {effect.ratio_high:.4f} over "
+            f"{'ratios':16}mean {effect.ratio_mean:.4f}, {effect.ratio_low:.4f} to "
+            f"{effect.ratio_high:.4f} over "
             f"{row.tokens:,} tokens; effective sample size {effect.ratio_ess:.3f}"
         )
     yield f"{'group':16}mean reward {_number(effect.group_mean)}, this row's {row.reward:g}"
     if math.isnan(effect.advantage):
-        yield f"{'advantage':16}unknown: the run's loss is not ours alone, over GRPO's advantages of the rewards"
+        yield (
+            f"{'advantage':16}unknown: the run's loss is not ours alone, over GRPO's advantages "
+            "of the rewards"
+        )
         return
     yield f"{'advantage':16}{effect.advantage:.4f}"
     yield (
-        f"{'loss':16}{effect.group_share:.2%} of its group's absolute token losses, {effect.step_share:.2%} of the "
+        f"{'loss':16}{effect.group_share:.2%} of its group's absolute token losses, "
+        f"{effect.step_share:.2%} of the "
         "step's, before the first update"
     )
 
@@ -98,7 +131,8 @@ def _number(value: float) -> str:
 
 
 def inclusion(row: LoggedReplay) -> float:
-    """Probability that a draw of `drawn` questions has this one: E[min(Binomial(drawn, p), size)] / size.
+    """Probability that a draw of `drawn` questions has this one: E[min(Binomial(drawn, p), size)] /
+    size.
 
     Leaves out what a full bucket passes on to the others.
     """

@@ -1,4 +1,6 @@
-"""Convert rows of another author, such as a teacher, into trajectories, or reject them with a reason."""
+"""Convert rows of another author, such as a teacher, into trajectories, or reject them with a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +36,25 @@ class Imported:
 class RowImporter:
     """Checks rows one by one; remembers accepted rows, to detect duplicates.
 
-    A row names its question by `question_id`, `question` or `prompt` (text or messages) and has `tokens`, with or
-    without `log_probs`, or a `response`, which is tokenised and closed with the end token; a `<think>` that it begins
-    with is left out if the question's prompt ends with one. Or it is a chat: the last of its `messages`, the
-    assistant's, is the response, those before it are the prompt. Optional are `successes`, `entropy`, `loss_mask`,
-    `reward`, `note` and `grader`; a `step` is ignored: imported trajectories are of step 0. A row whose answer is
-    marked wrong (a field correct, is_correct, acc or score that is not 1, a reward of 0) is rejected.
+    A row names its question by `question_id`, `question` or `prompt` (text or messages) and has
+    `tokens`, with or without `log_probs`, or a `response`, which is tokenised and closed with the
+    end token; a `<think>` that it begins with is left out if the question's prompt ends with one.
+    Or it is a chat: the last of its `messages`, the assistant's, is the response, those before it
+    are the prompt. Optional are `successes`, `entropy`, `loss_mask`, `reward`, `note` and `grader`;
+    a `step` is ignored: imported trajectories are of step 0. A row whose answer is marked wrong (a
+    field correct, is_correct, acc or score that is not 1, a reward of 0) is rejected.
 
     Args:
         questions: question id -> question, of the data set that the pool is for.
         tokenizer: of the model to be trained.
-        rollout_n: K; successes must be 0 to K. With `exp_difficulty=fresh` training draws from 1 to K - 1; by default
-            from all, 0 filed under 1.
-        log_probs: `recorded` uses a row's own if it has them; otherwise they are left out, even if the row has them.
+        rollout_n: K; successes must be 0 to K; 0 is filed under 1.
+        log_probs: `recorded` uses a row's own if it has them; otherwise they are left out, even if
+            the row has them.
     """
 
-    def __init__(self, questions: Mapping[str, Question], tokenizer: Any, rollout_n: int, log_probs: LogProbs) -> None:
+    def __init__(
+        self, questions: Mapping[str, Question], tokenizer: Any, rollout_n: int, log_probs: LogProbs
+    ) -> None:
         self._questions = questions
         self._ids = ids_by_text(dict(questions))
         self._tokenizer = tokenizer
@@ -67,12 +72,17 @@ class RowImporter:
             successes = _integer("successes", row.get("successes"), self._rollout_n)
             trajectory = self._trajectory(row, self._questions[question])
             self._refuse_duplicate(question, trajectory)
-        except Exception as error:  # on a row of another author a tokenizer or a template may raise any error
+        except (
+            Exception
+        ) as error:  # on a row of another author a tokenizer or a template may raise any error
             raise ValueError(one_line(error)) from error
         return Imported(question, successes, trajectory)
 
     def _question(self, row: Mapping[str, Any]) -> str:
-        field = next((name for name in ("question_id", "question", "prompt") if row.get(name) is not None), None)
+        field = next(
+            (name for name in ("question_id", "question", "prompt") if row.get(name) is not None),
+            None,
+        )
         if field is None:
             raise ValueError("no question_id, question, prompt or messages: must have one of them")
         value = row[field]
@@ -107,9 +117,13 @@ class RowImporter:
 
     def _tokens(self, row: Mapping[str, Any], question: Question) -> np.ndarray:
         if row.get("tokens") is not None:
-            if not isinstance(row["tokens"], list) or any(isinstance(token, bool) for token in row["tokens"]):
+            if not isinstance(row["tokens"], list) or any(
+                isinstance(token, bool) for token in row["tokens"]
+            ):
                 raise ValueError("tokens must be a list of integers")
-            if not row["tokens"]:  # a pool may hold a note without tokens, but a training cannot replay it
+            if not row[
+                "tokens"
+            ]:  # a pool may hold a note without tokens, but a training cannot replay it
                 raise ValueError("tokens=[]: must have one token or more, also beside a note")
             return np.asarray(row["tokens"])
         text = row.get("response")
@@ -117,16 +131,22 @@ class RowImporter:
             raise ValueError("no tokens and no response: must have one of them")
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"response={str(text)[:60]!r}: must be a text that is not empty")
-        tokens = self._tokenizer(self._after_prompt(text, question), add_special_tokens=False)["input_ids"]
+        tokens = self._tokenizer(self._after_prompt(text, question), add_special_tokens=False)[
+            "input_ids"
+        ]
         end = self._tokenizer.eos_token_id
         if end is None:
-            raise ValueError("response: the tokenizer has no end token to close it with; tokens are required")
+            raise ValueError(
+                "response: the tokenizer has no end token to close it with; tokens are required"
+            )
         if not tokens or tokens[-1] != end:
             tokens = [*tokens, end]
         return np.asarray(tokens, np.int64)
 
     def _after_prompt(self, text: str, question: Question) -> str:
-        """The response without a ``<think>`` at its start if the prompt ends with that: it would stand there twice."""
+        """The response without a ``<think>`` at its start if the prompt ends with that: it would
+        stand there twice.
+        """
         if not text.startswith(THINK) or not getattr(self._tokenizer, "chat_template", None):
             return text
         prompt = render(self._tokenizer, question.messages)
@@ -135,7 +155,9 @@ class RowImporter:
         return text.removeprefix(THINK).removeprefix(prompt.rpartition(THINK)[2])
 
     def _refuse_duplicate(self, question: str, trajectory: Trajectory) -> None:
-        digest = hashlib.blake2b(question.encode() + b"\n" + trajectory.key, digest_size=16).digest()
+        digest = hashlib.blake2b(
+            question.encode() + b"\n" + trajectory.key, digest_size=16
+        ).digest()
         if digest in self._seen:
             raise ValueError("duplicate: an earlier row has the same question and tokens")
         self._seen.add(digest)
@@ -153,10 +175,16 @@ def _plain(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if chat is None:
         return row
     if not _is_messages(chat) or len(chat) < 2 or chat[-1]["role"] != "assistant":
-        raise ValueError("messages: must have a role and a content each, and the last must be the assistant's answer")
+        raise ValueError(
+            "messages: must have a role and a content each, and the last must be the "
+            "assistant's answer"
+        )
     more = [name for name, value in chat[-1].items() if value and name not in ("role", "content")]
     if more:
-        raise ValueError(f"messages: the answer has {', '.join(more)}: must be content alone, a thought in <think>")
+        raise ValueError(
+            f"messages: the answer has {', '.join(more)}: must be content alone, a thought "
+            "in <think>"
+        )
     named = {name: value for name, value in row.items() if value is not None}
     return {"prompt": chat[:-1], "response": chat[-1]["content"], **named}
 
@@ -175,14 +203,20 @@ def _refuse_wrong(row: Mapping[str, Any]) -> None:
 def _reward(row: Mapping[str, Any]) -> float:
     value = 1.0 if row.get("reward") is None else row["reward"]
     if isinstance(value, str) or not isinstance(value, bool | int | float) or not 0 < value <= 1:
-        raise ValueError(f"reward={str(value)[:60]!r}: must be above 0 and at most 1, as of a correct answer")
+        raise ValueError(
+            f"reward={str(value)[:60]!r}: must be above 0 and at most 1, as of a correct answer"
+        )
     return float(value)
 
 
 def _integer(name: str, value: Any, highest: int) -> int | None:
-    if isinstance(value, float) and value.is_integer():  # pandas writes an integer column with gaps as floats
+    if (
+        isinstance(value, float) and value.is_integer()
+    ):  # pandas writes an integer column with gaps as floats
         value = int(value)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest):
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest
+    ):
         raise ValueError(f"{name}={str(value)[:60]}: must be an integer between 0 and {highest}")
     return value
 
@@ -201,4 +235,6 @@ def _is_messages(value: Any) -> bool:
         return False
     if not all(isinstance(message, dict) for message in value):
         return False
-    return all(isinstance(message.get(key), str) for message in value for key in ("role", "content"))
+    return all(
+        isinstance(message.get(key), str) for message in value for key in ("role", "content")
+    )

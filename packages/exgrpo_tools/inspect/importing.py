@@ -31,9 +31,11 @@ Refused = list[tuple[int, str]]  # number of a row in the file, reason
 
 
 def import_pool(options: argparse.Namespace) -> int:
-    """Judge the rows and make the pool, list the rejected rows in a file next to it, print the result.
+    """Judge the rows and make the pool, list the rejected rows in a file next to it, print the
+    result.
 
-    Until all rows are read and judged nothing is written; then the list is, then the pool as a whole.
+    Until all rows are read and judged nothing is written; then the list is, then the pool as a
+    whole.
 
     Returns:
         The number of accepted rows; without one there is no pool.
@@ -88,7 +90,11 @@ def _count(file: Path) -> int:
 
 
 def _scored(
-    model: str, accepted: Numbered, questions: Mapping[str, Question], tokenizer: Any, refused: Refused
+    model: str,
+    accepted: Numbered,
+    questions: Mapping[str, Question],
+    tokenizer: Any,
+    refused: Refused,
 ) -> Iterator[tuple[int, Imported]]:
     """The rows with the log-probs and the entropy that they would have as samples of the model."""
     from exgrpo_tools.inspect.recompute import LogProbScorer, prompt_tokens
@@ -110,7 +116,6 @@ def _pool(accepted: Numbered, rollout_n: int, successes: int) -> ExperiencePool:
     """The rows' pool; a question is in the bucket that its last row with `successes` says."""
     config = ExperienceConfig(
         rollout_n=rollout_n,
-        exp_difficulty="fresh",  # keeps a bucket 0; a training by another rule files it under 1
         experience_max_per_question=_UNBOUNDED,
         experience_max_trajectories=_UNBOUNDED,
         experience_max_bytes=_UNBOUNDED,
@@ -126,7 +131,9 @@ def _rejected(output: Path) -> Path:
     return output.with_name(f"{output.name}.rejected.jsonl")
 
 
-def _write(output: Path, refused: Refused, pool: ExperiencePool | None, identity: Mapping[str, str]) -> None:
+def _write(
+    output: Path, refused: Refused, pool: ExperiencePool | None, identity: Mapping[str, str]
+) -> None:
     """The pool comes last: where it is, the import is whole."""
     output.absolute().parent.mkdir(parents=True, exist_ok=True)
     refused.sort()
@@ -155,7 +162,8 @@ def _report(output: Path, accepted: Numbered, refused: Refused, judge: Judge | N
         known = sum(row.trajectory.has_log_probs for _, row in accepted)
         print_lines(
             [
-                f"{output}: {len(accepted):,} trajectories of {len(names):,} questions, {known:,} with log-probs; "
+                f"{output}: {len(accepted):,} trajectories of {len(names):,} questions, "
+                f"{known:,} with log-probs; "
                 f"for trainer.experience_import={output}"
             ]
         )

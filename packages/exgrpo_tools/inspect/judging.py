@@ -10,7 +10,15 @@ from typing import Any
 from exgrpo import full_grader
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.gold_answers import latex_forms
-from exgrpo.math_verify_reward import FULL, FULL_GRADER, GRADERS, THINK_END, Verifier, is_right, judged_part
+from exgrpo.math_verify_reward import (
+    FULL,
+    FULL_GRADER,
+    GRADERS,
+    THINK_END,
+    Verifier,
+    is_right,
+    judged_part,
+)
 from exgrpo.open_table import load_reference
 from exgrpo.prompts import opens_thought, render
 from exgrpo.provenance import OURS, of_settings
@@ -18,9 +26,16 @@ from exgrpo_tools.inspect.questions import Question
 from exgrpo_tools.inspect.rewards import LIMIT_S
 
 SUCCESS = 0.5  # a reward above it is a right answer, the default of trainer.exp_success_threshold
-_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")  # of verl's reward functions
+_ARGUMENTS = (
+    "data_source",
+    "solution_str",
+    "ground_truth",
+    "extra_info",
+)  # of verl's reward functions
 _SHOWN = 60  # characters of an answer in a reason
-Grade = Callable[[Question, str], tuple[float, str]]  # question, response -> reward, rule that accepted it
+Grade = Callable[
+    [Question, str], tuple[float, str]
+]  # question, response -> reward, rule that accepted it
 
 
 class Unreadable(ValueError):
@@ -32,9 +47,11 @@ class Wrong(ValueError):
 
 
 class Judge:
-    """Judges responses as the training would: decoded from their tokens, against the gold of the training files.
+    """Judges responses as the training would: decoded from their tokens, against the gold of the
+    training files.
 
-    What follows </think> is judged if the model's prompts open a thought, as the default of the reward is.
+    What follows </think> is judged if the model's prompts open a thought, as the default of the
+    reward is.
 
     Args:
         grader: strict, full, or a reward function as path/file.py:name or pkg://module:name.
@@ -63,15 +80,20 @@ class Judge:
             full_grader.package()
         if not any(question.gold for question in questions.values()):
             raise ValueError(
-                "--train_files: no question has a gold answer to judge by; --trust imports without judging"
+                "--train_files: no question has a gold answer to judge by; --trust imports "
+                "without judging"
             )
         think = _opens_thought(questions, tokenizer)
         settings = {"grader": grader, "require_think": think}
-        self.author = of_settings({"path": OURS, "name": "compute_score", "reward_kwargs": settings})
+        self.author = of_settings(
+            {"path": OURS, "name": "compute_score", "reward_kwargs": settings}
+        )
         self._grade = _ours(grader, think, self._verifier)
 
     def judge(self, name: str, trajectory: Trajectory) -> Trajectory:
-        """The trajectory of a right answer, with its reward and who judged it; else Wrong or Unreadable."""
+        """The trajectory of a right answer, with its reward and who judged it; else Wrong or
+        Unreadable.
+        """
         text = self._tokenizer.decode(trajectory.tokens.tolist(), skip_special_tokens=True)
         try:
             reward, rule = self._grade(self._questions[name], text)
@@ -83,7 +105,9 @@ class Judge:
         if trajectory.has_log_probs:
             return replace(trajectory, reward=reward, grader=author)
         entropy, mask = trajectory.entropy, trajectory.loss_mask
-        return Trajectory.without_log_probs(trajectory.tokens, 0, entropy, mask, reward, trajectory.note, author)
+        return Trajectory.without_log_probs(
+            trajectory.tokens, 0, entropy, mask, reward, trajectory.note, author
+        )
 
     def close(self) -> None:
         """End the grader's process."""
@@ -105,7 +129,9 @@ def _ours(grader: str, think: bool, verifier: Verifier) -> Grade:
             return 1.0, reply.get("rule") or ""
         if reply["extracted"] is None:
             raise Unreadable(f"unreadable: no answer in ...{part[-_SHOWN:]!r}")
-        raise Wrong(f"wrong: gold {question.gold[:_SHOWN]!r}, answer {reply['extracted'][:_SHOWN]!r}")
+        raise Wrong(
+            f"wrong: gold {question.gold[:_SHOWN]!r}, answer {reply['extracted'][:_SHOWN]!r}"
+        )
 
     return grade
 
@@ -120,7 +146,9 @@ def _custom(reference: str) -> Grade:
             fields = result if isinstance(result, dict) else {"score": result}
             reward, rule = float(fields["score"]), str(fields.get("rule") or "")
         except Exception as error:  # of another author
-            raise Unreadable(f"unreadable: the reward function failed ({type(error).__name__}: {error})") from error
+            raise Unreadable(
+                f"unreadable: the reward function failed ({type(error).__name__}: {error})"
+            ) from error
         if not 0 <= reward <= 1:
             raise Unreadable(f"unreadable: reward {reward}: must be between 0 and 1")
         if reward <= SUCCESS:

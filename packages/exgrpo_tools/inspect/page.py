@@ -1,7 +1,9 @@
-"""A saved pool as one self-contained HTML page: its data is embedded as JSON and drawn by its own script.
+"""A saved pool as one self-contained HTML page: its data is embedded as JSON and drawn by its own
+script.
 
-page.html, page.css, pool_charts.js and page.js are in this folder; ../charts draws. Text written by a model or
-from a data file is only in the JSON, whose brackets are escaped, and the script shows it as text, never as markup.
+page.html, page.css, pool_charts.js and page.js are in this folder; ../charts draws. Text written by
+a model or from a data file is only in the JSON, whose brackets are escaped, and the script shows it
+as text, never as markup.
 """
 
 from __future__ import annotations
@@ -27,12 +29,28 @@ MAX_POINTS = 600  # of a curve; a longer history is thinned
 MAX_BARS = 30  # of a histogram
 MAX_LOG_RATIO = 30.0  # of a token, so that a mean of ratios is finite
 _CURVES = (
-    *("pool_questions", "retired_questions", "evicted_by_question", "evicted_by_size", "evicted_by_age"),
-    *("age_median", "age_p95", "replay_age", "replay_age_p95", "chosen_score", "passed_over_score", "fresh_score"),
+    *(
+        "pool_questions",
+        "retired_questions",
+        "evicted_by_question",
+        "evicted_by_size",
+        "evicted_by_age",
+    ),
+    *(
+        "age_median",
+        "age_p95",
+        "replay_age",
+        "replay_age_p95",
+        "chosen_score",
+        "passed_over_score",
+        "fresh_score",
+    ),
     *("ratio_mean", "ratio_p05", "ratio_median", "ratio_p95", "ratio_ess", "ratio_beyond_2"),
 )
 
-Scores = Mapping[str, Sequence[npt.NDArray[np.float32]]]  # question -> current log-probs of each of its trajectories
+Scores = Mapping[
+    str, Sequence[npt.NDArray[np.float32]]
+]  # question -> current log-probs of each of its trajectories
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,9 @@ class Sample:
 
 
 def draw_sample(saved: SavedPool, limit: int, seed: int) -> Sample:
-    """Draw questions uniformly, so that all candidates of a question are shown together. Each has at least one."""
+    """Draw questions uniformly, so that all candidates of a question are shown together. Each has
+    at least one.
+    """
     names = saved.state.questions
     chosen = np.random.default_rng(seed).permutation(len(names))[:limit]
     return Sample([names[position] for position in chosen], limit, seed)
@@ -96,7 +116,11 @@ def build_page(
         "model": model,
         "history": _history(overview),
         "histograms": _histograms(overview),
-        "sample": {"trajectories": sum(map(len, shown.values())), "questions": len(shown), "seed": sample.seed},
+        "sample": {
+            "trajectories": sum(map(len, shown.values())),
+            "questions": len(shown),
+            "seed": sample.seed,
+        },
         "totals": {"trajectories": len(overview.lengths), "questions": len(overview.held)},
         "questions": [
             {
@@ -134,7 +158,9 @@ def _fill(data: object) -> str:
     page = _part("page.html").replace("/*css*/", _part("page.css"))
     page = page.replace("/*charts*/", charts.script())
     page = page.replace("/*js*/", _part("page.js") + _part("pool_charts.js"))
-    return page.replace("/*data*/", charts.embedded(data))  # last, so that no placeholder in the data is replaced
+    return page.replace(
+        "/*data*/", charts.embedded(data)
+    )  # last, so that no placeholder in the data is replaced
 
 
 def _part(name: str) -> str:
@@ -142,17 +168,25 @@ def _part(name: str) -> str:
 
 
 def _history(overview: Overview) -> dict[str, list[float | None]]:
-    """Metric -> its value at each step shown; None if the step has no value, or nothing was replayed in it."""
+    """Metric -> its value at each step shown; None if the step has no value, or nothing was
+    replayed in it.
+    """
     rows = overview.saved.history
     stride = max(1, math.ceil(len(rows) / MAX_POINTS))
     rows = rows[::-stride][::-1]  # always includes the last step
     names = ["step", *(f"bucket_{bucket}" for bucket in range(overview.rollout_n + 1)), *_CURVES]
     curves = {name: [_number(row, name) for row in rows] for name in names}
-    return {name: values for name, values in curves.items() if any(value is not None for value in values)}
+    return {
+        name: values
+        for name, values in curves.items()
+        if any(value is not None for value in values)
+    }
 
 
 def _number(row: Mapping[str, float], name: str) -> float | None:
-    """The value of a metric; None for the zeros of a step that replayed nothing, which are not measurements."""
+    """The value of a metric; None for the zeros of a step that replayed nothing, which are not
+    measurements.
+    """
     if name in ("chosen_score", "passed_over_score") and not row.get("candidates_scored"):
         return None
     if name.startswith(("replay_age", "ratio_")) and not row.get("replayed_groups"):
@@ -179,13 +213,21 @@ def _histograms(overview: Overview) -> list[dict[str, Any]]:
         counts, edges = np.histogram(known, bins)
         unknown = len(values) - len(known)
         histograms.append(
-            {"title": title, "unit": unit, "counts": counts.tolist(), "edges": edges.tolist(), "unknown": unknown}
+            {
+                "title": title,
+                "unit": unit,
+                "counts": counts.tolist(),
+                "edges": edges.tolist(),
+                "unknown": unknown,
+            }
         )
     return histograms
 
 
 def _trajectories(
-    trajectories: Sequence[Trajectory], now: Sequence[npt.NDArray[np.float32]] | None, decoder: Decoder
+    trajectories: Sequence[Trajectory],
+    now: Sequence[npt.NDArray[np.float32]] | None,
+    decoder: Decoder,
 ) -> list[dict[str, Any]]:
     rows = []
     for index, trajectory in enumerate(trajectories):

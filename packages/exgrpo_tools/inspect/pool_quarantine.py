@@ -113,4 +113,6 @@ def _keep(folder: Path, fresh: Path) -> Path:
 
 
 def _link_all(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new)))
+    shutil.copytree(
+        source, target, copy_function=lambda old, new: durable.link(Path(old), Path(new))
+    )

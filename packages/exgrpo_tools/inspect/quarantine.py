@@ -1,4 +1,6 @@
-"""`--quarantine`: take out of a saved pool what a faulty grader let in, with a report of what it touched; `--undo`."""
+"""`--quarantine`: take out of a saved pool what a faulty grader let in, with a report of what it
+touched; `--undo`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Suspect:
     """Whose verdicts are doubted; what is None is not asked.
 
     Attributes:
-        grader, rule: as recorded with a trajectory; a rule counts also among several ("lists" in "decimals+lists").
+        grader, rule: as recorded with a trajectory; a rule counts also among several ("lists" in
+            "decimals+lists").
         version: a part of the recorded version.
         first, last: steps that generated the trajectories, both included.
     """
@@ -47,7 +50,11 @@ class Suspect:
         )
 
     def __str__(self) -> str:
-        named = [f"{name} {value}" for name, value in asdict(self).items() if name in _NAMED and value is not None]
+        named = [
+            f"{name} {value}"
+            for name, value in asdict(self).items()
+            if name in _NAMED and value is not None
+        ]
         return ", ".join([*named, f"steps {self.first} to {self.last}"])
 
 
@@ -74,12 +81,17 @@ class Affected:
 
 
 def run(options: argparse.Namespace, folder: Path) -> None:
-    """Do it and print the report. ValueError or OSError, in one line, if it fails; the pool is then as it was."""
+    """Do it and print the report. ValueError or OSError, in one line, if it fails; the pool is then
+    as it was.
+    """
     with _no_run(folder):
         if options.undo:
             record = pool_quarantine.put_back(folder)
             print_lines(
-                [f"{folder}: as it was before; {record['trajectories']:,} trajectories are back ({record['asked']})"]
+                [
+                    f"{folder}: as it was before; {record['trajectories']:,} trajectories "
+                    f"are back ({record['asked']})"
+                ]
             )
             return
         saved = read_saved(folder)
@@ -88,18 +100,36 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         suspect = Suspect(options.grader, options.version, options.rule, first, last)
         affected = find_affected(saved, suspect)
         groups = read_groups(folder)
-        kept = [group for group in groups if not any(suspect.judged(one.grader, one.step) for one in group.rollouts)]
+        kept = [
+            group
+            for group in groups
+            if not any(suspect.judged(one.grader, one.step) for one in group.rollouts)
+        ]
         if not affected.serials and len(kept) == len(groups):
-            graders = ", ".join(f"{name!r} ({count:,})" for name, count in affected.graders.most_common())
-            raise ValueError(f"--quarantine: no trajectory in the pool was judged by {suspect}; recorded are {graders}")
+            graders = ", ".join(
+                f"{name!r} ({count:,})" for name, count in affected.graders.most_common()
+            )
+            raise ValueError(
+                f"--quarantine: no trajectory in the pool was judged by {suspect}; recorded "
+                f"are {graders}"
+            )
         print_lines(report(saved, suspect, affected))
         if groups:
-            print(f"{'past groups':16}{len(groups) - len(kept):,} of {len(groups):,} hold what it judged and leave too")
+            print(
+                f"{'past groups':16}{len(groups) - len(kept):,} of {len(groups):,} hold "
+                "what it judged and leave too"
+            )
         if options.dry_run:
             print(f"{'written':16}nothing (--dry_run)")
             return
-        record = {"asked": str(suspect), "trajectories": len(affected.serials), "emptied": affected.emptied}
-        pool_quarantine.take_out(saved, affected.serials, affected.tokens, affected.emptied, record, kept)
+        record = {
+            "asked": str(suspect),
+            "trajectories": len(affected.serials),
+            "emptied": affected.emptied,
+        }
+        pool_quarantine.take_out(
+            saved, affected.serials, affected.tokens, affected.emptied, record, kept
+        )
         print(f"{'written':16}{folder}; --quarantine --undo puts everything back")
 
 
@@ -107,7 +137,11 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 def _no_run(folder: Path) -> Iterator[None]:
     """Hold the lock of the run's folder, if it is one, so that no training writes meanwhile."""
     # a checkpoint or its pool may be a link, from or to the run's folder
-    roots = {folder.parent.parent.resolve(), folder.parent.resolve().parent, folder.resolve().parent.parent}
+    roots = {
+        folder.parent.parent.resolve(),
+        folder.parent.resolve().parent,
+        folder.resolve().parent.parent,
+    }
     with contextlib.ExitStack() as locks:
         for root in sorted(roots):
             if (root / durable.LOCK).is_file():
@@ -143,10 +177,13 @@ def report(saved: SavedPool, suspect: Suspect, affected: Affected) -> Iterator[s
     yield f"{'quarantine':16}{suspect}"
     yield (
         f"{'taken out':16}{len(affected.serials):,} trajectories of {len(questions):,} questions, "
-        f"{affected.tokens:,} tokens; {len(affected.emptied):,} questions are left without any and leave the pool"
+        f"{affected.tokens:,} tokens; {len(affected.emptied):,} questions are left without "
+        "any and leave the pool"
     )
     rows = [row for row in saved.replays if row.chosen != WHOLE_GROUP]
-    yield from _replays([row for row in rows if suspect.judged(row.grader, row.generated)], affected)
+    yield from _replays(
+        [row for row in rows if suspect.judged(row.grader, row.generated)], affected
+    )
     yield from _retired(saved, suspect)
 
 
@@ -160,28 +197,40 @@ def _replays(rows: Sequence[LoggedReplay], affected: Affected) -> Iterator[str]:
     again = len(distinct & affected.others)
     gone = len(distinct - affected.digests) - again
     yield (
-        f"{'replayed':16}{len(rows):,} times, {len(distinct):,} trajectories; {again:,} of them were sampled again in "
+        f"{'replayed':16}{len(rows):,} times, {len(distinct):,} trajectories; {again:,} of "
+        "them were sampled again in "
         f"other steps and stay, {gone:,} had left the pool before"
     )
     listed = ", ".join(f"{step} ({count})" for step, count in sorted(steps.items())[:SHOWN])
-    more = f", and in {len(steps) - SHOWN} more, the last {max(steps)}" if len(steps) > SHOWN else ""
+    more = (
+        f", and in {len(steps) - SHOWN} more, the last {max(steps)}" if len(steps) > SHOWN else ""
+    )
     yield f"{'in steps':16}{listed}{more}"
 
 
 def _retired(saved: SavedPool, suspect: Suspect) -> Iterator[str]:
     retired = retired_in(saved.history, saved.state.retired, suspect.first, suspect.last)
     names = ", ".join(retired[:SHOWN]) + (", ..." if len(retired) > SHOWN else "")
-    yield f"{'retired':16}{len(retired):,} questions in these steps, and they stay retired" + (names and f": {names}")
+    yield f"{'retired':16}{len(retired):,} questions in these steps, and they stay retired" + (
+        names and f": {names}"
+    )
     if retired and suspect.rule is not None:
         yield f"{'':16}which rules had accepted their answers is not recorded"
 
 
-def retired_in(history: Sequence[Mapping[str, float]], retired: Sequence[str], first: int, last: int) -> list[str]:
-    """The questions that were retired in steps first to last: the list is in order of retirement, the history counts.
+def retired_in(
+    history: Sequence[Mapping[str, float]], retired: Sequence[str], first: int, last: int
+) -> list[str]:
+    """The questions that were retired in steps first to last: the list is in order of retirement,
+    the history counts.
 
     Questions retired before the history begins are left out.
     """
-    counts = [(int(row["step"]), int(row["retired_questions"])) for row in history if "retired_questions" in row]
+    counts = [
+        (int(row["step"]), int(row["retired_questions"]))
+        for row in history
+        if "retired_questions" in row
+    ]
     begin = max([0, *(count for step, count in counts if step < first)])
     end = max([begin, *(count for step, count in counts if step <= last)])
     return list(retired[begin:end])

@@ -1,4 +1,6 @@
-"""The questions of verl data files as a person or a model reads them: texts, messages and gold answers."""
+"""The questions of verl data files as a person or a model reads them: texts, messages and gold
+answers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def read_questions(files: Sequence[str]) -> dict[str, Question]:
     """question id -> question, in the order of the files' rows.
 
     Raises:
-        ValueError: a file without a column `prompt`, with a row that is not verl's, or that cannot be read.
+        ValueError: a file without a column `prompt`, with a row that is not verl's, or that cannot
+            be read.
     """
     return {name: question for path in files for name, question in _rows(Path(path).expanduser())}
 
@@ -58,11 +61,17 @@ def _rows(path: Path) -> Iterator[tuple[str, Question]]:
             if isinstance(row, str):
                 raise ValueError(f"row {number}: {row}")
             if "prompt" not in row:
-                raise ValueError(f"row {number}: must have a column prompt; it has {', '.join(row)}")
+                raise ValueError(
+                    f"row {number}: must have a column prompt; it has {', '.join(row)}"
+                )
             if wrong := _wrong(row):
                 raise ValueError(f"row {number}: {wrong}")
             gold, extra = (row.get("reward_model") or {}).get("ground_truth"), row.get("extra_info")
-            handed = {"data_source": row.get("data_source"), "ground_truth": gold, "extra_info": extra}
+            handed = {
+                "data_source": row.get("data_source"),
+                "ground_truth": gold,
+                "extra_info": extra,
+            }
             yield (
                 row_question_id(extra, row["prompt"]),
                 Question(row["prompt"], "" if gold is None else str(gold), handed),
@@ -75,7 +84,10 @@ def _wrong(row: Mapping[str, Any]) -> str | None:
     """What is wrong with a row's columns; None if they are in verl's format."""
     prompt = row["prompt"]
     if not is_prompt(prompt):
-        return f"prompt={str(prompt)[:60]!r}: must be a list of messages, {{role: text, content: text}} each"
+        return (
+            f"prompt={str(prompt)[:60]!r}: must be a list of messages, {{role: text, content: "
+            f"text}} each"
+        )
     for name in ("reward_model", "extra_info"):
         if not isinstance(row.get(name), dict | None):
             return f"{name}={str(row[name])[:60]!r}: must be a dictionary"

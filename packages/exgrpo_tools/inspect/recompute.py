@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-CHUNK = 256  # tokens whose logits are in memory at a time: half a gigabyte for a vocabulary of 150,000
+CHUNK = (
+    256  # tokens whose logits are in memory at a time: half a gigabyte for a vocabulary of 150,000
+)
 
 
 class LogProbScorer:
@@ -26,23 +28,30 @@ class LogProbScorer:
         from transformers import AutoModelForCausalLM
 
         on_gpu = torch.cuda.is_available()
-        dtype = "auto" if on_gpu else torch.float32  # many CPUs emulate bfloat16 slowly through float32
+        dtype = (
+            "auto" if on_gpu else torch.float32
+        )  # many CPUs emulate bfloat16 slowly through float32
         try:
             self._model = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
             self._model.to("cuda" if on_gpu else "cpu")
         except (OSError, ValueError, RuntimeError) as error:
-            raise ValueError(f"--model={model}: cannot be loaded ({' '.join(str(error).split())[:200]})") from error
+            raise ValueError(
+                f"--model={model}: cannot be loaded ({' '.join(str(error).split())[:200]})"
+            ) from error
         known = self._model.get_input_embeddings().num_embeddings
         if known < vocab_size:
-            raise ValueError(f"--model={model}: knows {known} tokens, the tokenizer {vocab_size}: must know as many")
+            raise ValueError(
+                f"--model={model}: knows {known} tokens, the tokenizer {vocab_size}: must "
+                "know as many"
+            )
 
     def score(
         self, prompt_P: list[int], tokens_T: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Natural log-probs and entropies in nats of the response's tokens, [T] each.
 
-        The model processes CHUNK tokens at a time with a KV cache: all logits of a long response with a large
-        vocabulary would not fit into memory.
+        The model processes CHUNK tokens at a time with a KV cache: all logits of a long response
+        with a large vocabulary would not fit into memory.
 
         Args:
             prompt_P: the prompt's tokens, including those of the chat template, at least one.
@@ -72,9 +81,13 @@ def prompt_tokens(tokenizer: Any, messages: list[dict[str, Any]]) -> list[int]:
         ValueError: the tokenizer has no chat template, or the template fails on these messages.
     """
     try:
-        tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        tokens = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
     except Exception as error:  # a template may raise any error
-        raise ValueError(f"the chat template refuses the prompt ({' '.join(str(error).split())[:200]})") from error
+        raise ValueError(
+            f"the chat template refuses the prompt ({' '.join(str(error).split())[:200]})"
+        ) from error
     return list(tokens)
 
 

@@ -1,4 +1,6 @@
-"""`--rewards`: judge stored successes, and a run's rollouts, again by both graders; where do they disagree?"""
+"""`--rewards`: judge stored successes, and a run's rollouts, again by both graders; where do they
+disagree?
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Judged:
         place: pool or rollouts.
         step, question: that generated it; the question's id, or the rollout's uid.
         grader: recorded with it; score: 1 for a stored success, of a rollout what the run gave.
-        strict: Math-Verify's verdict now; rule: by which the full grader accepts it now, None if it does not.
+        strict: Math-Verify's verdict now; rule: by which the full grader accepts it now, None if it
+            does not.
         gold, answer: the right answer; the end of what was judged.
     """
 
@@ -68,9 +71,18 @@ class _Graders:
         self._process = Verifier(*FULL_GRADER)
 
     def judge(
-        self, place: str, step: int, question: str, author: Provenance, score: float, gold: str, text: str
+        self,
+        place: str,
+        step: int,
+        question: str,
+        author: Provenance,
+        score: float,
+        gold: str,
+        text: str,
     ) -> Judged:
-        """Both verdicts on a text; what follows </think> is judged if the run did so, or if that is not known."""
+        """Both verdicts on a text; what follows </think> is judged if the run did so, or if that is
+        not known.
+        """
         think = author.requires_think if author.is_ours else THINK_END in text
         part = judged_part(text, think)
         forms = latex_forms(gold)
@@ -87,10 +99,12 @@ class _Graders:
 def judge_again(
     saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, rollouts: Path | None
 ) -> list[Judged]:
-    """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a folder of dumps.
+    """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a
+    folder of dumps.
 
     Raises:
-        ValueError: the full grader's package is not installed, the folder has no dumps, or one is none of verl's.
+        ValueError: the full grader's package is not installed, the folder has no dumps, or one is
+            none of verl's.
     """
     full_grader.package()
     graders = _Graders()
@@ -105,20 +119,28 @@ def judge_again(
         graders.close()
 
 
-def _pool(saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, graders: _Graders) -> Iterator[Judged]:
+def _pool(
+    saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, graders: _Graders
+) -> Iterator[Judged]:
     total = saved.manifest["counts"]["trajectories"]
     for name, trajectory in progress(saved.trajectories(), total, "judging", "row"):
         if name in questions and questions[name].gold:
             text = tokenizer.decode(trajectory.tokens.tolist(), skip_special_tokens=True)
             author = Provenance.read(trajectory.grader)
-            yield graders.judge("pool", trajectory.step, name, author, 1.0, questions[name].gold, text)
+            yield graders.judge(
+                "pool", trajectory.step, name, author, 1.0, questions[name].gold, text
+            )
 
 
 def _dumps(folder: Path, author: Provenance, graders: _Graders) -> Iterator[Judged]:
-    """Rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout; without replayed ones' marks."""
+    """Rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout; without replayed
+    ones' marks.
+    """
     files = sorted(folder.glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
     if not files:
-        raise ValueError(f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them")
+        raise ValueError(
+            f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them"
+        )
     for path in progress(files, len(files), "judging", "step"):
         for row in _dumped(path):
             gold = "" if row.get("gts") is None else str(row["gts"])
@@ -138,10 +160,14 @@ def _dumped(path: Path) -> Iterator[dict[str, Any]]:
                 print_lines([f"{path}:{number}: passed over, it is half written"], sys.stderr)
                 return
             if not isinstance(row, dict):
-                raise ValueError(f"{path}:{number}: is a {type(row).__name__}: must be a JSON object")
+                raise ValueError(
+                    f"{path}:{number}: is a {type(row).__name__}: must be a JSON object"
+                )
             for name, kind, must in _READ:
                 if not isinstance(row.get(name), kind):
-                    raise ValueError(f"{path}:{number}: {name}={str(row.get(name))[:60]!r}: must be {must}")
+                    raise ValueError(
+                        f"{path}:{number}: {name}={str(row.get(name))[:60]!r}: must be {must}"
+                    )
             yield row
 
 
@@ -153,7 +179,10 @@ def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
         if part:
             yield from _counts(place, part)
     if unjudged:
-        yield f"{'not judged':16}{unjudged:,} trajectories: their question is not in --train_files or has no gold"
+        yield (
+            f"{'not judged':16}{unjudged:,} trajectories: their question is not in "
+            "--train_files or has no gold"
+        )
     notable = [row for row in rows if row.notable]
     yield ""
     yield f"{len(notable):,} rows on which the graders disagree, or both disagree with the run"
@@ -174,11 +203,15 @@ def _counts(place: str, rows: list[Judged]) -> Iterator[str]:
     recorded = Counter(row.grader for row in rows)
     yield ""
     yield f"{place:16}{len(rows):,} responses"
-    yield f"{'recorded':16}" + ", ".join(f"{name} ({count:,})" for name, count in recorded.most_common())
+    yield f"{'recorded':16}" + ", ".join(
+        f"{name} ({count:,})" for name, count in recorded.most_common()
+    )
     yield f"{'':16}{'strict right':>14}{'strict wrong':>14}"
     yield f"{'full right':16}{table[True, True]:14,}{table[True, False]:14,}"
     yield f"{'full wrong':16}{table[False, True]:14,}{table[False, False]:14,}"
-    yield f"{'decided by':16}" + ", ".join(f"{name} {count:,}" for name, count in rules.most_common())
+    yield f"{'decided by':16}" + ", ".join(
+        f"{name} {count:,}" for name, count in rules.most_common()
+    )
     differ = sum(row.full != (row.score > 0.5) for row in rows)
     yield f"{'run and full':16}differ on {differ:,}"
 
@@ -188,6 +221,7 @@ def export(path: Path, rows: Iterable[Judged]) -> int:
     ordered = sorted(rows, key=lambda row: not row.notable)
     with replaced(path) as temporary:
         temporary.write_text(
-            "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in ordered), encoding="utf-8"
+            "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in ordered),
+            encoding="utf-8",
         )
     return len(ordered)

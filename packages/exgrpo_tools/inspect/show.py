@@ -53,7 +53,8 @@ def show(options: argparse.Namespace) -> None:
 
 
 def find_pool(checkpoint: Path) -> Path:
-    """The saved pool of a run's folder of checkpoints (the latest), of a checkpoint, or the folder itself.
+    """The saved pool of a run's folder of checkpoints (the latest), of a checkpoint, or the folder
+    itself.
 
     Raises:
         FileNotFoundError: there is none.
@@ -65,7 +66,9 @@ def find_pool(checkpoint: Path) -> Path:
     for folder in candidates:
         if (newest(folder) / MANIFEST).is_file():
             return folder.absolute()
-    raise FileNotFoundError(f"CHECKPOINT={checkpoint}: no saved pool there, nor in {candidates[-1]}")
+    raise FileNotFoundError(
+        f"CHECKPOINT={checkpoint}: no saved pool there, nor in {candidates[-1]}"
+    )
 
 
 def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]:
@@ -78,8 +81,15 @@ def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]
 
 
 def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
-    """The tokenizer of the options or of the checkpoint; None if there is none and nothing needs it."""
-    if options.question is None and options.html is None and options.export is None and not options.rewards:
+    """The tokenizer of the options or of the checkpoint; None if there is none and nothing needs
+    it.
+    """
+    if (
+        options.question is None
+        and options.html is None
+        and options.export is None
+        and not options.rewards
+    ):
         return None
     of_model = saved.folder.parent / "actor" / "huggingface"  # where verl saves it
     path = options.tokenizer or (str(of_model) if of_model.is_dir() else None)
@@ -91,13 +101,21 @@ def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
     actual = tokenizer_fingerprint(tokenizer)
     expected = saved.manifest["identity"].get("tokenizer")
     if expected is not None and actual != expected:
-        raise ValueError(f"--tokenizer={path}: its fingerprint is {actual[:12]}, the pool's is {expected[:12]}")
+        raise ValueError(
+            f"--tokenizer={path}: its fingerprint is {actual[:12]}, the pool's is {expected[:12]}"
+        )
     return tokenizer
 
 
-def _print_question(saved: SavedPool, name: str, questions: Mapping[str, Question], decoder: Decoder) -> None:
+def _print_question(
+    saved: SavedPool, name: str, questions: Mapping[str, Question], decoder: Decoder
+) -> None:
     if name not in saved.state.questions:
-        reason = "it is retired" if name in saved.state.retired else "must be the id of a question in the pool"
+        reason = (
+            "it is retired"
+            if name in saved.state.retired
+            else "must be the id of a question in the pool"
+        )
         raise ValueError(f"--question={name}: {reason}")
     overview = read_overview(saved, {name})
     responses = [decoder.text(trajectory.tokens) for trajectory in overview.kept[name]]
@@ -129,11 +147,17 @@ def _write_page(
     page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now)
     with replaced(options.html) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    print(f"\n{options.html}: {sum(map(len, shown.values())):,} of {len(overview.lengths):,} trajectories")
+    print(
+        f"\n{options.html}: {sum(map(len, shown.values())):,} of {len(overview.lengths):,} "
+        "trajectories"
+    )
 
 
 def _score(
-    model: str, shown: Mapping[str, list[Trajectory]], questions: Mapping[str, Question], tokenizer: Any
+    model: str,
+    shown: Mapping[str, list[Trajectory]],
+    questions: Mapping[str, Question],
+    tokenizer: Any,
 ) -> dict[str, list[npt.NDArray[np.float32]]]:
     """Log-probs under the model, for the questions whose prompts are known."""
     from exgrpo_tools.inspect.recompute import LogProbScorer, prompt_tokens
@@ -147,7 +171,9 @@ def _score(
     return now
 
 
-def _rows(saved: SavedPool, questions: Mapping[str, Question], decoder: Decoder | None) -> Iterator[Row]:
+def _rows(
+    saved: SavedPool, questions: Mapping[str, Question], decoder: Decoder | None
+) -> Iterator[Row]:
     buckets = dict(zip(saved.state.questions, saved.state.buckets, strict=True))
     total = saved.manifest["counts"]["trajectories"]
     for name, trajectory in progress(saved.trajectories(), total, "exporting", "row"):

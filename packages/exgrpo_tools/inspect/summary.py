@@ -54,7 +54,9 @@ class Overview:
 
 
 def read_overview(saved: SavedPool, selected: Container[str]) -> Overview:
-    """One pass over the segments, verifying their checksums; keeps the trajectories of the questions in `selected`."""
+    """One pass over the segments, verifying their checksums; keeps the trajectories of the
+    questions in `selected`.
+    """
     step = int(saved.manifest["step"])
     ages: list[int] = []
     lengths: list[int] = []
@@ -90,13 +92,20 @@ def facts(overview: Overview) -> dict[str, str]:
     size = 8 * tokens + 200 * count
     taken = overview.saved.quarantined
     stored = manifest["counts"].get("groups")
-    groups = {"past groups": f"{stored:,} whole ones, for replay without generation"} if stored else {}
-    quarantined = {"in quarantine": f"{taken:,} trajectories, --quarantine --undo puts back"} if taken else {}
+    groups = (
+        {"past groups": f"{stored:,} whole ones, for replay without generation"} if stored else {}
+    )
+    quarantined = (
+        {"in quarantine": f"{taken:,} trajectories, --quarantine --undo puts back"} if taken else {}
+    )
     return {
-        "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items()) or "nothing named",
+        "belongs to": ", ".join(f"{name} {value}" for name, value in identity.items())
+        or "nothing named",
         "step": f"{overview.step:,}, {overview.rollout_n} rollouts per question",
-        "holds": f"{len(overview.held):,} questions, {count:,} trajectories, {tokens:,} tokens, {size:,} bytes",
-        "log-probs": f"{count - overview.unrecorded:,} trajectories with log-probs, {overview.unrecorded:,} without",
+        "holds": f"{len(overview.held):,} questions, {count:,} trajectories, {tokens:,} tokens, "
+        f"{size:,} bytes",
+        "log-probs": f"{count - overview.unrecorded:,} trajectories with log-probs, "
+        f"{overview.unrecorded:,} without",
         "retired": f"{len(overview.saved.state.retired):,} questions",
         **groups,
         "since the start": "trajectories: " + _counters(manifest["counters"]),
@@ -105,10 +114,18 @@ def facts(overview: Overview) -> dict[str, str]:
 
 def _counters(counters: Mapping[str, int]) -> str:
     """The counters since the start of training, in trajectories."""
-    evicted = {name.removeprefix("evicted_by_"): count for name, count in counters.items() if "evicted_by_" in name}
+    evicted = {
+        name.removeprefix("evicted_by_"): count
+        for name, count in counters.items()
+        if "evicted_by_" in name
+    }
     by = ", ".join(f"{name} {count:,}" for name, count in evicted.items())
-    others = ", ".join(f"{name} {count:,}" for name, count in counters.items() if "evicted_by_" not in name)
-    return f"{others}; evicted {sum(evicted.values()):,} (by the bound on {by})" if evicted else others
+    others = ", ".join(
+        f"{name} {count:,}" for name, count in counters.items() if "evicted_by_" not in name
+    )
+    return (
+        f"{others}; evicted {sum(evicted.values()):,} (by the bound on {by})" if evicted else others
+    )
 
 
 def summary(overview: Overview, questions: Mapping[str, Question]) -> Iterator[str]:
@@ -150,7 +167,9 @@ def _one_line(questions: Mapping[str, Question], question: str) -> str:
 def question_lines(
     overview: Overview, name: str, questions: Mapping[str, Question], responses: list[str]
 ) -> Iterator[str]:
-    """The lines on one question with its trajectories; `responses` are its kept trajectories, decoded."""
+    """The lines on one question with its trajectories; `responses` are its kept trajectories,
+    decoded.
+    """
     state = overview.saved.state
     bucket = state.buckets[state.questions.index(name)]
     yield f"{'question':16}{name}"
@@ -158,8 +177,14 @@ def question_lines(
     if name in questions:
         yield f"{'gold':16}{questions[name].gold}"
         yield from questions[name].text.splitlines()
-    for number, (trajectory, response) in enumerate(zip(overview.kept[name], responses, strict=True), 1):
-        mean = f"mean log-prob {trajectory.log_probs.mean():.4f}" if trajectory.has_log_probs else "no log-probs"
+    for number, (trajectory, response) in enumerate(
+        zip(overview.kept[name], responses, strict=True), 1
+    ):
+        mean = (
+            f"mean log-prob {trajectory.log_probs.mean():.4f}"
+            if trajectory.has_log_probs
+            else "no log-probs"
+        )
         yield ""
         yield (
             f"--- {number} of {len(responses)}: step {trajectory.step}, {len(trajectory)} tokens, "

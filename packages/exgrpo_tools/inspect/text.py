@@ -16,11 +16,15 @@ def load_tokenizer(path: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(path)
     except Exception as error:  # a damaged file may cause any error
-        raise ValueError(f"--tokenizer={path}: cannot be loaded ({' '.join(str(error).split())[:200]})") from error
+        raise ValueError(
+            f"--tokenizer={path}: cannot be loaded ({' '.join(str(error).split())[:200]})"
+        ) from error
 
 
 class Decoder:
-    """Decodes tokens including special ones, since a trajectory's end token is one of its tokens."""
+    """Decodes tokens including special ones, since a trajectory's end token is one of its
+    tokens.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -33,14 +37,17 @@ class Decoder:
     def pieces(self, tokens_T: Any) -> list[str]:
         """What each token adds to the text, [T]; empty if a later token completes its character.
 
-        A token is decoded together with the one before it, since some tokenizers write a space only between two.
+        A token is decoded together with the one before it, since some tokenizers write a space only
+        between two.
         """
         tokens, pieces = tokens_T.tolist(), []
         start = done = 0  # tokens[start:done] is the context, already part of earlier pieces
         for end in range(1, len(tokens) + 1):
             before = self._window(tuple(tokens[start:done]))
             after = self._window(tuple(tokens[start:end]))
-            may_complete = end < len(tokens) and end - done < 4  # a UTF-8 character has at most four bytes
+            may_complete = (
+                end < len(tokens) and end - done < 4
+            )  # a UTF-8 character has at most four bytes
             if after.endswith(_UNFINISHED) and may_complete:
                 pieces.append("")
                 continue
@@ -49,16 +56,22 @@ class Decoder:
         return pieces
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text: str = self._tokenizer.decode(
+            list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
         return text
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: characters that would move its cursor or change its colours are escaped."""
+    """Text for a terminal: characters that would move its cursor or change its colours are
+    escaped.
+    """
     return "".join(c if c == "\t" or c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def print_lines(lines: Iterable[str], file: TextIO | None = None) -> None:
-    """Each as one line of the terminal, whatever is in it; all text of pools, data and models leaves through here."""
+    """Each as one line of the terminal, whatever is in it; all text of pools, data and models
+    leaves through here.
+    """
     for line in lines:
         print(printable(line), file=file)

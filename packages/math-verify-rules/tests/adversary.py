@@ -34,7 +34,9 @@ DIGITS = "123456789"
 ALPHABET = DIGITS + "-*/^()xynk."  # no 0, no + and no comma: before a number they change nothing
 
 
-def wrong_answers(gold: str, others: list[str], question: str, count: int, draw: random.Random) -> Iterator[str]:
+def wrong_answers(
+    gold: str, others: list[str], question: str, count: int, draw: random.Random
+) -> Iterator[str]:
     """Responses that are not the gold: a fixed kit, then random changes of it."""
     bare = re.sub(r"^\$+|\$+$", "", gold.strip())
     fixed = [*NOTHING, *ANYTHING, question[:1500], ", ".join([*others[:30], bare])]
@@ -61,7 +63,9 @@ def wrong_answers(gold: str, others: list[str], question: str, count: int, draw:
 
 def _plain(text: str) -> str:
     """A text without what changes nothing: 03, 3x1, 1(x), a*b, a full stop, 7 times infinity, infinity and 7, -0."""
-    text = re.sub(r"\d+(?=[-+]?\\infty)|(?<=\\infty)\d+|\+(?=\\infty)|(?<!\d)[-.]+(?=0(?![\d.]))", "", text)
+    text = re.sub(
+        r"\d+(?=[-+]?\\infty)|(?<=\\infty)\d+|\+(?=\\infty)|(?<!\d)[-.]+(?=0(?![\d.]))", "", text
+    )
     text = re.sub(r"(?<![\d.])0+(?=\d)|[\s$]|(?<=[a-z)}])\*(?=[a-z(\\])|\.$", "", text)
     return re.sub(r"(?<![\d.^_])1(?=[a-zA-Z(\\])|(?<=[a-zA-Z)}])1(?![\d.])", "", text)
 
@@ -86,7 +90,9 @@ def sample(folder: Path, count: int) -> list[tuple[str, str]]:
                 found.setdefault(gold, question)
         files.append(random.Random(SEED).sample(sorted(found.items()), len(found)))
     golds: dict[str, str] = {}
-    for gold, question in (pair for row in itertools.zip_longest(*files) for pair in row if pair is not None):
+    for gold, question in (
+        pair for row in itertools.zip_longest(*files) for pair in row if pair is not None
+    ):
         golds.setdefault(gold, question)
     return list(golds.items())[:count]
 
@@ -112,9 +118,13 @@ def marked(gold: str) -> str:
 
 def attack(gold: str, question: str, others: list[str], answers: int) -> tuple[int, list[str]]:
     """How many answers were tried, and a line for each that counts as right; in a process of its own."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # a power tower would take more before its time is up
+    resource.setrlimit(
+        resource.RLIMIT_AS, (MEMORY, MEMORY)
+    )  # a power tower would take more before its time is up
     tried, through = 0, []
-    for response in wrong_answers(gold, others[:OTHERS], question, answers, random.Random(f"{SEED} {gold}")):
+    for response in wrong_answers(
+        gold, others[:OTHERS], question, answers, random.Random(f"{SEED} {gold}")
+    ):
         tried += 1
         rule = accepted_by(marked(gold), response)
         if rule is not None:
@@ -123,13 +133,19 @@ def attack(gold: str, question: str, others: list[str], answers: int) -> tuple[i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--golds", type=int, default=60)
     parser.add_argument("--answers", type=int, default=1_000)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="no further gold is begun after these")
-    parser.add_argument("--skip", type=int, default=0, help="golds of the sample that were tried before")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="no further gold is begun after these"
+    )
+    parser.add_argument(
+        "--skip", type=int, default=0, help="golds of the sample that were tried before"
+    )
     asked = parser.parse_args()
     until = monotonic() + 60 * asked.minutes
     golds = sample(asked.folder, asked.golds)
@@ -145,7 +161,12 @@ def main() -> None:
             for result in begun:
                 answers, through = result.result()
                 done, tried, counted = done + 1, tried + answers, counted + len(through)
-                print(*through, f"# {tried} answers to {done} golds; {counted} counted as right", sep="\n", flush=True)
+                print(
+                    *through,
+                    f"# {tried} answers to {done} golds; {counted} counted as right",
+                    sep="\n",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Kinds of wrong answers that mention the gold, kinds of right ones, and answers that would fit any gold."""
+"""Kinds of wrong answers that mention the gold, kinds of right ones, and answers that would fit any
+gold.
+"""
 
 import pytest
 from adversary import marked

@@ -55,7 +55,9 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "gold", "answer"), [(rule, *pair) for rule, pairs in RIGHT.items() for pair in pairs])
+@pytest.mark.parametrize(
+    ("rule", "gold", "answer"), [(rule, *pair) for rule, pairs in RIGHT.items() for pair in pairs]
+)
 def test_each_rule_takes_what_it_is_for(rule, gold, answer):
     assert rule in (compare(gold, answer) or "").split("+")
 
@@ -100,7 +102,11 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
         (r"\frac{1}{3}", r"\boxed{0.333333}", "math_verify"),
         ("3,5", r"\boxed{7} \boxed{3 \text{ and } 5}", None),
         ("4", ", ".join(map(str, range(500, 3, -1))), None),
-        ("25", r"\boxed{(-\infty, 0) \cup (1, 2), $\frac{3}{56}$, $4$ and $2$, 1, 2, 3, 4, 5, 6, 7, 8, 25}", None),
+        (
+            "25",
+            r"\boxed{(-\infty, 0) \cup (1, 2), $\frac{3}{56}$, $4$ and $2$, 1, 2, 3, 4, 5, 6, 7, 8, 25}",
+            None,
+        ),
         ("n=1, 2, 3", r"\boxed{xn=1, 2, 3}", None),
         ("n=1, 2, 3", r"\boxed{n=1, 2, 3}", "math_verify"),
         ("n=5", r"\boxed{N=5}", "math_verify"),
@@ -131,7 +137,11 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
         ("$x=11$", "$x = 5+5+1 = 11$", "math_verify"),
         (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{x > (\frac{4}{13},\frac{1}{13})}", None),
         (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{k\frac{4}{13},\frac{1}{13})}", None),
-        (r"(\frac{4}{13},\frac{1}{13})", r"\boxed{\left(\tfrac{4}{13},\ \frac{1}{13}\right)}", "math_verify"),
+        (
+            r"(\frac{4}{13},\frac{1}{13})",
+            r"\boxed{\left(\tfrac{4}{13},\ \frac{1}{13}\right)}",
+            "math_verify",
+        ),
         ("6,600", "37, 6,600", None),
         (r"\text{Even}", r"\boxed{\text{Eve(n}}", None),
         (r"\text{Even}", r"\boxed{\text{even}}", "math_verify"),
@@ -145,7 +155,11 @@ def test_no_rule_takes_what_is_not_equal(gold, answer):
             + "3000}",
             None,
         ),
-        (r"\begin{pmatrix}1 & 2\end{pmatrix}", r"\boxed{\begin{pmatrix}1 & 2+0\end{pmatrix}}", "math_verify"),
+        (
+            r"\begin{pmatrix}1 & 2\end{pmatrix}",
+            r"\boxed{\begin{pmatrix}1 & 2+0\end{pmatrix}}",
+            "math_verify",
+        ),
     ],
 )
 def test_what_names_the_gold_and_does_not_say_it_is_wrong(gold, response, rule):
@@ -175,11 +189,26 @@ def test_rules_that_take_too_long_accept_nothing_and_leave_no_timer(monkeypatch)
 def test_another_thread_gets_the_same_verdicts():
     with ThreadPoolExecutor(1) as pool:
         asked = [("$(3,4]$", r"\boxed{3 < x \le 4}"), ("$5$", r"\boxed{5}"), ("$5$", r"\boxed{6}")]
-        assert list(pool.map(accepted_by, *zip(*asked, strict=True))) == ["intervals", "math_verify", None]
+        assert list(pool.map(accepted_by, *zip(*asked, strict=True))) == [
+            "intervals",
+            "math_verify",
+            None,
+        ]
 
 
 def test_a_sample_of_the_adversary():
-    for gold in ("5", r"$\frac{3}{4}$", "(3,4]", "$f(x)=2x$", "1,2", r"x = k\pi", "21.93", r"135^\circ"):
-        answers = adversary.wrong_answers(gold, ["7", "x^2+1"], "How many?", 150, random.Random(gold))
+    for gold in (
+        "5",
+        r"$\frac{3}{4}$",
+        "(3,4]",
+        "$f(x)=2x$",
+        "1,2",
+        r"x = k\pi",
+        "21.93",
+        r"135^\circ",
+    ):
+        answers = adversary.wrong_answers(
+            gold, ["7", "x^2+1"], "How many?", 150, random.Random(gold)
+        )
         through = [answer for answer in answers if accepted_by(marked(gold), answer)]
         assert not through, f"{gold}: {through}"

@@ -45,7 +45,10 @@ class Copied(TorchDispatchMode):
         self.values = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function in (torch.ops.aten.logsumexp.default, torch.ops.aten._to_copy.default) and args[0].dim() > 1:
+        if (
+            function in (torch.ops.aten.logsumexp.default, torch.ops.aten._to_copy.default)
+            and args[0].dim() > 1
+        ):
             self.values.append(args[0].numel())
         return function(*args, **(kwargs or {}))
 
@@ -54,7 +57,9 @@ def test_of_a_large_micro_batch_64_megabytes_are_copied_at_a_time():
     tokens, vocabulary = 8192, 152_064  # of meta, which computes nothing and takes no memory
     logits = torch.empty(tokens, vocabulary, device="meta", requires_grad=True)
     with Copied() as copied:
-        log_probs.log_probs_of(logits, torch.zeros(tokens, dtype=torch.long, device="meta")).sum().backward()
+        log_probs.log_probs_of(
+            logits, torch.zeros(tokens, dtype=torch.long, device="meta")
+        ).sum().backward()
     assert sum(copied.values) >= logits.numel() and max(copied.values) <= 2**24
 
 
@@ -73,7 +78,9 @@ print(len(calls))
 
 @pytest.mark.parametrize(("platform", "calls"), [("cpu", "1"), ("", "1000")])
 def test_verls_engine_takes_them_from_here_on_a_cpu_and_nowhere_else(platform, calls):
-    """verl's own loop calls once for each of a thousand tokens, of 32 bits only: of 16 it takes log_softmax."""
+    """verl's own loop calls once for each of a thousand tokens, of 32 bits only: of 16 it takes
+    log_softmax.
+    """
     variables = os.environ | {"VERL_PLATFORM": platform}
     command = [sys.executable, "-c", ENGINE]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

@@ -1,4 +1,6 @@
-"""Workers as forks of a prepared process: what they are given, and what happens where there is none."""
+"""Workers as forks of a prepared process: what they are given, and what happens where there is
+none.
+"""
 
 import contextlib
 import json
@@ -37,7 +39,7 @@ print(json.dumps({
     "others": os.environ.get("AT_IMPORT"), "leads_its_group": os.getpgrp() == os.getpid(),
 }))
 print("to stderr", file=sys.stderr)
-"""
+"""  # noqa: E501
 
 
 def path_from(folder):
@@ -49,7 +51,9 @@ def path_from(folder):
 def prepared(tmp_path):
     (tmp_path / "prepared_module.py").write_text(MODULE)
     (tmp_path / "worker.py").write_text(WORKER)
-    process = PreparedProcess("prepared_module", os.environ | {"PYTHONPATH": path_from(tmp_path), "AT_IMPORT": "early"})
+    process = PreparedProcess(
+        "prepared_module", os.environ | {"PYTHONPATH": path_from(tmp_path), "AT_IMPORT": "early"}
+    )
     yield process
     process.stop()
 
@@ -69,15 +73,26 @@ def run_worker(prepared, folder, job="1"):
     return json.loads(done.stdout), done.stderr
 
 
-def test_a_worker_is_a_fork_with_arguments_environment_folder_and_streams_of_its_own(prepared, tmp_path):
+def test_a_worker_is_a_fork_with_arguments_environment_folder_and_streams_of_its_own(
+    prepared, tmp_path
+):
     (tmp_path / "elsewhere").mkdir()
     for _ in range(2):
         told, errors = run_worker(prepared, tmp_path)
-        assert told["forked_from"] and told["at_import"] == "early"  # imported once, before it was asked for
-        assert told["arguments"] == ["--flag", "a value"] and told["name"] == "__main__" and told["asked"] == "words"
+        assert (
+            told["forked_from"] and told["at_import"] == "early"
+        )  # imported once, before it was asked for
+        assert (
+            told["arguments"] == ["--flag", "a value"]
+            and told["name"] == "__main__"
+            and told["asked"] == "words"
+        )
         assert told["folder"] == str(tmp_path / "elsewhere") and told["beside"] == str(tmp_path)
-        # a signal to the driver's group reaches neither; Ray kills a worker's group, with all that is in it
-        assert told["leads_its_group"] and os.getpgid(prepared._process.pid) == prepared._process.pid
+        # a signal to the driver's group reaches neither; Ray kills a worker's group, with all that
+        # is in it
+        assert (
+            told["leads_its_group"] and os.getpgid(prepared._process.pid) == prepared._process.pid
+        )
         # what is imported is not looked at by the collector, which works again in the worker
         assert told["collected"] == [False, True] and told["kept"] > 1000
         assert told["of_the_worker"] == told["seen"] == "late" and told["others"] is None
@@ -90,8 +105,16 @@ def test_where_nothing_can_be_forked_the_worker_is_an_ordinary_one(prepared, tmp
     if reason == "stopped":
         prepared.stop()
     told, errors = run_worker(prepared, tmp_path, job="1" if reason == "stopped" else "2")
-    assert told["forked_from"] is None and told["arguments"] == ["--flag", "a value"] and told["asked"] == "words"
-    assert (told["folder"], told["of_the_worker"], errors) == (str(tmp_path / "elsewhere"), "late", "to stderr\n")
+    assert (
+        told["forked_from"] is None
+        and told["arguments"] == ["--flag", "a value"]
+        and told["asked"] == "words"
+    )
+    assert (told["folder"], told["of_the_worker"], errors) == (
+        str(tmp_path / "elsewhere"),
+        "late",
+        "to stderr\n",
+    )
 
 
 def ask(prepared, *sent, user=None):
@@ -100,7 +123,10 @@ def ask(prepared, *sent, user=None):
         try:
             if user is not None:
                 os.setuid(user)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, open(os.devnull, "r+") as nothing:
+            with (
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+                open(os.devnull, "r+") as nothing,
+            ):
                 connection.connect(f"\0{shlex.split(prepared.py_executable)[-1]}")
                 answer = b""
                 with contextlib.suppress(ConnectionError):  # closed before all was read
@@ -124,9 +150,15 @@ def test_a_worker_that_is_killed_while_it_asks_ends_itself_alone(prepared, tmp_p
 @pytest.mark.skipif(os.getuid() != 0, reason="root alone can ask as another user")
 def test_for_another_user_nothing_is_forked(prepared, tmp_path):
     environment = {"JOB": "1", "OF_THE_WORKER": ""}
-    wanted = {"arguments": [str(tmp_path / "worker.py")], "environment": environment, "folder": str(tmp_path)}
+    wanted = {
+        "arguments": [str(tmp_path / "worker.py")],
+        "environment": environment,
+        "folder": str(tmp_path),
+    }
     told = json.dumps(wanted).encode()
-    answers = [ask(prepared, len(told).to_bytes(8, "big"), told, user=user) for user in (None, 65534)]
+    answers = [
+        ask(prepared, len(told).to_bytes(8, "big"), told, user=user) for user in (None, 65534)
+    ]
     assert answers == [1, 0]
 
 
@@ -138,8 +170,12 @@ def test_it_ends_with_the_process_that_made_it(tmp_path):
         "print(made._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     environment = os.environ | {"PYTHONPATH": path_from(tmp_path)}
-    reader = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
-    told = reader.stdout.read()  # its end: nobody holds the pipe any more, the prepared process neither
+    reader = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    told = (
+        reader.stdout.read()
+    )  # its end: nobody holds the pipe any more, the prepared process neither
     assert reader.wait() == -9 and not os.path.exists(f"/proc/{int(told)}/exe")
 
 

@@ -1,4 +1,6 @@
-"""The child that a forked worker keeps ready, and which becomes the first process that multiprocessing spawns there."""
+"""The child that a forked worker keeps ready, and which becomes the first process that
+multiprocessing spawns there.
+"""
 
 import json
 import os
@@ -53,7 +55,7 @@ if __name__ == "__main__":
         told[-1]["code"] = process.exitcode
     with open("told.json", "w") as file:
         json.dump({"worker": os.getpid(), "imported_by": imported_by, "told": told}, file)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,14 @@ def told(tmp_path_factory):
     (folder / "worker.py").write_text(WORKER)
     (folder / "elsewhere").mkdir()
     subprocess.run([sys.executable, "worker.py", "elsewhere"], cwd=folder, check=True)
-    return json.loads((folder / "elsewhere" / "told.json").read_text()), (folder / "elsewhere" / "log").read_text()
+    return json.loads((folder / "elsewhere" / "told.json").read_text()), (
+        folder / "elsewhere" / "log"
+    ).read_text()
 
 
-def test_the_first_process_that_is_spawned_has_what_was_imported_and_the_second_is_an_ordinary_one(told):
+def test_the_first_process_that_is_spawned_has_what_was_imported_and_the_second_is_an_ordinary_one(
+    told,
+):
     whole, _ = told
     first, second = whole["told"]
     assert first["imported_by"] == whole["imported_by"] and second["imported_by"] is None
@@ -97,4 +103,6 @@ seed.plant(print)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60)
-    assert done.returncode == -9 and done.stdout == b""  # the end of the pipe: nobody holds it any more
+    assert (
+        done.returncode == -9 and done.stdout == b""
+    )  # the end of the pipe: nobody holds it any more

@@ -25,7 +25,9 @@ def fresh(code, *, blocked=None, **environment):
     env = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
     block = "" if blocked is None else f"import sys\nsys.modules[{blocked!r}] = None\n"
     command = [sys.executable, "-c", block + code]
-    return subprocess.run(command, env=env | environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, env=env | environment, capture_output=True, text=True, timeout=120
+    )
 
 
 def last_line(done):
@@ -34,7 +36,8 @@ def last_line(done):
 
 
 def test_it_is_loaded_and_leaves_verl_as_it_was():
-    # loaded (verl swallows import errors at DEBUG), and nothing registered, patched or imported by it
+    # loaded (verl swallows import errors at DEBUG), and nothing registered, patched or imported by
+    # it
     assert last_line(fresh(REPORT)) == "False True False True"
 
 
@@ -69,4 +72,6 @@ def test_verls_program_takes_the_stack_by_its_name():
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", ["+stack=cpu"], return_hydra_config=True)
     assert config.trainer.device == "cpu" and config.actor_rollout_ref.actor.strategy == "fsdp2"
-    assert config.hydra.callbacks.verl_cpu["_target_"] == "verl_cpu.prepared_workers.PreparedWorkers"
+    assert (
+        config.hydra.callbacks.verl_cpu["_target_"] == "verl_cpu.prepared_workers.PreparedWorkers"
+    )

@@ -1,4 +1,6 @@
-"""Weights from an actor's ranks to rollout workers by shared memory, and copies of weights that stay as they were."""
+"""Weights from an actor's ranks to rollout workers by shared memory, and copies of weights that
+stay as they were.
+"""
 
 import asyncio
 from pathlib import Path
@@ -25,18 +27,25 @@ def channels(actors, rollouts):
     """As verl's CheckpointEngineManager builds them for one update."""
     cls = CheckpointEngineRegistry.get("shared_memory")
     sides = [
-        [CheckpointEngineRegistry.new("shared_memory", bucket_size=1) for _ in range(n)] for n in (actors, rollouts)
+        [CheckpointEngineRegistry.new("shared_memory", bucket_size=1) for _ in range(n)]
+        for n in (actors, rollouts)
     ]
     metadata = [engine.prepare() for side in sides for engine in side]
     for side, settings in zip(sides, cls.build_topology(actors, rollouts, metadata), strict=True):
         assert all(len(values) == len(side) for values in settings.values())
         for position, engine in enumerate(side):
-            engine.init_process_group(**{name: values[position] for name, values in settings.items()})
+            engine.init_process_group(
+                **{name: values[position] for name, values in settings.items()}
+            )
     return sides
 
 
 def test_every_rollout_worker_gets_the_first_ranks_weights(folder):
-    sent = {"a": torch.randn(3, 2), "b": torch.randn(4).to(torch.bfloat16), "transposed": torch.randn(2, 2).T}
+    sent = {
+        "a": torch.randn(3, 2),
+        "b": torch.randn(4).to(torch.bfloat16),
+        "transposed": torch.randn(2, 2).T,
+    }
     sent["tied"] = sent["a"]
 
     async def update():
@@ -56,7 +65,9 @@ def test_every_rollout_worker_gets_the_first_ranks_weights(folder):
         return found
 
     for weights in asyncio.run(update()):
-        assert weights.keys() == sent.keys() and all(torch.equal(weights[name], sent[name]) for name in sent)
+        assert weights.keys() == sent.keys() and all(
+            torch.equal(weights[name], sent[name]) for name in sent
+        )
     assert not list(folder.iterdir())
 
 
@@ -88,7 +99,10 @@ def test_the_actor_imports_the_module_that_the_stack_names():
     source = (Path(fsdp_utils.__file__).parents[1] / "workers" / "engine_workers.py").read_text()
     assert "import_external_libs(checkpoint_engine_config.custom_backend_module or None)" in source
     stack = (Path(weight_channel.__file__).with_name("stack") / "cpu_separate.yaml").read_text()
-    assert f"custom_backend_module: {weight_channel.__name__}\n" in stack and "backend: shared_memory\n" in stack
+    assert (
+        f"custom_backend_module: {weight_channel.__name__}\n" in stack
+        and "backend: shared_memory\n" in stack
+    )
 
 
 def test_what_a_killed_run_left_is_removed_and_what_lives_is_not(folder):

@@ -38,12 +38,18 @@ del os.environ[weight_socket.TRAINING]
 plain = transfer.BucketedWeightSender(of_verl, use_shm=True).zmq_handle == of_verl
 print(json.dumps([received.get(0), received.get(1), plain]))
 os._exit(0)
-"""
+"""  # noqa: E501
 
 
 def test_each_training_receives_its_own_weights(tmp_path):
     variables = os.environ | {"VERL_PLATFORM": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", ENDS, str(tmp_path)], env=variables, capture_output=True, text=True, check=False
+        [sys.executable, "-c", ENDS, str(tmp_path)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert json.loads(done.stdout.splitlines()[-1]) == [[0.0, 0.0], [1.0, 1.0], True], done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [[0.0, 0.0], [1.0, 1.0], True], done.stderr[
+        -2000:
+    ]

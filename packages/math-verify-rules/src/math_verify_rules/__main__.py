@@ -1,4 +1,6 @@
-"""``python -m math_verify_rules --check``: the cases that ship with the package, judged here and now."""
+"""``python -m math_verify_rules --check``: the cases that ship with the package, judged here and
+now.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +32,34 @@ class Case(NamedTuple):
 
 def cases() -> Iterator[Case]:
     """All of cases.jsonl, in its order."""
-    for line in files("math_verify_rules").joinpath("cases.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (
+        files("math_verify_rules").joinpath("cases.jsonl").read_text(encoding="utf-8").splitlines()
+    ):
         yield Case(**json.loads(line))
 
 
 def main() -> None:
-    """Print each case judged otherwise than it says, then the counts; exit status 1 if there is one."""
+    """Print each case judged otherwise than it says, then the counts; exit status 1 if there is
+    one.
+    """
     parser = argparse.ArgumentParser(prog="python -m math_verify_rules", description=__doc__)
-    parser.add_argument("--check", action="store_true", required=True, help="judge the cases; nothing else is done")
+    parser.add_argument(
+        "--check", action="store_true", required=True, help="judge the cases; nothing else is done"
+    )
     parser.parse_args()
     known = list(cases())
-    wrong = [case for case in known if (accepted_by(case.gold, case.answer) is not None) != case.verdict]
+    wrong = [
+        case for case in known if (accepted_by(case.gold, case.answer) is not None) != case.verdict
+    ]
     for case in wrong:
-        print(f"{case.kind}: gold {case.gold!r}, answer {case.answer!r}: should be {_said(case.verdict)}")
+        print(
+            f"{case.kind}: gold {case.gold!r}, answer {case.answer!r}: should be "
+            f"{_said(case.verdict)}"
+        )
     right = sum(case.verdict for case in known)
     print(
-        f"{len(known)} cases, {right} to accept and {len(known) - right} to reject: {len(known) - len(wrong)} as they "
+        f"{len(known)} cases, {right} to accept and {len(known) - right} to reject: "
+        f"{len(known) - len(wrong)} as they "
         f"say (math-verify {version('math-verify')})"
     )
     sys.exit(1 if wrong else 0)

@@ -1,4 +1,6 @@
-r"""Find the final answer of a response: the last \boxed{...}, an <answer>, or what the last line states."""
+r"""Find the final answer of a response: the last \boxed{...}, an <answer>, or what the last line
+states.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,17 @@ MAX_STATED = 300  # characters of an answer without a box
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 _STATED = re.compile(
-    r"(?:\banswer\s*(?:is|:|=)|^A:|答案\s*(?:是|为|\uff1a|:|=))\s*[:\uff1a]?[\s*]*(.+)$", re.IGNORECASE
+    r"(?:\banswer\s*(?:is|:|=)|^A:|答案\s*(?:是|为|\uff1a|:|=))\s*[:\uff1a]?[\s*]*(.+)$",
+    re.IGNORECASE,
 )
 _NOTHING = re.compile(r"[\s$.{}]")
 _TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
 
 
 def box_spans(text: str) -> list[tuple[int, int, int]]:
-    r"""Where each closed \boxed{...} that is in no other begins, its content begins, and that ends."""
+    r"""Where each closed \boxed{...} that is in no other begins, its content begins, and
+    that ends.
+    """
     opened: list[int] = []
     ends: dict[int, int] = {}
     for brace in _BRACE.finditer(text):
@@ -32,7 +37,9 @@ def box_spans(text: str) -> list[tuple[int, int, int]]:
 
 
 def boxed(text: str) -> Iterator[str]:
-    r"""The content of each closed \boxed{...} in no other, from the last to the first; boxes in it are braces."""
+    r"""The content of each closed \boxed{...} in no other, from the last to the first; boxes in it
+    are braces.
+    """
     for _start, begin, end in reversed(box_spans(text)):
         yield without_braces(BOX.sub("{", text[begin:end]))
 
@@ -59,11 +66,16 @@ def has_a_box_inside(response: str) -> bool:
     if not spans:
         return False
     content = response[spans[-1][1] : spans[-1][2]]
-    return any(_NOTHING.sub("", content[:start] + content[end + 1 :]) for start, _begin, end in box_spans(content))
+    return any(
+        _NOTHING.sub("", content[:start] + content[end + 1 :])
+        for start, _begin, end in box_spans(content)
+    )
 
 
 def boxes_differ(response: str) -> bool:
-    """Whether several boxes have different contents: candidates, of which one may be right, or steps."""
+    """Whether several boxes have different contents: candidates, of which one may be right, or
+    steps.
+    """
     return has_box(response) and len({content.replace(" ", "") for content in boxed(response)}) > 1
 
 
@@ -75,9 +87,9 @@ def tagged(response: str) -> list[str]:
 def final_answer(response: str) -> str:
     r"""The text of the answer; empty if a response has no definite one.
 
-    The last closed box counts and no other, so that a response cannot list candidates in boxes. Without a box it is
-    what follows "answer is" or "A:" in the last line, else the whole of a response of one line; of the last <answer>,
-    if there is one.
+    The last closed box counts and no other, so that a response cannot list candidates in boxes.
+    Without a box it is what follows "answer is" or "A:" in the last line, else the whole of a
+    response of one line; of the last <answer>, if there is one.
     """
     if has_box(response):
         return next(boxed(response), "")

@@ -15,18 +15,24 @@ _OTHER = re.compile(r"\([A-J]\)|(?<![\\\w])[A-J](?![\w'(])|\b(?:not|or|nor|neith
 
 
 def same_choice(gold: str, answer: str) -> bool:
-    """Whether two repaired answers choose the same: a letter, with or without its option's text, or letters."""
+    """Whether two repaired answers choose the same: a letter, with or without its option's text, or
+    letters.
+    """
     answer, gold = answer.replace('"', " ").strip(), gold.replace('"', " ").strip()
     letter = _LETTER.fullmatch(gold)
     if letter:
         option = _OPTION.fullmatch(answer)
-        return bool(option and (option[1] or option[2]) == letter[1] and not _OTHER.search(option[3]))
+        return bool(
+            option and (option[1] or option[2]) == letter[1] and not _OTHER.search(option[3])
+        )
     mine, theirs = _letters(gold), _letters(answer)
     return bool(mine) and mine == theirs
 
 
 def _letters(text: str) -> frozenset[str]:
-    """The letters of several choices, as a list or in alphabetical order in one word; empty for anything else."""
+    """The letters of several choices, as a list or in alphabetical order in one word; empty for
+    anything else.
+    """
     run = _RUN.fullmatch(text) is not None and list(text) == sorted(set(text))
     if not run and not _SEVERAL.fullmatch(text):
         return frozenset()

@@ -23,14 +23,16 @@ ORDER = (
     REPAIRED, WORDS, CHOICES, BASES,
     "renamed_variables", "integer_families", "piecewise", "intervals", "degrees_radians",
     "units_and_ordinals",
-    "decimals", "equations", "dropped_left_side", "ratios", "remainders", "lists", "numeric_identity",
+    "decimals", "equations", "dropped_left_side", "ratios", "remainders", "lists", "numeric_identity",  # noqa: E501
 )  # fmt: skip
 _BUILDER = re.compile(r"\\\{\s*(\\?[a-zA-Z]+)\s*(?:\\mid(?![a-z])|\||:)\s*(\1\s*=.*)\\\}")
 _SPACES = re.compile(r"(?<![0-9a-zA-Z]) | (?![0-9a-zA-Z])")
 
 
 def compare(gold: str, answer: str) -> str | None:
-    """The name of the rule by which an answer equals the gold, several joined by "+"; None: none does."""
+    """The name of the rule by which an answer equals the gold, several joined by "+"; None: none
+    does.
+    """
     gold, answer = repair(gold), repair(answer)
     if not re.search(r"\w", gold) or not re.search(r"\w", answer) or is_too_much(gold, answer):
         return None
@@ -45,7 +47,9 @@ def compare(gold: str, answer: str) -> str | None:
     if rule is not None:
         return rule
     try:
-        return _named(judge(read(gold), read(answer), "Z" in mine.sets, (mine.letters, theirs.letters)))
+        return _named(
+            judge(read(gold), read(answer), "Z" in mine.sets, (mine.letters, theirs.letters))
+        )
     except Unreadable:
         return None
 
@@ -57,7 +61,9 @@ def unpacked(text: str) -> str:
 
 
 def _by_text(gold: str, answer: str) -> str | None:
-    """The rules for answers that are words, letters of choices, measures, or digits in another base."""
+    """The rules for answers that are words, letters of choices, measures, or digits in another
+    base.
+    """
     if (words(gold) and words(gold) == words(answer)) or same_phrase(gold, answer):
         return WORDS
     if same_choice(gold, answer):
@@ -68,12 +74,17 @@ def _by_text(gold: str, answer: str) -> str | None:
 
 
 def is_too_much(gold: str, answer: str) -> bool:
-    """Whether an answer is far longer than the gold, such as a list of everything that might be right."""
+    """Whether an answer is far longer than the gold, such as a list of everything that might be
+    right.
+    """
     return len(answer) > 4 * len(gold) + 150
 
 
 def judge(
-    gold: Node, answer: Node, integers: bool = False, declared: Declared = (frozenset(), frozenset())
+    gold: Node,
+    answer: Node,
+    integers: bool = False,
+    declared: Declared = (frozenset(), frozenset()),
 ) -> frozenset[str] | None:
     """The names of the rules by which two answers are equal; None if they are not.
 
@@ -96,4 +107,6 @@ def judge(
 def _named(used: frozenset[str] | None) -> str | None:
     if used is None:
         return None
-    return "+".join(name for name in ORDER if name in used and (name != "numeric_identity" or used == {name}))
+    return "+".join(
+        name for name in ORDER if name in used and (name != "numeric_identity" or used == {name})
+    )

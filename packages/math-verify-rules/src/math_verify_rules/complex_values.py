@@ -13,7 +13,7 @@ from math_verify_rules.trees import Tree, variables
 UNIT = "i"
 MAX_EXPONENT = 200
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "exp": mpmath.exp, "abs": abs, "ln": mpmath.log,
+    "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "exp": mpmath.exp, "abs": abs, "ln": mpmath.log,  # noqa: E501
 }  # fmt: skip
 
 
@@ -23,7 +23,9 @@ def is_complex(*trees: Tree) -> bool:
 
 
 def same_complex(one: Tree, other: Tree, point: Mapping[str, Any] | None = None) -> bool:
-    """Whether two expressions are the same complex number at a point of their other letters, to 35 digits."""
+    """Whether two expressions are the same complex number at a point of their other letters, to 35
+    digits.
+    """
     with mpmath.workdps(DIGITS):
         try:
             a, b = (_value(tree, point or {}) for tree in (one, other))
@@ -42,7 +44,11 @@ def _value(tree: Tree, point: Mapping[str, Any]) -> Any:
         return {"pi": +mpmath.pi, "e": +mpmath.e}[tree[1]]
     values = [_value(part, point) for part in (tree[2:] if kind == "call" else tree[1:])]
     if kind == "call":
-        return mpmath.sqrt(values[0]) if tree[1] == "root" and values[1] == 2 else _FUNCTIONS[tree[1]](*values)
+        return (
+            mpmath.sqrt(values[0])
+            if tree[1] == "root" and values[1] == 2
+            else _FUNCTIONS[tree[1]](*values)
+        )
     if kind == "neg":
         return -values[0]
     if kind == "deg":

@@ -18,7 +18,18 @@ MONTHS = [
     "november",
     "december",
 ]
-_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+_ORDINALS = [
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+]
 _CLOCK = re.compile(r'(\d{1,2}):(\d{2})\s*"?\s*(?:([ap])\.?\s*m\b\.?)?\s*"?', re.IGNORECASE)
 _DOTTED = re.compile(r"(\d{1,2})[.h](\d{2})")  # 10.45 and 10h45, where 10:45 is asked
 _DAY = rf"(?:the )?(\d{{1,2}}|{'|'.join(_ORDINALS)})\s*(?:\^?\{{?(?:st|nd|rd|th)\}}?)?"
@@ -28,7 +39,9 @@ _DAY_FIRST = re.compile(rf"{_DAY}\s*(?:of )?{_NAME}(?:\s*,?\s*(\d{{4}}))?")
 
 
 def same_time(gold: str, answer: str) -> bool | None:
-    """Whether two repaired answers are the same time of day or the same date; None if neither side is one for sure."""
+    """Whether two repaired answers are the same time of day or the same date; None if neither side
+    is one for sure.
+    """
     if clock(gold) is not None and (dotted := _DOTTED.fullmatch(answer.strip())):
         return clock(gold) == clock(f"{dotted[1]}:{dotted[2]}")
     for read in (clock, date):

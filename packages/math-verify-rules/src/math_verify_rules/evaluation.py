@@ -1,6 +1,8 @@
-"""The value of a tree at a point: exact if it is rational, else real with 50 digits; never complex or unbounded.
+"""The value of a tree at a point: exact if it is rational, else real with 50 digits; never complex
+or unbounded.
 
-A value that is not real, not finite, too large to be exact, or lost between numbers of very different size is
+A value that is not real, not finite, too large to be exact, or lost between numbers of very
+different size is
 `Undefined`: the point is outside the domain, and a constant that has no value equals nothing.
 """
 
@@ -28,7 +30,9 @@ class Undefined(ValueError):
 
 
 def evaluate(tree: Tree, point: Mapping[str, Value]) -> Value:
-    """The value of `tree` with its variables at `point`. Raises: Undefined; KeyError for a variable without value."""
+    """The value of `tree` with its variables at `point`. Raises: Undefined; KeyError for a variable
+    without value.
+    """
     kind = tree[0]
     if kind == "num":
         return tree[1]
@@ -101,7 +105,11 @@ def _sum(one: Value, other: Value) -> Value:
 
 def _power(base: Value, exponent: Value) -> Value:
     if isinstance(exponent, Fraction) and exponent.denominator == 1:
-        bits = base.numerator.bit_length() + base.denominator.bit_length() if isinstance(base, Fraction) else 1
+        bits = (
+            base.numerator.bit_length() + base.denominator.bit_length()
+            if isinstance(base, Fraction)
+            else 1
+        )
         if abs(exponent) * bits > MAX_BITS:
             raise Undefined("too high a power")
         return base ** int(exponent)
@@ -142,7 +150,11 @@ def _call(name: str, values: list[Value]) -> Value:
     if name == "abs":
         return abs(values[0])
     if name in ("floor", "ceil"):
-        return Fraction(getattr(math, name)(values[0]) if isinstance(values[0], Fraction) else _round(name, values[0]))
+        return Fraction(
+            getattr(math, name)(values[0])
+            if isinstance(values[0], Fraction)
+            else _round(name, values[0])
+        )
     if name in ("root", "sqrt"):
         degree = values[1] if len(values) > 1 else Fraction(2)
         if not isinstance(degree, Fraction) or degree.denominator != 1:
@@ -164,19 +176,26 @@ def _round(name: str, value: Value) -> int:
 
 
 def _of_whole_numbers(name: str, values: list[Value]) -> Value:
-    if any(not isinstance(value, Fraction) or value.denominator != 1 or value < 0 for value in values):
+    if any(
+        not isinstance(value, Fraction) or value.denominator != 1 or value < 0 for value in values
+    ):
         raise Undefined("no whole numbers")
     whole = [int(value) for value in values]
     if name in ("factorial", "binom") and whole[0] > MAX_FACTORIAL:
         raise Undefined("too large")
-    function = {"factorial": math.factorial, "binom": math.comb, "gcd": math.gcd, "lcm": math.lcm}[name]
+    function = {"factorial": math.factorial, "binom": math.comb, "gcd": math.gcd, "lcm": math.lcm}[
+        name
+    ]
     return Fraction(function(*whole))  # type: ignore[operator]
 
 
 def _unknown(name: str, values: list[Value]) -> Value:
     """An unknown function, without special properties, so that f(x+1) is not f(x)+f(1)."""
     seed = sum(ord(letter) * 7 for letter in name)
-    return mpmath.sin(sum(number(value) * (3 + n) for n, value in enumerate(values)) + seed) + mpmath.mpf(seed) / 50
+    return (
+        mpmath.sin(sum(number(value) * (3 + n) for n, value in enumerate(values)) + seed)
+        + mpmath.mpf(seed) / 50
+    )
 
 
 def _elementary(name: str, values: list[Any]) -> Any:

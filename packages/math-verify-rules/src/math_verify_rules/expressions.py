@@ -1,4 +1,6 @@
-r"""Parse repaired LaTeX of one expression into a tree (math_verify_rules.trees); anything else is `Unreadable`."""
+r"""Parse repaired LaTeX of one expression into a tree (math_verify_rules.trees); anything else is
+`Unreadable`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def parse(latex: str) -> Tree:
 
 
 class _Reader:
-    """Recursive descent over tokens; every method reads one grammatical form at the current position."""
+    """Recursive descent over tokens; every method reads one grammatical form at the current
+    position.
+    """
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at, self._bars = tokens, 0, 0
@@ -110,11 +114,17 @@ class _Reader:
     def _marks(self, tree: Tree) -> Tree:
         while self.here in ("!", "°", "%", "\\%"):
             mark = self._next()
-            tree = ("call", "factorial", tree) if mark == "!" else ("deg" if mark == "°" else "pct", tree)
+            tree = (
+                ("call", "factorial", tree)
+                if mark == "!"
+                else ("deg" if mark == "°" else "pct", tree)
+            )
         return tree
 
     def _argument(self, depth: int, digits: bool = False) -> Tree:
-        r"""What follows ^ or \frac: a group, one command or number, or one of the `digits`: \frac12, but x^10."""
+        r"""What follows ^ or \frac: a group, one command or number, or one of the `digits`:
+        \frac12, but x^10.
+        """
         if self.here == "-":
             self._next()
             return ("neg", self._argument(depth, digits))
@@ -212,7 +222,9 @@ class _Reader:
         return ("call", "root", self._argument(depth, True), degree)
 
     def _function(self, name: str, depth: int) -> Tree:
-        r"""\sin^2 x, \log_2 8, \sin 2x: without brackets the argument is the product that follows."""
+        r"""\sin^2 x, \log_2 8, \sin 2x: without brackets the argument is the product that
+        follows.
+        """
         base: list[Tree] = []
         power = None
         if self.here == "_":
@@ -234,6 +246,10 @@ class _Reader:
 
     def _bare_argument(self, depth: int) -> Tree:
         tree = self._power(depth + 1)
-        while self._starts_factor() and (self.here or "")[1:] not in FUNCTIONS and self.here not in ("(", "["):
+        while (
+            self._starts_factor()
+            and (self.here or "")[1:] not in FUNCTIONS
+            and self.here not in ("(", "[")
+        ):
             tree = self._beside(tree, self._power(depth + 1))
         return tree

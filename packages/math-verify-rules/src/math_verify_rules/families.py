@@ -20,12 +20,14 @@ Declared = tuple[frozenset[str], frozenset[str]]  # letters that the gold and th
 Family = tuple[mpmath.mpf, mpmath.mpf]  # first value, step
 
 
-def renamings(gold: Node, answer: Node, integers: bool, declared: Declared) -> Iterator[dict[str, str]]:
+def renamings(
+    gold: Node, answer: Node, integers: bool, declared: Declared
+) -> Iterator[dict[str, str]]:
     """Names for the answer's parameters with which it may equal the gold.
 
-    Only letters that the other side does not have are renamed, each to another: y = bx + a stays what it is. They are
-    the same letter in the other case, constants of integration, or letters parameters have, where the gold names its
-    left side or says that a
+    Only letters that the other side does not have are renamed, each to another: y = bx + a stays
+    what it is. They are the same letter in the other case, constants of integration, or letters
+    parameters have, where the gold names its left side or says that a
     letter stands for whole numbers: a bare n^2 is about the question's n.
     """
     mine, theirs = letters(gold) - letters(answer), letters(answer) - letters(gold)
@@ -33,7 +35,12 @@ def renamings(gold: Node, answer: Node, integers: bool, declared: Declared) -> I
         return
     named = gold.left if isinstance(gold, Equation) else ""
     known = mine <= PARAMETERS | declared[0] or named.startswith("(")
-    family = bool(integers or named) and known and theirs <= PARAMETERS | declared[1] and not mine & set(named)
+    family = (
+        bool(integers or named)
+        and known
+        and theirs <= PARAMETERS | declared[1]
+        and not mine & set(named)
+    )
     constant = "C" in mine and mine == _constants(gold) and theirs == _constants(answer)
     for order in permutations(sorted(theirs)):
         names = dict(zip(order, sorted(mine), strict=True))
@@ -42,22 +49,36 @@ def renamings(gold: Node, answer: Node, integers: bool, declared: Declared) -> I
 
 
 def _constants(node: Node) -> frozenset[str]:
-    """The letters that can only be constants of integration: C or K, added once to what has a variable."""
+    """The letters that can only be constants of integration: C or K, added once to what has a
+    variable.
+    """
     node = node.right if isinstance(node, Equation) else node
     if not isinstance(node, Expression):
         return frozenset()
     tree = node.tree
-    if tree[0] == "+" and tree[2][0] == "var" and tree[2][1] not in variables(tree[1]) and variables(tree[1]):
+    if (
+        tree[0] == "+"
+        and tree[2][0] == "var"
+        and tree[2][1] not in variables(tree[1])
+        and variables(tree[1])
+    ):
         return frozenset((tree[2][1],)) & CONSTANTS
-    if tree[0] == "+" and tree[1][0] == "var" and tree[1][1] not in variables(tree[2]) and variables(tree[2]):
+    if (
+        tree[0] == "+"
+        and tree[1][0] == "var"
+        and tree[1][1] not in variables(tree[2])
+        and variables(tree[2])
+    ):
         return frozenset((tree[1][1],)) & CONSTANTS
     return frozenset()
 
 
 def same_family(gold: Node, answer: Node, integers: bool) -> bool:
-    r"""Whether both are arithmetic progressions over all integers with the same numbers: kπ and -nπ, not 2nπ.
+    r"""Whether both are arithmetic progressions over all integers with the same numbers: kπ and
+    -nπ, not 2nπ.
 
-    `integers`: the gold says what its letter stands for; else it must be an angle (with π) named by its left side.
+    `integers`: the gold says what its letter stands for; else it must be an angle (with π) named by
+    its left side.
     """
     names = {node.name for node in (gold, answer) if isinstance(node, Residues) and node.name}
     if len(names) > 1:
@@ -85,7 +106,9 @@ def _families(node: Node) -> list[Family] | None:
     if isinstance(node, Residues):
         return [(mpmath.mpf(value), mpmath.mpf(node.modulus)) for value in node.values]
     if isinstance(node, Equation):
-        plain = re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", node.left) and node.left not in letters(node.right)
+        plain = re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", node.left) and node.left not in letters(
+            node.right
+        )
         return _families(node.right) if plain else None
     if isinstance(node, Many) and node.left in ("", "{"):
         families_of_items = [_families(item) for item in node.items]
@@ -107,7 +130,10 @@ def _progression(tree: Tree) -> Family | None:
     except Undefined:
         return None
     step = at[1] - at[0]
-    linear = all(abs(value - at[0] - n * step) < mpmath.mpf(10) ** -30 for n, value in ((2, at[2]), (7, at[3])))
+    linear = all(
+        abs(value - at[0] - n * step) < mpmath.mpf(10) ** -30
+        for n, value in ((2, at[2]), (7, at[3]))
+    )
     return (at[0], abs(step)) if linear and abs(step) > mpmath.mpf(10) ** -9 else None
 
 

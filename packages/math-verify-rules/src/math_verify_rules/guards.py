@@ -1,6 +1,8 @@
-"""Answers that Math-Verify accepts and the full grader does not: they mention the gold without stating it.
+"""Answers that Math-Verify accepts and the full grader does not: they mention the gold without
+stating it.
 
-Each guard has a reason and a test; it speaks only where it is sure, and what it cannot read it lets pass.
+Each guard has a reason and a test; it speaks only where it is sure, and what it cannot read it lets
+pass.
 """
 
 from __future__ import annotations
@@ -30,14 +32,30 @@ from math_verify_rules.leftovers import (
     lists_candidates,
     lists_lines,
 )
-from math_verify_rules.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters
+from math_verify_rules.nodes import (
+    Cases,
+    Chain,
+    Equation,
+    Expression,
+    Many,
+    Node,
+    Quantity,
+    Region,
+    letters,
+)
 from math_verify_rules.numerals import another_base
 from math_verify_rules.precision import cut_off, digits_behind_the_point, near
 from math_verify_rules.reading import read
 from math_verify_rules.repair import repair
 from math_verify_rules.rules import is_name, one_name, same
 from math_verify_rules.scripts import has_chinese
-from math_verify_rules.shape_guards import asks, can_be_read, is_misshapen, is_prose, without_thousands
+from math_verify_rules.shape_guards import (
+    asks,
+    can_be_read,
+    is_misshapen,
+    is_prose,
+    without_thousands,
+)
 from math_verify_rules.splitting import split
 from math_verify_rules.trees import Tree, Unreadable
 from math_verify_rules.units import other_units
@@ -48,7 +66,9 @@ FLOATS = 1e-12  # maximum error of a decimal printed by a computer
 _NUMBERS = re.compile(r"(?:\\(?:frac|sqrt|pi)(?![a-z])|\\%|[-+*/^(){}\d.\se%°])+")
 _NAMED = re.compile(r"(\\?[a-zA-Z](?:_\{?\w\}?)?)\s*=\s*([^=<>]+)")
 _ESTIMATES = r"\\approx(?![a-z])|\\simeq(?![a-z])|\\doteq(?![a-z])"
-_UNSEEN = re.compile(r"\\[hv]?phantom(?![a-z])|\\(?:text)?color\s*\{\s*white|(?<![\\\d\s])\s+%\s*\S")
+_UNSEEN = re.compile(
+    r"\\[hv]?phantom(?![a-z])|\\(?:text)?color\s*\{\s*white|(?<![\\\d\s])\s+%\s*\S"
+)
 _FACTOR = re.compile(r"[-*/\d]\s*\([^()]*=[^()]*\)|\([^()]*=[^()]*\)\s*[\^*/(\d]")  # (x = 1)^2
 _COMMA_DECIMAL = re.compile(r"-?\d+,\d+")
 _LONG_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
@@ -58,7 +78,9 @@ MAX_MORE = 20  # characters that an answer has beyond the gold's
 
 
 def is_gaming(golds: Sequence[str], response: str) -> bool:
-    """Whether an answer that Math-Verify accepted for `golds`, the forms of one gold, is not an answer."""
+    """Whether an answer that Math-Verify accepted for `golds`, the forms of one gold, is not an
+    answer.
+    """
     final, boxed = final_answer(response), has_box(response)
     answer, gold = repair(final), repair(golds[0])
     if boxed and not re.search(r"\w|\\emptyset|\\varnothing|^\\\{ ?\\\}$", answer):
@@ -68,7 +90,9 @@ def is_gaming(golds: Sequence[str], response: str) -> bool:
     if asks(final if boxed else response) or hides(golds[0], final):
         return True
     rule = compare(golds[0], final)
-    if has_a_box_inside(response) or _UNSEEN.search(final):  # what Math-Verify reads, whatever is beside it
+    if has_a_box_inside(response) or _UNSEEN.search(
+        final
+    ):  # what Math-Verify reads, whatever is beside it
         return rule is None or "units_and_ordinals" in rule
     if not answer or answer == gold or rule is not None:
         return False
@@ -86,7 +110,9 @@ def _mentions(gold: str, answer: str, boxed: bool) -> bool:
     """Whether an answer has the gold among other things."""
     return bool(
         is_a_list(gold, answer)
-        or (_TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold))  # (4 0, 1): read as a product
+        or (
+            _TWO_NUMBERS.search(answer) and not _TWO_NUMBERS.search(gold)
+        )  # (4 0, 1): read as a product
         or (not boxed and lists_candidates(gold, answer))
         or says_something_else(*unnamed(gold, answer))
         or contradicts_itself(*unnamed(gold, answer))
@@ -115,7 +141,9 @@ def _differs(gold: str, answer: str, boxed: bool) -> bool:
 
 
 def unnamed(gold: str, answer: str) -> tuple[str, str]:
-    """The gold without its "x =", for an answer that does not begin with it: its later parts may be steps."""
+    """The gold without its "x =", for an answer that does not begin with it: its later parts may be
+    steps.
+    """
     name = _NAMED.fullmatch(gold)
     steps = name is None or re.match(rf"{re.escape(name[1])}\s*=", answer)
     return (gold, answer) if name is None or steps else (name[2], answer)
@@ -134,7 +162,9 @@ def is_no_equation(gold: str, answer: str) -> bool:
     except Unreadable:
         return False
     if isinstance(theirs, Many):
-        return {type(item) for item in theirs.items} == {Equation, Expression} and isinstance(mine, Equation)
+        return {type(item) for item in theirs.items} == {Equation, Expression} and isinstance(
+            mine, Equation
+        )
     strange = isinstance(theirs, Equation) and theirs.left_tree is not None and not is_name(theirs)
     return strange and same(mine, theirs) is None
 
@@ -151,9 +181,15 @@ def is_another_value(gold: str, answer: str) -> bool:
 
 
 def _differ(gold: str, answer: str) -> bool:
-    """Whether both can be read here as plain values or lists of them, not names or words, and are not equal."""
-    gold, answer = (text.replace(" ", "") if THOUSANDS.fullmatch(text) else text for text in (gold, answer))
-    commas = any(_COMMA_DECIMAL.fullmatch(text) or THOUSANDS.fullmatch(text) for text in (gold, answer))
+    """Whether both can be read here as plain values or lists of them, not names or words, and are
+    not equal.
+    """
+    gold, answer = (
+        text.replace(" ", "") if THOUSANDS.fullmatch(text) else text for text in (gold, answer)
+    )
+    commas = any(
+        _COMMA_DECIMAL.fullmatch(text) or THOUSANDS.fullmatch(text) for text in (gold, answer)
+    )
     if commas and not _LONG_WORD.search(answer):
         return False
     try:
@@ -165,11 +201,21 @@ def _differ(gold: str, answer: str) -> bool:
         theirs = read(conditions(answer)[0])
     except Unreadable:  # as "3 7.78" and "3 \\frac{41}{12}" are
         return isinstance(mine, Expression) and bool(_NUMBERS.fullmatch(THOUSANDS.sub("1", answer)))
-    if isinstance(theirs, Equation) and theirs.left_tree is not None and constant(theirs.left_tree) is not None:
+    if (
+        isinstance(theirs, Equation)
+        and theirs.left_tree is not None
+        and constant(theirs.left_tree) is not None
+    ):
         theirs = theirs.right  # 1 = 1
-    if isinstance(mine, Expression) and isinstance(theirs, Equation) and theirs.left_tree is not None:
+    if (
+        isinstance(mine, Expression)
+        and isinstance(theirs, Equation)
+        and theirs.left_tree is not None
+    ):
         theirs = theirs.right
-    if isinstance(theirs, Many) and any(isinstance(item, Equation) and item.left_tree is None for item in theirs.items):
+    if isinstance(theirs, Many) and any(
+        isinstance(item, Equation) and item.left_tree is None for item in theirs.items
+    ):
         return False  # "Soucis: 2,74"
     if isinstance(mine, Expression) and isinstance(theirs, Chain | Cases | Region | Many):
         return isinstance(theirs, Chain) or same(mine, theirs) is None
@@ -181,7 +227,12 @@ def _differ(gold: str, answer: str) -> bool:
 def _is_plain(node: Node, nested: int = 0) -> bool:
     if isinstance(node, Expression) or (nested and isinstance(node, Quantity)):
         return True
-    if not isinstance(node, Many) or nested > 1 or (nested and not node.left) or node.joined == "union":
+    if (
+        not isinstance(node, Many)
+        or nested > 1
+        or (nested and not node.left)
+        or node.joined == "union"
+    ):
         return False
     return all(_is_plain(item, nested + 1) for item in node.items)
 
@@ -221,9 +272,11 @@ def contradicts_itself(gold: str, answer: str) -> bool:
 
 
 def passes_another_value(gold: str, answer: str) -> bool:
-    """ "x = 125 = 3 km" for 3 km, "3:2 = 42" for 42: a side that can be read and is not equal to the last.
+    """ "x = 125 = 3 km" for 3 km, "3:2 = 42" for 42: a side that can be read and is not equal to
+    the last.
 
-    A side with other letters than the gold's, "A = ab/2 = 7", is a step; unknown functions are names.
+    A side with other letters than the gold's, "A = ab/2 = 7", is a step; unknown functions are
+    names.
     """
     sides, signs = split(answer.replace(":=", "="), "=")
     if not signs or len(sides) > 12 or "=" in gold:
@@ -236,7 +289,9 @@ def passes_another_value(gold: str, answer: str) -> bool:
             continue
         if isinstance(node, Expression) and _calls_a_name(node.tree):
             continue
-        if letters(node) <= known | name and not any(compare(text, side) for text in (gold, sides[-1])):
+        if letters(node) <= known | name and not any(
+            compare(text, side) for text in (gold, sides[-1])
+        ):
             return not _close(side, sides[-1])
     return False
 
@@ -260,7 +315,9 @@ def _close(one: str, other: str) -> bool:
 
 
 def is_not_that_decimal(gold: str, answer: str) -> bool:
-    """0.5000004 for 1/2: Math-Verify compares six digits, but a decimal's digits tell which number it rounds."""
+    """0.5000004 for 1/2: Math-Verify compares six digits, but a decimal's digits tell which number
+    it rounds.
+    """
     digits = digits_behind_the_point(answer)
     if digits is None or digits_behind_the_point(gold) is not None:
         return False

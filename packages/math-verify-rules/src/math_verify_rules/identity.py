@@ -1,4 +1,6 @@
-"""Whether two expressions have the same value wherever both are defined, tested at fixed random points."""
+"""Whether two expressions have the same value wherever both are defined, tested at fixed random
+points.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,12 @@ def constant(tree: Tree) -> Value | None:
 
 
 def identical(one: Tree, other: Tree) -> bool:
-    """Whether two expressions are equal: exactly, to 35 digits, or at every point where both are defined.
+    """Whether two expressions are equal: exactly, to 35 digits, or at every point where both are
+    defined.
 
-    They must have the same variables, whatever cancels; and be defined together at ENOUGH points, no fewer than a
-    quarter of those where either is. Points are positive, whole and of either sign by turns, so |x| is not x;
-    all whole where there are factorials.
+    They must have the same variables, whatever cancels; and be defined together at ENOUGH points,
+    no fewer than a quarter of those where either is. Points are positive, whole and of either sign
+    by turns, so |x| is not x; all whole where there are factorials.
     """
     if one == other:
         return True
@@ -45,7 +48,10 @@ def identical(one: Tree, other: Tree) -> bool:
         return same_complex(one, other)
     if names ^ variables(other) == {UNIT} and len(names) <= MAX_VARIABLES:
         shared = tuple(sorted(names - {UNIT}))  # (x+i)(x-i) for x^2+1
-        return all(same_complex(one, other, _as_numbers(_point(shared, index, False))) for index in range(POINTS))
+        return all(
+            same_complex(one, other, _as_numbers(_point(shared, index, False)))
+            for index in range(POINTS)
+        )
     if names != variables(other) or len(names) > MAX_VARIABLES:
         return False
     with mpmath.workdps(DIGITS):

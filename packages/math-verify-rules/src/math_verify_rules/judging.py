@@ -46,7 +46,9 @@ def accepted_by(gold: str, response: str) -> str | None:
     return accepted_after(golds, response, _math_verify(golds, response), _math_verify)
 
 
-def accepted_after(golds: Sequence[str], response: str, correct: bool, verify: Verify) -> str | None:
+def accepted_after(
+    golds: Sequence[str], response: str, correct: bool, verify: Verify
+) -> str | None:
     """As `accepted_by`, for a caller that has asked Math-Verify itself.
 
     Args:
@@ -62,16 +64,24 @@ def accepted_after(golds: Sequence[str], response: str, correct: bool, verify: V
             plain, why = plain_response(response)
             if why and (why != LAST_BOX or not correct):
                 rule = _rule(golds, plain, verify(golds, plain), verify)
-                return (MATH_VERIFY if correct else why) if rule == MATH_VERIFY else rule and f"{why}+{rule}"
+                return (
+                    (MATH_VERIFY if correct else why)
+                    if rule == MATH_VERIFY
+                    else rule and f"{why}+{rule}"
+                )
             return _rule(golds, response, correct, verify)
     except (Exception, RecursionError, _TooLong):
         return None
 
 
 def _rule(golds: Sequence[str], response: str, correct: bool, verify: Verify) -> str | None:
-    if correct and boxes_differ(response):  # the last one must be it; all together for a gold of several values
+    if correct and boxes_differ(
+        response
+    ):  # the last one must be it; all together for a gold of several values
         together = [all_boxes(response)] if _SEVERAL.search(golds[0]) else []
-        if not any(verify(golds, each) for each in (rf"\boxed{{{final_answer(response)}}}", *together)):
+        if not any(
+            verify(golds, each) for each in (rf"\boxed{{{final_answer(response)}}}", *together)
+        ):
             return None
     if correct:
         return None if is_gaming(golds, response) else MATH_VERIFY
@@ -92,7 +102,11 @@ def _decide(golds: Sequence[str], response: str, verify: Verify) -> str | None:
     unread = single_backslashes(plain[0]) != plain[0] or "\\boxed" not in response
     if unreadable and unread and not is_gaming(plain, response):
         gold = single_backslashes(plain[0]).replace("$", "")
-        return REPAIRED if verify([rf"\boxed{{{gold}}}"], rf"\boxed{{{single_backslashes(answer)}}}") else None
+        return (
+            REPAIRED
+            if verify([rf"\boxed{{{gold}}}"], rf"\boxed{{{single_backslashes(answer)}}}")
+            else None
+        )
     return None
 
 
@@ -111,7 +125,9 @@ def _math_verify(golds: Sequence[str], response: str) -> bool:
     seconds = 5 if _in_main_thread() else None
     try:
         parsed = [each for gold in golds for each in parse(gold, parsing_timeout=seconds)]
-        return bool(verify(parsed, parse(response, parsing_timeout=seconds), timeout_seconds=seconds))
+        return bool(
+            verify(parsed, parse(response, parsing_timeout=seconds), timeout_seconds=seconds)
+        )
     except (Exception, RecursionError):
         return False
 

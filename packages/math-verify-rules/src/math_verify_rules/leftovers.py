@@ -1,7 +1,8 @@
-"""Guards on what an answer has beside the gold: signs, digits, words that change it, characters that cannot be seen.
+"""Guards on what an answer has beside the gold: signs, digits, words that change it, characters
+that cannot be seen.
 
-Math-Verify takes the part of an answer that it can read. A short answer that holds the gold's text and more must be
-readable here as a whole, or its rest must be words that change nothing.
+Math-Verify takes the part of an answer that it can read. A short answer that holds the gold's text
+and more must be readable here as a whole, or its rest must be words that change nothing.
 """
 
 from __future__ import annotations
@@ -16,42 +17,63 @@ from math_verify_rules.splitting import split
 MAX_REST = 60  # characters beside the gold's; a longer answer is a sentence
 MANY_LINES = 5
 _INVISIBLE = frozenset("\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad")
-_TO = re.compile(r'[\d)}]\s*"?\bto\b"?\s*(?!"?\s*\d+\s*"?(?:decimal|significant|places|d\.?p))[-\d\\(]')
+_TO = re.compile(
+    r'[\d)}]\s*"?\bto\b"?\s*(?!"?\s*\d+\s*"?(?:decimal|significant|places|d\.?p))[-\d\\(]'
+)
 _SIGNS = re.compile(r"[\d+*/^_<>|=?!]|\\(?!text|mathrm|%|,|;|!|quad|\s)")
-_MORE = re.compile(r"(?:\b(?:and|or)\b|[,;&])\s*[\"(]?\s*-?(?:\d|\\(?:frac|sqrt|pi)(?![a-z]))")  # "apples and 32 pears"
+_MORE = re.compile(
+    r"(?:\b(?:and|or)\b|[,;&])\s*[\"(]?\s*-?(?:\d|\\(?:frac|sqrt|pi)(?![a-z]))"
+)  # "apples and 32 pears"
 _EITHER = re.compile(r"\beither\b.*\bor\b", re.IGNORECASE | re.DOTALL)
 _ALTERNATIVES = re.compile(r"[,;&]|\\(?:pm|mp|cup)(?![a-z])|\b(?:or|and)\b")
 _INDEX = re.compile(r"[\d)}]\s*_\s*\{?\s*\w")
 _MODULUS = re.compile(r"\\[pb]?mod(?![a-z])|\bmod(?:ulo)?\b")
-_BARE_LINE = re.compile(r"\s*(?:\(?[A-J1-9][.)]\s*)?(?:-?[\d.,/]+|[A-J]|\$[^$]{1,30}\$)\s*[.,;]?\s*")
+_BARE_LINE = re.compile(
+    r"\s*(?:\(?[A-J1-9][.)]\s*)?(?:-?[\d.,/]+|[A-J]|\$[^$]{1,30}\$)\s*[.,;]?\s*"
+)
 _SEVERAL = re.compile(
-    r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and )?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
+    r"\W*(?:-?\d[\d./]*|\(?[A-J][.)]?)(?:(?:\s*[,;/|]\s*|\s+)(?:or |and "
+    r")?(?:-?\d[\d./]*|\(?[A-J][.)]?))+\W*"
 )
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d+)?(?![\d,])")
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 
 
 def hides(gold: str, response: str) -> bool:
-    """ "5<zero-width space>6" and a struck-through 5: characters that nobody sees, or that cross out what is before."""
-    strange = {letter for letter in response.strip() if letter in _INVISIBLE or unicodedata.combining(letter)}
+    """ "5<zero-width space>6" and a struck-through 5: characters that nobody sees, or that cross
+    out what is before.
+    """
+    strange = {
+        letter
+        for letter in response.strip()
+        if letter in _INVISIBLE or unicodedata.combining(letter)
+    }
     return not strange <= set(gold)
 
 
 def lists_lines(response: str) -> bool:
     """Lines of bare values, of which Math-Verify reads the last."""
     lines = [line for line in response.splitlines() if line.strip()]
-    return len(lines) >= MANY_LINES and sum(_BARE_LINE.fullmatch(line) is not None for line in lines) >= MANY_LINES
+    return (
+        len(lines) >= MANY_LINES
+        and sum(_BARE_LINE.fullmatch(line) is not None for line in lines) >= MANY_LINES
+    )
 
 
 def lists_candidates(gold: str, answer: str) -> bool:
     """ "1 2 3 4 5" without a box for 5: Math-Verify reads the last. Three or more, nothing else."""
     answer = THOUSANDS.sub("1", answer)
     several = len(re.findall(r"-?\d[\d./]*|[A-J]", answer)) > 2
-    return several and bool(_SEVERAL.fullmatch(answer)) and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
+    return (
+        several
+        and bool(_SEVERAL.fullmatch(answer))
+        and bool(re.fullmatch(r"-?\d[\d,./]*|[A-J]", gold))
+    )
 
 
 def changes(gold: str, answer: str, boxed: bool) -> bool:
-    """ "twice 5", "5 out of 7", "3 to 5", "March 5": words that make another answer of it, in a short one.
+    """ "twice 5", "5 out of 7", "3 to 5", "March 5": words that make another answer of it, in a
+    short one.
 
     In a sentence without a box they may be about another number.
     """
@@ -62,7 +84,9 @@ def changes(gold: str, answer: str, boxed: bool) -> bool:
 
 
 def leaves_a_rest(gold: str, answer: str) -> bool:
-    """The gold with signs, digits or a question mark beside it, in a short answer that cannot be read as a whole."""
+    """The gold with signs, digits or a question mark beside it, in a short answer that cannot be
+    read as a whole.
+    """
     if len(answer) > len(gold) + MAX_REST or len(gold) < 1:
         return False
     answer = answer.partition("\\approx")[0]
@@ -74,7 +98,9 @@ def leaves_a_rest(gold: str, answer: str) -> bool:
 
 
 def adds_a_value(gold: str, answer: str) -> bool:
-    """ "f(x) = 1, 27" and "5 apples and 32 pears": the gold's text, then one more value; the gold is no list."""
+    """ "f(x) = 1, 27" and "5 apples and 32 pears": the gold's text, then one more value; the gold
+    is no list.
+    """
     before, found, behind = answer.partition(gold)
     short = len(answer) <= len(gold) + MAX_REST and not split(gold, ",")[1]
     return bool(found and short and not before.strip(' "') and _MORE.search(behind))
@@ -86,7 +112,9 @@ def hedges(gold: str, answer: str) -> bool:
 
 
 def has_an_index(gold: str, answer: str) -> bool:
-    """5_{37} for 5, which Math-Verify reads as 5; but a base in which the digits have the gold's value is right."""
+    """5_{37} for 5, which Math-Verify reads as 5; but a base in which the digits have the gold's
+    value is right.
+    """
     if "_" in gold or not _INDEX.search(answer):
         return False
     known = in_base(answer)

@@ -1,4 +1,6 @@
-"""Matrices and vectors: times a number, transposed, as tuples; and the guard for a gold that is one matrix."""
+"""Matrices and vectors: times a number, transposed, as tuples; and the guard for a gold that is one
+matrix.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,23 @@ ROW = "row"
 
 
 def scaled(matrix: Many, factor: Tree, text: str) -> Many:
-    """A number times a matrix: each entry multiplied. Raises: Unreadable for entries that are no expressions."""
+    """A number times a matrix: each entry multiplied. Raises: Unreadable for entries that are no
+    expressions.
+    """
     if matrix.left != MATRIX:
         raise Unreadable(text)
     return _of_rows([[_times(factor, item, text) for item in row] for row in rows(matrix)])
 
 
 def transposed(node: Node) -> Node:
-    """A matrix with rows and columns exchanged; a tuple, of which it is not known what it is, unchanged."""
-    if isinstance(node, Many) and node.left == MATRIX and len({len(row) for row in rows(node)}) == 1:
+    """A matrix with rows and columns exchanged; a tuple, of which it is not known what it is,
+    unchanged.
+    """
+    if (
+        isinstance(node, Many)
+        and node.left == MATRIX
+        and len({len(row) for row in rows(node)}) == 1
+    ):
         return _of_rows([list(column) for column in zip(*rows(node), strict=True)])
     if isinstance(node, Many) and (node.left, node.right) == ("(", ")"):
         return node
@@ -44,17 +54,25 @@ def alike(gold: Many, answer: Many) -> tuple[Many, Many]:
 def _as_matrix(node: Many) -> Many:
     """[[1, 2], [3, 4]] as a matrix: rows of one length in brackets of one kind."""
     lists = [item for item in node.items if isinstance(item, Many) and item.left == node.left]
-    if node.left not in ("[", "(", "{") or len(lists) != len(node.items) or len({len(row.items) for row in lists}) != 1:
+    if (
+        node.left not in ("[", "(", "{")
+        or len(lists) != len(node.items)
+        or len({len(row.items) for row in lists}) != 1
+    ):
         return node
     return Many(tuple(Many(row.items, ROW, ROW) for row in lists), MATRIX, MATRIX)
 
 
 def vector(node: Node) -> Node:
-    """2i - 3j as the tuple (2, -3): a sum of multiples of i, j and k, with i and j at least; else the node itself."""
+    """2i - 3j as the tuple (2, -3): a sum of multiples of i, j and k, with i and j at least; else
+    the node itself.
+    """
     terms = _terms(node.tree) if isinstance(node, Expression) else None
     if terms is None or not {"i", "j"} <= set(terms) <= {"i", "j", "k"}:
         return node
-    return Many(tuple(Expression(terms[name], "") for name in ("i", "j", "k") if name in terms), "(", ")")
+    return Many(
+        tuple(Expression(terms[name], "") for name in ("i", "j", "k") if name in terms), "(", ")"
+    )
 
 
 def _times(factor: Tree, item: Node, text: str) -> Expression:

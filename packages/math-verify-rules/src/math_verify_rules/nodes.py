@@ -20,7 +20,9 @@ class Expression:
 
 @dataclass(frozen=True)
 class Many:
-    """Several values: a bare list (no brackets), a set in braces, a pair or tuple or interval in brackets, a matrix."""
+    """Several values: a bare list (no brackets), a set in braces, a pair or tuple or interval in
+    brackets, a matrix.
+    """
 
     items: tuple[Node, ...]
     left: str = ""
@@ -35,7 +37,9 @@ class Many:
 
 @dataclass(frozen=True)
 class Equation:
-    """``left = right``; `left` as it was written, without spaces. Also a word and a colon: ``Paolo: 18``."""
+    """``left = right``; `left` as it was written, without spaces. Also a word and a colon: ``Paolo:
+    18``.
+    """
 
     left: str
     right: Node
@@ -52,7 +56,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class Region:
-    """A set of numbers: ``x in S`` and ``{x | condition}`` (with `variable`), without some (`except_`)."""
+    """A set of numbers: ``x in S`` and ``{x | condition}`` (with `variable`), without some
+    (`except_`).
+    """
 
     inside: Node | None  # None: all real numbers
     variable: str = ""
@@ -76,7 +82,9 @@ class Cases:
 
 @dataclass(frozen=True)
 class Residues:
-    """The whole numbers that leave one of `values` when divided by `modulus`; `name` is their letter, or empty."""
+    """The whole numbers that leave one of `values` when divided by `modulus`; `name` is their
+    letter, or empty.
+    """
 
     values: frozenset[int]
     modulus: int
@@ -126,4 +134,6 @@ def rename(node: Node, names: dict[str, str]) -> Node:
         return Region(inside, names.get(node.variable, node.variable), without)
     if isinstance(node, Residues):
         return replace(node, name=names.get(node.name, node.name))
-    return Cases(tuple((rename(value, names), rename(when, names)) for value, when in node.branches))
+    return Cases(
+        tuple((rename(value, names), rename(when, names)) for value, when in node.branches)
+    )

@@ -1,4 +1,6 @@
-"""Numbers in words and in another base: "thirty-one" is 31, "negative 7" is -7; 1101_2 is 13 in base 2."""
+"""Numbers in words and in another base: "thirty-one" is 31, "negative 7" is -7; 1101_2 is 13 in
+base 2.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,25 @@ _SMALL = [
     "nineteen",
 ]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_VALUES = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
+_VALUES = {word: n for n, word in enumerate(_SMALL)} | {
+    word: 10 * n for n, word in enumerate(_TENS, 2)
+}
 _SHARES = {
-    "half": 2, "quarter": 4, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
+    "half": 2, "quarter": 4, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,  # noqa: E501
     "tenth": 10, "eleventh": 11, "twelfth": 12, "hundredth": 100, "thousandth": 1000,
 }  # fmt: skip
 _NEGATIVE = re.compile(r'\s*"?(?:negative|minus)\b"?\s*(?=["\w.\\])', re.IGNORECASE)
 _LEADING = re.compile(r'(-?)\s*("?)([A-Za-z]+(?:[- ][A-Za-z]+)*)("?)')
-_DIGITS = re.compile(r"\(?\s*([0-9][0-9A-Fa-f]*)\s*\)?\s*_\s*(?:\{\s*\(?\"?\s*(\w+)\s*\"?\)?\s*\}|(\d))")
+_DIGITS = re.compile(
+    r"\(?\s*([0-9][0-9A-Fa-f]*)\s*\)?\s*_\s*(?:\{\s*\(?\"?\s*(\w+)\s*\"?\)?\s*\}|(\d))"
+)
 MAX_WORDS = 10
 
 
 def whole_number(text: str) -> int | None:
-    """The number from 0 to 999,999 that words state, such as "two hundred and five"; None for anything else."""
+    """The number from 0 to 999,999 that words state, such as "two hundred and five"; None for
+    anything else.
+    """
     words = re.findall(r"[a-z]+", text.lower())
     if not words or len(words) > MAX_WORDS:
         return None
@@ -53,7 +61,9 @@ def whole_number(text: str) -> int | None:
 
 
 def fraction(text: str) -> Fraction | None:
-    """The fraction that words state: "three eighths", "one half", "two and a quarter"; None for anything else."""
+    """The fraction that words state: "three eighths", "one half", "two and a quarter"; None for
+    anything else.
+    """
     words = re.findall(r"[a-z]+", text.lower())
     if len(words) < 2 or len(words) > MAX_WORDS:
         return None
@@ -70,8 +80,12 @@ def fraction(text: str) -> Fraction | None:
 
 
 def in_digits(text: str) -> str:
-    """A text with digits instead of the number in words that it begins with; unchanged without one."""
-    text = _NEGATIVE.sub("-", text.strip(), count=1) if _NEGATIVE.match(text.strip()) else text.strip()
+    """A text with digits instead of the number in words that it begins with; unchanged
+    without one.
+    """
+    text = (
+        _NEGATIVE.sub("-", text.strip(), count=1) if _NEGATIVE.match(text.strip()) else text.strip()
+    )
     words = _LEADING.match(text)
     if words is None:
         return text
@@ -107,7 +121,9 @@ def _below_hundred(words: list[str]) -> int | None:
 
 
 def in_base(text: str) -> tuple[int, int] | None:
-    """The value and the base of digits with a base; None if it is anything else, or a digit is too large for it."""
+    """The value and the base of digits with a base; None if it is anything else, or a digit is too
+    large for it.
+    """
     match = _DIGITS.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,6 +1,8 @@
-"""Answers in words: "There are no solutions" is "no solution", "Yes, it is" is "yes", "The function is odd" is "odd".
+"""Answers in words: "There are no solutions" is "no solution", "Yes, it is" is "yes", "The function
+is odd" is "odd".
 
-A phrase is compared by its words that carry meaning, in their order. Negations, quantifiers and prepositions stay.
+A phrase is compared by its words that carry meaning, in their order. Negations, quantifiers and
+prepositions stay.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ _LIGHT = frozenset(
     ]
 )
 _ALIKE = (  # a phrase as its words without the light ones, and what else says it
-    ("no solution", "no root", "no such number", "no such integer", "empty set", "emptyset", "none", "none them",
+    ("no solution", "no root", "no such number", "no such integer", "empty set", "emptyset", "none", "none them",  # noqa: E501
      "no such n",
      "no such x", "do not have solution", "has no solution"),
-    ("infinitely many", "infinite", "infinitely many solution", "infinite number solution", "infinitely many value"),
+    ("infinitely many", "infinite", "infinitely many solution", "infinite number solution", "infinitely many value"),  # noqa: E501
     ("does not exist", "dne", "not exist", "undefined"),
     ("prime", "prime number", "all prime", "all prime number", "every prime"),
     ("even integer", "even number", "all even integer", "all even number"),
@@ -75,25 +77,42 @@ def same_phrase(gold: str, answer: str) -> bool:
     texts = [_phrase(text) for text in (gold, answer)]
     if all(texts) and texts[0] == texts[1]:
         return True
-    return any(one and one == _phrase(predicate(other)) for one, other in zip(texts, (answer, gold), strict=True))
+    return any(
+        one and one == _phrase(predicate(other))
+        for one, other in zip(texts, (answer, gold), strict=True)
+    )
 
 
 def predicate(text: str) -> str:
-    """The words after "is" or "are" of a short sentence; empty for anything else, or where the subject is unsure."""
+    """The words after "is" or "are" of a short sentence; empty for anything else, or where the
+    subject is unsure.
+    """
     pieces = _COPULA.split(text.strip(" ."))
-    if len(pieces) != 2 or len(pieces[0].split()) > MAX_SUBJECT or _UNSURE.search(pieces[0].lower()):
+    if (
+        len(pieces) != 2
+        or len(pieces[0].split()) > MAX_SUBJECT
+        or _UNSURE.search(pieces[0].lower())
+    ):
         return ""
     return pieces[1]
 
 
 def _phrase(text: str) -> str:
-    """The words that carry meaning, in lower case and singular; empty if there are none, or anything but words."""
+    """The words that carry meaning, in lower case and singular; empty if there are none, or
+    anything but words.
+    """
     plain = (
-        re.sub(r"\\(?:emptyset|varnothing)(?![a-z])|^\s*\\\{\s*\\\}\s*$", " empty set ", text).replace('"', " ").lower()
+        re.sub(r"\\(?:emptyset|varnothing)(?![a-z])|^\s*\\\{\s*\\\}\s*$", " empty set ", text)
+        .replace('"', " ")
+        .lower()
     )
     if not re.fullmatch(r"[a-z0-9\s.,;:!?'()-]*", plain):
         return ""
-    words = [word for word in re.findall(r"[a-z]+(?:'[a-z]+)?|-?[0-9.]*[0-9]|[(-]", plain) if word not in _LIGHT]
+    words = [
+        word
+        for word in re.findall(r"[a-z]+(?:'[a-z]+)?|-?[0-9.]*[0-9]|[(-]", plain)
+        if word not in _LIGHT
+    ]
     if not any(len(word) > 2 and word.isalpha() for word in words) or len(words) > MAX_WORDS:
         return ""
     said = _said(words)
@@ -102,14 +121,18 @@ def _phrase(text: str) -> str:
 
 def _said(words: list[str]) -> str:
     """Words in the singular."""
-    return " ".join(word[:-1] if len(word) > 3 and re.search("[^suia]s$", word) else word for word in words)
+    return " ".join(
+        word[:-1] if len(word) > 3 and re.search("[^suia]s$", word) else word for word in words
+    )
 
 
 _CANONICAL = {_said(phrase.split()): group[0] for group in _ALIKE for phrase in group}
 
 
 def _verdict(text: str) -> str:
-    """The word of a yes, no, true or false at the beginning, where nothing after it takes it back."""
+    """The word of a yes, no, true or false at the beginning, where nothing after it takes
+    it back.
+    """
     match = _VERDICT.match(text)
     if match is None:
         return ""

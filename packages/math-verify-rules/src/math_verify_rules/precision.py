@@ -18,10 +18,11 @@ ENOUGH = 3  # significant digits of a rounded number
 def rounds(gold: Expression, answer: Expression) -> bool:
     """Whether one is a decimal that rounds the other.
 
-    The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded gives the gold;
-    or is a decimal one digit shorter where the gold itself was rounded (at least three
-    digits behind the point, the last neither 0 nor 5). The gold is a fraction: the answer is a decimal that rounds it
-    to four significant digits or more. At least three significant digits in all; a whole number rounds nothing.
+    The gold is one: the answer is exact (a fraction, a mixed number, a root) and cut off or rounded
+    gives the gold; or is a decimal one digit shorter where the gold itself was rounded (at least
+    three digits behind the point, the last neither 0 nor 5). The gold is a fraction: the answer is
+    a decimal that rounds it to four significant digits or more. At least three significant digits
+    in all; a whole number rounds nothing.
     """
     a, b = exact, _ = constant(gold.tree), constant(answer.tree)
     texts = [re.sub(r"\s*(?:\\?%|percent)$|\\\$|\s", "", each.text) for each in (gold, answer)]
@@ -37,12 +38,26 @@ def rounds(gold: Expression, answer: Expression) -> bool:
         a, b = number(a) * scale, number(b) * scale
         if mine is not None and theirs is not None:
             was_rounded = mine >= 3 and texts[0][-1] not in "05"
-            return mine - theirs == 1 and was_rounded and _significant(texts[1]) >= ENOUGH and near(a, b, theirs)
+            return (
+                mine - theirs == 1
+                and was_rounded
+                and _significant(texts[1]) >= ENOUGH
+                and near(a, b, theirs)
+            )
         if mine is not None:
             whole = answer.tree[0] == "num" or "." in answer.text
-            return not whole and _significant(texts[0]) >= ENOUGH and (near(b, a, mine) or cut_off(b, a, mine))
+            return (
+                not whole
+                and _significant(texts[0]) >= ENOUGH
+                and (near(b, a, mine) or cut_off(b, a, mine))
+            )
         written_out = not isinstance(exact, Fraction) or exact.denominator > 1
-        return written_out and theirs is not None and _significant(texts[1]) > ENOUGH and near(a, b, theirs)
+        return (
+            written_out
+            and theirs is not None
+            and _significant(texts[1]) > ENOUGH
+            and near(a, b, theirs)
+        )
 
 
 def digits_behind_the_point(text: str) -> int | None:
@@ -62,4 +77,6 @@ def near(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
 
 def cut_off(exact: mpmath.mpf, decimal: mpmath.mpf, digits: int) -> bool:
     """Whether a decimal with this many digits is a truncated number."""
-    return bool(0 <= abs(exact) - abs(decimal) < mpmath.mpf(10) ** -digits * (1 - mpmath.mpf(10) ** -30))
+    return bool(
+        0 <= abs(exact) - abs(decimal) < mpmath.mpf(10) ** -digits * (1 - mpmath.mpf(10) ** -30)
+    )

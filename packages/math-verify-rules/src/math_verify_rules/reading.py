@@ -10,7 +10,18 @@ from functools import lru_cache
 from math_verify_rules import matrices
 from math_verify_rules.changing import CHANGING
 from math_verify_rules.expressions import parse
-from math_verify_rules.nodes import GREATER, LESS, Cases, Chain, Equation, Expression, Many, Node, Quantity, Region
+from math_verify_rules.nodes import (
+    GREATER,
+    LESS,
+    Cases,
+    Chain,
+    Equation,
+    Expression,
+    Many,
+    Node,
+    Quantity,
+    Region,
+)
 from math_verify_rules.numerals import fraction, in_digits, whole_number
 from math_verify_rules.ratios import residues
 from math_verify_rules.splitting import enclosed, split
@@ -23,17 +34,25 @@ _SIGN = r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|<|>"
 _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
 _ENVIRONMENT = re.compile(r"\\begin\s*\{(\w+)\}((?:(?!\\(?:begin|end)).)*)\\end\s*\{\1\}")
 _TRANSPOSED = re.compile(r"(.+)\^\s*\{?\s*(?:T|\\top|\\mathsf\s*\{?T\}?)\s*\}?", re.DOTALL)
-_THOUSANDS = re.compile(r"(?:\\\$)?\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?:\s*[\"a-z%][^,\d]*)?")  # \$16,386.20
+_THOUSANDS = re.compile(
+    r"(?:\\\$)?\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?:\s*[\"a-z%][^,\d]*)?"
+)  # \$16,386.20
 _PERCENT = re.compile(r'([^,;=<>]+?)\s*"?\b(?:percents?|per cent|pct)\b\.?"?')
 _FRENCH = re.compile(r"([\[\]])([^\[\]]+)([\[\]])")  # ]0, 1[
-_POINT = re.compile(r"([ABD-EI-OQ-Z]|[PCFGH](?=\(\s*-?[\d.]+\s*[,|]\s*-?[\d.]+\s*\)))'?\s*=?\s*(\(.*\))")
+_POINT = re.compile(
+    r"([ABD-EI-OQ-Z]|[PCFGH](?=\(\s*-?[\d.]+\s*[,|]\s*-?[\d.]+\s*\)))'?\s*=?\s*(\(.*\))"
+)
 _WITH = re.compile(
-    r"(?:all|any|every)\s+(?:real\s+)?(?:numbers?\s+)?(?:[a-z]\s+)?(?:with|such that|satisfying|where|so that)\b(.+)"
+    r"(?:all|any|every)\s+(?:real\s+)?(?:numbers?\s+)?(?:[a-z]\s+)?(?:with|such "
+    r"that|satisfying|where|so that)\b(.+)"
 )
 _ALL_BUT = re.compile(
-    r"(?:all|any)\s+(?:reals?|real numbers?)\s*(?:\b[a-z]\s+)?(?:except|but|other than)(?:\s+for)?\b(.+)"
+    r"(?:all|any)\s+(?:reals?|real numbers?)\s*(?:\b[a-z]\s+)?(?:except|but|other "
+    r"than)(?:\s+for)?\b(.+)"
 )
-_REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\mathbf\s*\{?\s*R\s*\}?|\(?all (?:real numbers|reals)\)?")
+_REALS = re.compile(
+    r"\\mathbb\s*\{?\s*R\s*\}?|\\mathbf\s*\{?\s*R\s*\}?|\(?all (?:real numbers|reals)\)?"
+)
 _WORD = re.compile(r"(?<![\\\\a-z])[a-z]+")
 _NEGATED = re.compile(r"\\(?:ne|not|neg|lnot)(?![a-z])|¬")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z ]{0,40}?)\s*:\s*(.+)")
@@ -87,7 +106,11 @@ def _items(pieces: list[str], nesting: int) -> tuple[Node, ...]:
 
 def _environment(text: str, nesting: int) -> Node | None:
     r"""\begin{cases} and matrices, a number before one too."""
-    if text[:1] in ("(", "[") and text.endswith((")", "]")) and _ENVIRONMENT.fullmatch(inside := text[1:-1].strip()):
+    if (
+        text[:1] in ("(", "[")
+        and text.endswith((")", "]"))
+        and _ENVIRONMENT.fullmatch(inside := text[1:-1].strip())
+    ):
         text = inside
     start = text.find("\\begin")
     match = _ENVIRONMENT.fullmatch(text, start) if start >= 0 else None
@@ -105,7 +128,9 @@ def _environment(text: str, nesting: int) -> Node | None:
 
 
 def _rows(rows: list[list[str]], nesting: int, kind: str = matrices.MATRIX) -> Many:
-    return Many(tuple(Many(_items(row, nesting), matrices.ROW, matrices.ROW) for row in rows), kind, kind)
+    return Many(
+        tuple(Many(_items(row, nesting), matrices.ROW, matrices.ROW) for row in rows), kind, kind
+    )
 
 
 def _residues(text: str, _nesting: int) -> Node | None:
@@ -116,7 +141,9 @@ def _percentage(text: str, _nesting: int) -> Node | None:
     """ "50 percent" and "fifty percent"."""
     match = _PERCENT.fullmatch(text)
     tree = _tree(in_digits(match[1].strip(' "'))) if match else None
-    return None if match is None or tree is None else Expression(("pct", tree), f"{match[1]} percent")
+    return (
+        None if match is None or tree is None else Expression(("pct", tree), f"{match[1]} percent")
+    )
 
 
 def _transposed(text: str, nesting: int) -> Node | None:
@@ -143,7 +170,9 @@ def _branch(line: str, nesting: int) -> tuple[Node, Node]:
 
 
 def _point(text: str, nesting: int) -> Node | None:
-    """P(3, -4): a point's name before its coordinates, of which a function of two numbers has not the look."""
+    """P(3, -4): a point's name before its coordinates, of which a function of two numbers has not
+    the look.
+    """
     match = _POINT.fullmatch(text)
     if match is None or not enclosed(match[2], "(", ")") or not split(match[2][1:-1], r",|\|")[1]:
         return None
@@ -187,7 +216,9 @@ def _region(text: str, nesting: int) -> Node | None:
     if len(pieces) == 2:
         return Region(read(pieces[0], nesting), except_=read(pieces[1], nesting))
     pieces, _signs = split(text, r"\\in(?![a-z])")
-    if len(pieces) == 2 and re.fullmatch(r"\(\s*[a-z](?:_\w)?(?:\s*,\s*[a-z](?:_\w)?)+\s*\)", pieces[0]):
+    if len(pieces) == 2 and re.fullmatch(
+        r"\(\s*[a-z](?:_\w)?(?:\s*,\s*[a-z](?:_\w)?)+\s*\)", pieces[0]
+    ):
         return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), None)
     if len(pieces) == 2 and re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?", pieces[0]):
         return Region(read(pieces[1], nesting), pieces[0])
@@ -207,7 +238,9 @@ def _related(text: str, nesting: int) -> Node | None:
         return Equation(pieces[0].replace(" ", ""), read(pieces[1], nesting), _tree(pieces[0]))
     if separators and "=" not in separators:
         signs = tuple(_SIGNS.get(sign, sign) for sign in separators)
-        if len(signs) > 2 or not (set(signs) <= set(LESS) or set(signs) <= set(GREATER) or signs == ("!=",)):
+        if len(signs) > 2 or not (
+            set(signs) <= set(LESS) or set(signs) <= set(GREATER) or signs == ("!=",)
+        ):
             raise Unreadable(text)
         return _without_bars(Chain(tuple(map(parse, pieces)), signs))
     if separators:
@@ -234,7 +267,9 @@ def _without_bars(chain: Chain) -> Node:
     if chain.signs[0] in LESS:
         return Chain((below, inner[2], bound), chain.signs * 2)
     less = chain.signs[0].replace(">", "<")
-    return Many((Chain((inner[2], below), (less,)), Chain((inner[2], bound), chain.signs)), joined="or")
+    return Many(
+        (Chain((inner[2], below), (less,)), Chain((inner[2], bound), chain.signs)), joined="or"
+    )
 
 
 def _tree(text: str) -> Tree | None:
@@ -257,7 +292,9 @@ def _bracketed(text: str, nesting: int) -> Node | None:
                 return _rows([split(row, ",")[0] for row in split(inside, ";")[0]], nesting)
             pieces, separators = split(inside, "[,;]")
             if left == "(" and not separators:
-                pieces, separators = split(inside, r"\\mid(?![a-z])|\|")  # (2|5): coordinates in German
+                pieces, separators = split(
+                    inside, r"\\mid(?![a-z])|\|"
+                )  # (2|5): coordinates in German
                 separators = separators if len(pieces) == 2 and all(pieces) else []
             if separators or left == "\\{":
                 return Many(_items(pieces, nesting), left[-1], right[-1])
@@ -270,10 +307,19 @@ def _bracketed(text: str, nesting: int) -> Node | None:
 def _signed_tuple(text: str, nesting: int) -> Node | None:
     r"""(\pm 1, \pm 2) is four tuples: each sign on its own."""
     count = text.count("\\pm")
-    if not 1 <= count <= MAX_SIGNS or "\\mp" in text or not enclosed(text, "(", ")") or not split(text[1:-1], ",")[1]:
+    if (
+        not 1 <= count <= MAX_SIGNS
+        or "\\mp" in text
+        or not enclosed(text, "(", ")")
+        or not split(text[1:-1], ",")[1]
+    ):
         return None
     signed = text.replace("{", "{{").replace("}", "}}").replace("\\pm", "{}")
-    return Many(tuple(read(signed.format(*signs), nesting) for signs in itertools.product("+-", repeat=count)))
+    return Many(
+        tuple(
+            read(signed.format(*signs), nesting) for signs in itertools.product("+-", repeat=count)
+        )
+    )
 
 
 def _signed(text: str, nesting: int) -> Node | None:
@@ -281,4 +327,8 @@ def _signed(text: str, nesting: int) -> Node | None:
     if text.count("\\pm") != 1:
         return None
     both = (("+", "-"), ("-", "+"))
-    return Many(tuple(read(text.replace("\\pm", plus).replace("\\mp", minus), nesting) for plus, minus in both))
+    return Many(
+        tuple(
+            read(text.replace("\\pm", plus).replace("\\mp", minus), nesting) for plus, minus in both
+        )
+    )

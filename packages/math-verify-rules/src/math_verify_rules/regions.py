@@ -1,4 +1,6 @@
-"""Sets of real numbers: a common form of intervals, inequalities and set-builders, at a point of their parameters."""
+"""Sets of real numbers: a common form of intervals, inequalities and set-builders, at a point of
+their parameters.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,16 @@ from math_verify_rules.nodes import Cases, Chain, Equation, Expression, Many, No
 from math_verify_rules.trees import Tree, variables
 
 INFINITE = {("const", "infty"): 1, ("neg", ("const", "infty")): -1}
-_HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne, "=": same}
-_STEPS = (  # whole numbers and halves up to 10, where cases change, a number beside each, and large ones
+_HOLDS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "=": same,
+}
+# whole numbers and halves up to 10, where cases change, a number beside each, and large ones
+_STEPS = (
     *(Fraction(n, 2) for n in range(-20, 21)),
     *(Fraction(7 * n + 2, 7) for n in range(-11, 11)),
     *map(Fraction, (-997, -103, -31, 29, 101, 1009)),
@@ -25,14 +35,18 @@ Point = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Bound:
-    """An end of an interval: infinite (-1 or 1), or a value, just below it (-1), at it (0), or just above (1)."""
+    """An end of an interval: infinite (-1 or 1), or a value, just below it (-1), at it (0), or just
+    above (1).
+    """
 
     infinite: int
     value: Value
     beside: int
 
 
-Piece = tuple[Bound, Bound]  # from, to: both inclusive, since a Bound includes its side of the value
+Piece = tuple[
+    Bound, Bound
+]  # from, to: both inclusive, since a Bound includes its side of the value
 _LOWEST, _HIGHEST = Bound(-1, 0, 0), Bound(1, 0, 0)
 ALL = ((_LOWEST, _HIGHEST),)
 
@@ -41,7 +55,11 @@ def pieces(node: Node, point: Point) -> tuple[Piece, ...]:
     """The intervals of a node, in order, joined if they touch. Raises: Undefined."""
     if isinstance(node, Region):
         found = ALL if node.inside is None else pieces(node.inside, point)
-        return found if node.except_ is None else _both(found, _complement(pieces(node.except_, point)))
+        return (
+            found
+            if node.except_ is None
+            else _both(found, _complement(pieces(node.except_, point)))
+        )
     if isinstance(node, Chain):
         return _chain(node, point)
     if isinstance(node, Cases):
@@ -112,9 +130,13 @@ def _chain(node: Chain, point: Point) -> tuple[Piece, ...]:
 
 
 def lone(node: Chain) -> Tree | None:
-    """The unknown of inequalities: the one part that is a variable by itself (x, x_1, f(x)), in the middle of three."""
+    """The unknown of inequalities: the one part that is a variable by itself (x, x_1, f(x)), in the
+    middle of three.
+    """
     parts = node.parts[1:2] if len(node.parts) == 3 else node.parts
-    alone = [part for part in parts if part[0] == "var" or (part[:1] == ("call",) and _unknown(part))]
+    alone = [
+        part for part in parts if part[0] == "var" or (part[:1] == ("call",) and _unknown(part))
+    ]
     return alone[0] if alone else None
 
 
@@ -152,7 +174,9 @@ def _by_start(one: Piece, other: Piece) -> int:
 def _joined(unordered: list[Piece]) -> tuple[Piece, ...]:
     """The intervals in order, without empty ones, and with overlapping or touching ones joined."""
     kept: list[Piece] = []
-    for low, high in sorted((piece for piece in unordered if _compare(*piece) <= 0), key=cmp_to_key(_by_start)):
+    for low, high in sorted(
+        (piece for piece in unordered if _compare(*piece) <= 0), key=cmp_to_key(_by_start)
+    ):
         if kept and _compare(low, _after(kept[-1][1])) <= 0:
             last = kept.pop()
             low, high = last[0], high if _compare(high, last[1]) > 0 else last[1]
@@ -165,7 +189,9 @@ def _after(bound: Bound) -> Bound:
 
 
 def _before(bound: Bound) -> Bound:
-    return bound if bound.infinite or bound.beside == -1 else Bound(0, bound.value, bound.beside - 1)
+    return (
+        bound if bound.infinite or bound.beside == -1 else Bound(0, bound.value, bound.beside - 1)
+    )
 
 
 def _both(one: tuple[Piece, ...], other: tuple[Piece, ...]) -> tuple[Piece, ...]:
@@ -193,17 +219,24 @@ def _complement(covered: tuple[Piece, ...]) -> tuple[Piece, ...]:
 def equal(one: tuple[Piece, ...], other: tuple[Piece, ...]) -> bool:
     """Whether two sets are the same."""
     return len(one) == len(other) and all(
-        _compare(a, b) == 0 for mine, theirs in zip(one, other, strict=True) for a, b in zip(mine, theirs, strict=True)
+        _compare(a, b) == 0
+        for mine, theirs in zip(one, other, strict=True)
+        for a, b in zip(mine, theirs, strict=True)
     )
 
 
 def parameter_points(names: frozenset[str]) -> list[dict[str, Any]]:
-    """Points of the parameters, of both signs and around small numbers; a single point without parameters."""
+    """Points of the parameters, of both signs and around small numbers; a single point without
+    parameters.
+    """
     if not names:
         return [{}]
     order = sorted(names)
     count = len(_STEPS)
-    return [{name: _STEPS[(n * (at + 1) + 3 * at) % count] for at, name in enumerate(order)} for n in range(count)]
+    return [
+        {name: _STEPS[(n * (at + 1) + 3 * at) % count] for at, name in enumerate(order)}
+        for n in range(count)
+    ]
 
 
 def has_cases(node: Node) -> bool:
@@ -235,7 +268,9 @@ def unknowns(node: Node) -> set[str]:
 
 
 def named(node: Node) -> set[str]:
-    """The letters that an answer names as unknowns; a set-builder's letter is bound and does not count."""
+    """The letters that an answer names as unknowns; a set-builder's letter is bound and does not
+    count.
+    """
     if isinstance(node, Chain):
         return unknowns(node)
     if isinstance(node, Many) and node.left == "":

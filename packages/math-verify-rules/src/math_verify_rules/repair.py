@@ -1,4 +1,6 @@
-r"""Repair LaTeX: doubled backslashes, HTML, Unicode, unclosed groups; and one spelling for each notation."""
+r"""Repair LaTeX: doubled backslashes, HTML, Unicode, unclosed groups; and one spelling for each
+notation.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ _ORNAMENT = re.compile(
 )
 _DRESS = (  # what changes the look alone
     (re.compile(r"\\(?:h|v)?phantom\s*\{[^{}]*\}"), " "),
-    (re.compile(r"\\textcolor\s*\{(?!\s*white)[^{}]*\}|\\colorbox\s*\{[^{}]*\}|\\color\s*\{(?!\s*white)[^{}]*\}"), ""),
+    (re.compile(r"\\textcolor\s*\{(?!\s*white)[^{}]*\}|\\colorbox\s*\{[^{}]*\}|\\color\s*\{(?!\s*white)[^{}]*\}"), ""),  # noqa: E501
     (re.compile(r"\\(?:under|over)brace\s*(\{(?:[^{}]|\{[^{}]*\})*\})(?!\s*[_^])"), r"\1"),
-    (re.compile(r"\\(?:underline|uline|boldsymbol|bm|emph|pmb|mathcal|ensuremath)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\(?:underline|uline|boldsymbol|bm|emph|pmb|mathcal|ensuremath)(?![a-zA-Z])"), ""),  # noqa: E501
     (re.compile(r"\{\s*\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*([^{}\\]*)\}"), r"\\mathrm{\1}"),
     (re.compile(r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*(?!\{)"), ""),
     (re.compile(r"\\math(?:rm|bf|it|sf|tt)\s+([a-zA-Z0-9])"), r"\1"),
@@ -44,7 +46,10 @@ _AFTER_TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{[^{}]*\}$")
 _SPELLINGS = (
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
-    (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits|mathstrut)(?![a-zA-Z])\.?"), ""),
+    (
+        re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits|mathstrut)(?![a-zA-Z])\.?"),
+        "",
+    ),
     (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z])"), "° "),
     (re.compile(r"\\(?:quad|qquad|hspace\s*\{[^{}]*\})(?![a-zA-Z])|(?<!\\)\\[;: ]|~"), " "),
     (re.compile(r"(?<!\\)\\[,!]|\{,\}(?=\d{3})"), ""),
@@ -70,9 +75,13 @@ _SPELLINGS = (
     (re.compile(r"\\(?:lor|vee)(?![a-zA-Z])"), " or "),
     (re.compile(r"\\\\(?:\[\w*\])?"), r"\\\\"),
 )
-_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|normal|tt)?|mathrm|mathbf|mathit|mathsf|mbox|bf|rm)\s*\{([^{}]*)\}")
+_TEXT = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|normal|tt)?|mathrm|mathbf|mathit|mathsf|mbox|bf|rm)\s*\{([^{}]*)\}"
+)
 ONE_LETTER_UNITS = frozenset("mgshLNJWV")
-_NO_UNITS = FUNCTIONS | frozenset(["and", "or", "if", "for", "where", "when", "with", "otherwise", "pi"])
+_NO_UNITS = FUNCTIONS | frozenset(
+    ["and", "or", "if", "for", "where", "when", "with", "otherwise", "pi"]
+)
 _MATRIX = re.compile(r"(\\begin\s*\{[pbvV]?matrix\})(.*?)(?=\\end)", re.DOTALL)
 _TORN_BREAK = re.compile(r"(?<!\\)\\(?=[\s\d.&-])")  # the half of a line's end that JSON left: 7\-8
 _REPEATING = re.compile(r"(\d*)\.(\d*)\s*\\(?:overline|dot|bar)\s*\{\s*(\d+)\s*\}")
@@ -82,9 +91,13 @@ _DELIMITERS = re.compile(r"(?<!\\)\$+|\\[\[\]()]")
 
 
 def repair(latex: str) -> str:
-    r"""One answer in one spelling: no dollars, no \left, no \text (its words stay), entities and symbols as LaTeX."""
+    r"""One answer in one spelling: no dollars, no \left, no \text (its words stay), entities and
+    symbols as LaTeX.
+    """
     text = html.unescape(latex) if "&" in latex and ";" in latex else latex
-    text = text.replace("\f", "\\f").replace("\b", "\\b")  # \frac, \begin whose backslash was unescaped
+    text = text.replace("\f", "\\f").replace(
+        "\b", "\\b"
+    )  # \frac, \begin whose backslash was unescaped
     text = single_backslashes(_MATRIX.sub(_with_breaks, text))
     if "<" in text:
         for tag, instead in _TAGS:
@@ -117,11 +130,15 @@ def _undressed(text: str) -> str:
 
 
 def _as_words(marked: re.Match[str]) -> str:
-    r"""The content of \text{} or \mathrm{}: a unit is quoted, so that "m" is not a variable; else unchanged."""
+    r"""The content of \text{} or \mathrm{}: a unit is quoted, so that "m" is not a variable; else
+    unchanged.
+    """
     words = " ".join(marked[1].split())
     if re.fullmatch(r"[A-Za-z]+(?: ?/ ?[A-Za-z]+)+", words):  # m/s
         return ' "' + re.sub(r" ?/ ?", '"/"', words) + '" '
-    unit = words.isalpha() and (words in ONE_LETTER_UNITS or (len(words) > 1 and words not in _NO_UNITS))
+    unit = words.isalpha() and (
+        words in ONE_LETTER_UNITS or (len(words) > 1 and words not in _NO_UNITS)
+    )
     return f' "{words}" ' if unit else f" {words} "
 
 
@@ -132,7 +149,9 @@ def _with_breaks(matrix: re.Match[str]) -> str:
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
-    r"""0.1\overline{6} as a fraction, by a name of its own: digits that repeat are exact, and none that round."""
+    r"""0.1\overline{6} as a fraction, by a name of its own: digits that repeat are exact, and none
+    that round.
+    """
     whole, fixed, period = decimal.groups()
     below = (10 ** len(period) - 1) * 10 ** len(fixed)
     above = int((whole + fixed + period) or "0") - int((whole + fixed) or "0")
@@ -142,7 +161,8 @@ def _as_fraction(decimal: re.Match[str]) -> str:
 def single_backslashes(text: str) -> str:
     r"""Halve doubled backslashes if there is no single one, or where a command must be meant.
 
-    A gold that went through JSON twice reads ``\\frac``. In a matrix or in cases, ``\\`` is a line's end and stays.
+    A gold that went through JSON twice reads ``\\frac``. In a matrix or in cases, ``\\`` is a
+    line's end and stays.
     """
     runs = re.findall(r"\\+", text)
     if runs and all(len(run) % 2 == 0 for run in runs) and re.search(r"\\\\[a-zA-Z{}%$,!;:]", text):

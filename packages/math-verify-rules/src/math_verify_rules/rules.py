@@ -1,7 +1,7 @@
 """The rules that compare two answers. Each has a name, a reason and a test: README.md lists them.
 
-A rule takes the gold's node and the answer's and says which rules made them equal (itself and those it called on for
-what is inside), or None. A rule never guesses: what it does not know is not equal.
+A rule takes the gold's node and the answer's and says which rules made them equal (itself and those
+it called on for what is inside), or None. A rule never guesses: what it does not know is not equal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from math_verify_rules import matrices, regions
 from math_verify_rules.evaluation import DIGITS, Undefined
 from math_verify_rules.identity import identical
 from math_verify_rules.lists import by_names, matched, mixed, without_repeats
-from math_verify_rules.nodes import Cases, Chain, Equation, Expression, Many, Node, Quantity, Region, letters, rename
+from math_verify_rules.nodes import (
+    Cases,
+    Chain,
+    Equation,
+    Expression,
+    Many,
+    Node,
+    Quantity,
+    Region,
+    letters,
+    rename,
+)
 from math_verify_rules.precision import rounds
 from math_verify_rules.ratios import ratios, remainders
 from math_verify_rules.trees import Tree, contains
@@ -37,8 +48,14 @@ def same(gold: Node, answer: Node) -> Used | None:
 
 
 def numeric_identity(gold: Node, answer: Node) -> Used | None:
-    """Two expressions with the same value at fixed random points: SymPy cannot simplify every equality."""
-    if isinstance(gold, Expression) and isinstance(answer, Expression) and identical(gold.tree, answer.tree):
+    """Two expressions with the same value at fixed random points: SymPy cannot simplify every
+    equality.
+    """
+    if (
+        isinstance(gold, Expression)
+        and isinstance(answer, Expression)
+        and identical(gold.tree, answer.tree)
+    ):
         return frozenset(("numeric_identity",))
     return None
 
@@ -63,15 +80,29 @@ def decimals(gold: Node, answer: Node) -> Used | None:
 
 
 def units_and_ordinals(gold: Node, answer: Node) -> Used | None:
-    """ "84/13 days" for 84/13, "15th Day" for 15; two units must be equal, or one an abbreviation of the other."""
-    if isinstance(gold, Expression) and isinstance(answer, Expression) and answer.text.endswith("%"):
-        used = same(gold, Expression(answer.tree[1], answer.text.rstrip("\\% "))) if answer.tree[0] == "pct" else None
+    """ "84/13 days" for 84/13, "15th Day" for 15; two units must be equal, or one an abbreviation
+    of the other.
+    """
+    if (
+        isinstance(gold, Expression)
+        and isinstance(answer, Expression)
+        and answer.text.endswith("%")
+    ):
+        used = (
+            same(gold, Expression(answer.tree[1], answer.text.rstrip("\\% ")))
+            if answer.tree[0] == "pct"
+            else None
+        )
         return used and used | {"units_and_ordinals"}  # what per cent?
     if not (isinstance(gold, Quantity) or isinstance(answer, Quantity)):
         return None
-    if any(isinstance(node, Equation) and isinstance(node.right, Quantity) for node in (gold, answer)):
+    if any(
+        isinstance(node, Equation) and isinstance(node.right, Quantity) for node in (gold, answer)
+    ):
         return None  # its unit counts: dropped_left_side leads back here
-    mine, theirs = (node.words if isinstance(node, Quantity) else frozenset[str]() for node in (gold, answer))
+    mine, theirs = (
+        node.words if isinstance(node, Quantity) else frozenset[str]() for node in (gold, answer)
+    )
     if mine and theirs and not (mine <= theirs or theirs <= mine):
         return None
     values = [node.value if isinstance(node, Quantity) else node for node in (gold, answer)]
@@ -90,7 +121,10 @@ def dropped_left_side(gold: Node, answer: Node) -> Used | None:
         return None
     if len(sides) == 2 and not one_name(*sides):
         return None
-    if any(isinstance(node, Chain) and (regions.lone(node) or " ")[0] == "call" for node in (gold, answer)):
+    if any(
+        isinstance(node, Chain) and (regions.lone(node) or " ")[0] == "call"
+        for node in (gold, answer)
+    ):
         return None  # D = (0, 1) is not 0 < f(x) < 1
     used = same(*(node.right if isinstance(node, Equation) else node for node in (gold, answer)))
     return None if used is None else used | {"dropped_left_side"}
@@ -109,7 +143,9 @@ def renamed_variables(gold: Node, answer: Node) -> Used | None:
     if any(each[0] != "var" for each in bound + other) or len(set(other)) != len(other):
         return None
     names = {old[1]: new[1] for old, new in zip(other, bound, strict=True)}
-    if all(old == new for old, new in names.items()) or (set(names.values()) - set(names)) & letters(answer.right):
+    if all(old == new for old, new in names.items()) or (
+        set(names.values()) - set(names)
+    ) & letters(answer.right):
         return None
     used = same(gold.right, rename(answer.right, names))
     return None if used is None else used | {"renamed_variables"}
@@ -141,7 +177,9 @@ def is_name(side: Equation) -> bool:
 
 
 def _product_of_letters(tree: Tree) -> bool:
-    return tree[0] == "var" or (tree[0] == "*" and all(_product_of_letters(part) for part in tree[1:]))
+    return tree[0] == "var" or (
+        tree[0] == "*" and all(_product_of_letters(part) for part in tree[1:])
+    )
 
 
 def _function(tree: Tree | None) -> str | None:
@@ -159,12 +197,17 @@ def one_name(one: Equation, other: Equation) -> bool:
     functions = [_function(side.left_tree) for side in (one, other)]
     if any(name == f"?{left}" for name, left in zip(functions, lefts[::-1], strict=True)):
         return True  # f = 0 for f(x) = 0
-    names = {side.left if side.left == "y" else _function(side.left_tree) and "f" for side in (one, other)}
+    names = {
+        side.left if side.left == "y" else _function(side.left_tree) and "f"
+        for side in (one, other)
+    }
     return names == {"y", "f"}
 
 
 def equations(gold: Node, answer: Node) -> Used | None:
-    """x + y = 1 and y = 1 - x: the same difference of both sides, up to its sign; 0 = 0 does not count."""
+    """x + y = 1 and y = 1 - x: the same difference of both sides, up to its sign; 0 = 0 does not
+    count.
+    """
     if not (isinstance(gold, Equation) and isinstance(answer, Equation)):
         return None
     differences: list[Tree] = []
@@ -175,11 +218,17 @@ def equations(gold: Node, answer: Node) -> Used | None:
     mine, theirs = differences
     if not letters(Expression(mine, "")) or identical(mine, ("*", ("num", Fraction(2)), mine)):
         return None
-    return frozenset(("equations",)) if identical(mine, theirs) or identical(mine, ("neg", theirs)) else None
+    return (
+        frozenset(("equations",))
+        if identical(mine, theirs) or identical(mine, ("neg", theirs))
+        else None
+    )
 
 
 def lists(gold: Node, answer: Node) -> Used | None:
-    """Lists item by item: a bare one or a set in any order, "a and b" as "a, b"; a tuple in order."""
+    """Lists item by item: a bare one or a set in any order, "a and b" as "a, b"; a tuple in
+    order.
+    """
     if isinstance(gold, Many) != isinstance(answer, Many):
         gold, answer = matrices.vector(gold), matrices.vector(answer)
     if not (isinstance(gold, Many) and isinstance(answer, Many)):
@@ -199,7 +248,9 @@ def lists(gold: Node, answer: Node) -> Used | None:
 def _single(gold: Node, answer: Node) -> Used | None:
     """{5} for 5."""
     both = [
-        node.items[0] if isinstance(node, Many) and node.left == "{" and len(node.items) == 1 else node
+        node.items[0]
+        if isinstance(node, Many) and node.left == "{" and len(node.items) == 1
+        else node
         for node in (gold, answer)
     ]
     if any(isinstance(node, Many) for node in both):
@@ -209,11 +260,14 @@ def _single(gold: Node, answer: Node) -> Used | None:
 
 
 def intervals(gold: Node, answer: Node) -> Used | None:
-    """An interval, an inequality, a set-builder, a union: the same set of real numbers, at points of the parameters.
+    """An interval, an inequality, a set-builder, a union: the same set of real numbers, at points
+    of the parameters.
 
     With cases in it, the rule is named "piecewise": the value or the set is the same in every case.
     """
-    if not any(isinstance(node, (Chain, Region, Cases)) or regions.spoken(node) for node in (gold, answer)):
+    if not any(
+        isinstance(node, (Chain, Region, Cases)) or regions.spoken(node) for node in (gold, answer)
+    ):
         return None
     if any(isinstance(node, Equation) or regions.mixes(node) for node in (gold, answer)):
         return None  # dropped_left_side handles an equation's right side
@@ -232,7 +286,11 @@ def intervals(gold: Node, answer: Node) -> Used | None:
                     return None  # (4, 1) is not an interval, and not equal to another invalid one
     except (Undefined, KeyError):
         return None
-    return frozenset(("piecewise",)) if any(map(regions.has_cases, (gold, answer))) else frozenset(("intervals",))
+    return (
+        frozenset(("piecewise",))
+        if any(map(regions.has_cases, (gold, answer)))
+        else frozenset(("intervals",))
+    )
 
 
 RULES: tuple[Rule, ...] = (

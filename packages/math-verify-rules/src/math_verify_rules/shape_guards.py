@@ -1,6 +1,8 @@
-"""Guards on the shape of an answer: what Math-Verify reads past, such as a broken left side or text before a tuple.
+"""Guards on the shape of an answer: what Math-Verify reads past, such as a broken left side or text
+before a tuple.
 
-They hold for golds whose shape can be read here, and let pass what has words in it, except a box full of prose.
+They hold for golds whose shape can be read here, and let pass what has words in it, except a box
+full of prose.
 """
 
 from __future__ import annotations
@@ -22,20 +24,27 @@ _NAME = re.compile(rf"{_LETTER}(?:\({_LETTER}(?:,{_LETTER})*\))?")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _BIG = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _NEGATED = re.compile(r"\\(?:ne|neq|not)(?![a-z])")
-_MATRIX = re.compile(r"\\begin\s*\{([pbBvV]?matrix|smallmatrix|array)\}(?:(?!\\begin).)*?\\end\s*\{\1\}", re.DOTALL)
+_MATRIX = re.compile(
+    r"\\begin\s*\{([pbBvV]?matrix|smallmatrix|array)\}(?:(?!\\begin).)*?\\end\s*\{\1\}", re.DOTALL
+)
 _BOUNDS = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\{[lcr| ]*\})?|\\phantom\s*\{?-\}?|\\[a-z]?frac")
 _OPTION_LAST = re.compile(r"(?:^|\n)\s*\(?(\d{1,2})\)[^\d\n]*$")
 _ENUMERATED = re.compile(r"(?:^|\n)\s*\(?\d{1,2}\)")
 
 
 def is_misshapen(gold: str, answer: str, boxed: bool) -> bool:
-    """Whether a repaired answer, the whole of what a response states, cannot be meant as this repaired gold."""
+    """Whether a repaired answer, the whole of what a response states, cannot be meant as this
+    repaired gold.
+    """
     if gold.strip('" ').isalpha() and not _balanced(answer):
         return True  # Ev(en
     return (
         misnames(gold, answer)
         or is_no_tuple(gold, answer)
-        or ((boxed or not _WORDS.search(_MATRIX.sub("", answer))) and is_another_matrix(gold, answer))
+        or (
+            (boxed or not _WORDS.search(_MATRIX.sub("", answer)))
+            and is_another_matrix(gold, answer)
+        )
         or is_another_case(gold, answer)
         or is_another_bound(gold, answer)
     )
@@ -55,14 +64,21 @@ def is_prose(gold: str, answer: str) -> bool:
 
 
 def asks(response: str) -> bool:
-    """A response without a box that ends in a question, or in an enumerated option whose number is read."""
+    """A response without a box that ends in a question, or in an enumerated option whose number is
+    read.
+    """
     if response.rstrip().endswith("?"):
         return True
-    return len(_ENUMERATED.findall(response)) > 2 and _OPTION_LAST.search(response.rstrip()) is not None
+    return (
+        len(_ENUMERATED.findall(response)) > 2
+        and _OPTION_LAST.search(response.rstrip()) is not None
+    )
 
 
 def misnames(gold: str, answer: str) -> bool:
-    """ "f)x^)=1", "16, f(x) = 1" and "(f(x)=1)/26" for f(x) = 1; "x = 5 = z = 2" for x = y = z = 2."""
+    """ "f)x^)=1", "16, f(x) = 1" and "(f(x)=1)/26" for f(x) = 1; "x = 5 = z = 2" for x = y
+    = z = 2.
+    """
     asked = [_plain(side) for side in split(gold, "=")[0][:-1]]
     if not asked or not all(map(_NAME.fullmatch, asked)) or "=" not in answer:
         return False
@@ -87,7 +103,11 @@ def _another_right_side(gold: str, answer: str) -> bool:
     except Unreadable:
         return False
     sides = [node.right for node in (mine, theirs) if isinstance(node, Equation)]
-    return len(sides) == 2 and all(isinstance(side, Expression) for side in sides) and same(*sides) is None
+    return (
+        len(sides) == 2
+        and all(isinstance(side, Expression) for side in sides)
+        and same(*sides) is None
+    )
 
 
 def is_no_tuple(gold: str, answer: str) -> bool:
@@ -110,9 +130,11 @@ def is_no_tuple(gold: str, answer: str) -> bool:
 
 
 def is_another_matrix(gold: str, answer: str) -> bool:
-    """Another entry of a matrix; anything around it: "2A", "A, 5", "A or B"; any answer that is no matrix or vector.
+    """Another entry of a matrix; anything around it: "2A", "A, 5", "A or B"; any answer that is no
+    matrix or vector.
 
-    Where the gold cannot be read, its answer must be one matrix with the same digits in the same order.
+    Where the gold cannot be read, its answer must be one matrix with the same digits in the same
+    order.
     """
     if len(_MATRIX.findall(gold)) != 1 or _around(gold):
         return False
@@ -124,7 +146,11 @@ def is_another_matrix(gold: str, answer: str) -> bool:
     try:
         theirs = read(answer)
     except Unreadable:
-        return len(_MATRIX.findall(answer)) != 1 or bool(_around(answer)) or _digits(answer) != _digits(gold)
+        return (
+            len(_MATRIX.findall(answer)) != 1
+            or bool(_around(answer))
+            or _digits(answer) != _digits(gold)
+        )
     return same(mine, theirs) is None
 
 
@@ -147,7 +173,9 @@ def is_another_case(gold: str, answer: str) -> bool:
 
 
 def is_another_bound(gold: str, answer: str) -> bool:
-    r"""3^x \ge x for 3^x \ge x^2: the same left side and sign, an expression with other values on the right."""
+    r"""3^x \ge x for 3^x \ge x^2: the same left side and sign, an expression with other values on
+    the right.
+    """
     mine, theirs = _bounds(gold), _bounds(answer)
     return len(mine) == len(theirs) and any(
         one.signs == other.signs

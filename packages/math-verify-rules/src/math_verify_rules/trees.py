@@ -63,7 +63,9 @@ GREEK = frozenset(
         "Omega",
     ]
 )
-_TOKEN = re.compile(r"\s*(\\[a-zA-Z]+|\\[{}|%$]|\d+(?:\.\d+)?|\.\d+|[a-zA-Z]+|[-+*/^_()\[\]{}|!°%',])")
+_TOKEN = re.compile(
+    r"\s*(\\[a-zA-Z]+|\\[{}|%$]|\d+(?:\.\d+)?|\.\d+|[a-zA-Z]+|[-+*/^_()\[\]{}|!°%',])"
+)
 
 
 class Unreadable(ValueError):
@@ -109,7 +111,9 @@ def tokens(latex: str) -> list[str]:
 
 
 def _letters(run: str) -> list[str]:
-    """A run of letters: the name of a function, or a product of at most three variables; a longer one is a word."""
+    """A run of letters: the name of a function, or a product of at most three variables; a longer
+    one is a word.
+    """
     if run in FUNCTIONS or run == "pi":
         return ["\\" + run]
     if len(run) > 3:

@@ -1,7 +1,7 @@
 """Units of measure: 500 cm is 5 m, 2 hours 30 minutes is 150 minutes, 25 m^2 is not 25 cm^2.
 
-Only units in the table are known. A single letter is a unit only where it was marked as text, since "5 m" may be a
-product.
+Only units in the table are known. A single letter is a unit only where it was marked as text, since
+"5 m" may be a product.
 """
 
 from __future__ import annotations
@@ -53,22 +53,32 @@ _TABLE: dict[str, tuple[str, Fraction, str]] = {  # a unit: what it measures, ho
     "V": ("voltage", Fraction(1), "volt"),
     "Hz": ("frequency", Fraction(1), "hertz"),
 }
-_NAMES = {name: unit for unit, (_what, _size, others) in _TABLE.items() for name in (unit, *others.split())}
+_NAMES = {
+    name: unit
+    for unit, (_what, _size, others) in _TABLE.items()
+    for name in (unit, *others.split())
+}
 _SPEEDS = {"mph": "mi per hour", "kph": "km per hour"}
 _SIGN = re.compile(
     r'\s*(?:"([^"]+)"|([A-Za-z]+)\.?|(/|\bper\b)|\^\s*\{?\s*(-?\d)\s*\}?|([*~]))', re.IGNORECASE
 )  # one piece of what follows a number
-_NUMBER = r"(?:-?[\d.,]*\d(?:\s*\*\s*10\s*\^\s*\{?\s*-?\d+\s*\}?|\s*/\s*\d+)?|-?\\frac\s*\{[^{}]*\}\s*\{[^{}]*\})"
+_NUMBER = r"(?:-?[\d.,]*\d(?:\s*\*\s*10\s*\^\s*\{?\s*-?\d+\s*\}?|\s*/\s*\d+)?|-?\\frac\s*\{[^{}]*\}\s*\{[^{}]*\})"  # noqa: E501
 _AND = re.compile(r"(?<=[a-zA-Z\"])\s*,?\s*\band\b|(?<=[a-zA-Z\"])\s*,")
-_MEASURE = re.compile(rf"\s*(?P<money>\\?\$)?\s*(?P<number>{_NUMBER})\s*(?P<unit>(?:\^\s*\{{?\s*-?\d|[^\d\\$,^])*)")
-_FRACTION = re.compile(r'\\frac\s*\{\s*("[^{}]*?(?:\^\s*\d)?)\s*\}\s*\{\s*("[^{}]*?(?:\^\s*\{?\d\}?)?)\s*\}')
+_MEASURE = re.compile(
+    rf"\s*(?P<money>\\?\$)?\s*(?P<number>{_NUMBER})\s*(?P<unit>(?:\^\s*\{{?\s*-?\d|[^\d\\$,^])*)"
+)
+_FRACTION = re.compile(
+    r'\\frac\s*\{\s*("[^{}]*?(?:\^\s*\d)?)\s*\}\s*\{\s*("[^{}]*?(?:\^\s*\{?\d\}?)?)\s*\}'
+)
 _DEGREES, _RADIANS = re.compile(r"°|\bdegrees?\b"), re.compile(r"\brad(?:ians?)?\b")
 MAX_PARTS = 3  # hours, minutes and seconds
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity in base units; `unit` is its size in them, 1000 for a km, of its only or first unit."""
+    """A quantity in base units; `unit` is its size in them, 1000 for a km, of its only or first
+    unit.
+    """
 
     value: mpmath.mpf
     dimensions: Dimensions
@@ -76,7 +86,9 @@ class Measure:
 
 
 def measure(text: str) -> Measure | None:
-    """The quantity that a repaired text states: a value with known units, or a sum of such; None for anything else."""
+    """The quantity that a repaired text states: a value with known units, or a sum of such; None
+    for anything else.
+    """
     text = _AND.sub(" ", in_digits(_FRACTION.sub(r"\1/\2", text))).strip(" .")
     found: list[Measure] = []
     at = 0
@@ -85,18 +97,24 @@ def measure(text: str) -> Measure | None:
         one = part and _one(part)
         if not part or one is None or len(found) == MAX_PARTS or part.end() == at:
             return None
-        if found and (one.dimensions != found[0].dimensions or one.unit >= found[-1].unit or one.value < 0):
+        if found and (
+            one.dimensions != found[0].dimensions or one.unit >= found[-1].unit or one.value < 0
+        ):
             return None  # "2 hours 5 hours" is no sum
         found.append(one)
         at = part.end()
     if not found:
         return None
     with mpmath.workdps(DIGITS):
-        return Measure(sum((one.value for one in found), mpmath.mpf(0)), found[0].dimensions, found[0].unit)
+        return Measure(
+            sum((one.value for one in found), mpmath.mpf(0)), found[0].dimensions, found[0].unit
+        )
 
 
 def equal_measures(gold: str, answer: str) -> bool | None:
-    """Whether two texts state the same quantity, exactly; None unless both have units that are known."""
+    """Whether two texts state the same quantity, exactly; None unless both have units that are
+    known.
+    """
     mine, theirs = measure(gold), measure(answer)
     if mine is None or theirs is None:
         return None
@@ -106,11 +124,20 @@ def equal_measures(gold: str, answer: str) -> bool | None:
 
 
 def other_units(gold: str, answer: str) -> bool:
-    """Whether two texts, not equal by any rule, state quantities in units of different size or kind."""
-    if any(_DEGREES.search(one) and _RADIANS.search(other) for one, other in ((gold, answer), (answer, gold))):
+    """Whether two texts, not equal by any rule, state quantities in units of different size or
+    kind.
+    """
+    if any(
+        _DEGREES.search(one) and _RADIANS.search(other)
+        for one, other in ((gold, answer), (answer, gold))
+    ):
         return True
     mine, theirs = measure(gold), measure(answer)
-    if mine is None or theirs is None or (mine.dimensions == theirs.dimensions and mine.unit == theirs.unit):
+    if (
+        mine is None
+        or theirs is None
+        or (mine.dimensions == theirs.dimensions and mine.unit == theirs.unit)
+    ):
         return False
     return not equal_measures(gold, answer)
 
@@ -173,4 +200,6 @@ def _known(name: str, quoted: bool) -> str | None:
     name = name.strip()
     if len(name) == 1:
         return name if quoted and name in _TABLE else None
-    return _NAMES.get(name) or _NAMES.get(name.lower()) or _NAMES.get(name.lower().removesuffix("s"))
+    return (
+        _NAMES.get(name) or _NAMES.get(name.lower()) or _NAMES.get(name.lower().removesuffix("s"))
+    )

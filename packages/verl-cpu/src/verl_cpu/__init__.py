@@ -1,4 +1,5 @@
-"""verl and vLLM on a CPU: a platform, and patches for the few places where either assumes an accelerator.
+"""verl and vLLM on a CPU: a platform, and patches for the few places where either assumes an
+accelerator.
 
 ``plugin`` is verl's entry point, ``vllm_on_cpu.install`` vLLM's; both act only where
 :func:`is_asked_for`. Each patch names the code of verl or of vLLM (0.24, 0.28) that requires

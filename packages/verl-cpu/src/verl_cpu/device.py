@@ -19,7 +19,9 @@ manual_seed = manual_seed_all = torch.manual_seed
 
 
 def current_device() -> torch.device:
-    """``torch.device("cpu")``: a CPU has no index, and torch rejects the ``cpu:0`` that verl would build."""
+    """``torch.device("cpu")``: a CPU has no index, and torch rejects the ``cpu:0`` that verl would
+    build.
+    """
     return torch.device("cpu")
 
 

@@ -14,7 +14,9 @@ from verl_cpu import device, is_asked_for
 
 
 class PlatformCPU(PlatformBase):
-    """One process is one logical device. Never auto-detected, so that a plain verl run is not affected."""
+    """One process is one logical device. Never auto-detected, so that a plain verl run is not
+    affected.
+    """
 
     device_name = "cpu"  # type: ignore[assignment]
     vendor_name = "cpu"  # type: ignore[assignment]
@@ -57,7 +59,8 @@ class PlatformCPU(PlatformBase):
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"  # for the logical GPUs that Ray assigns; there is no physical one to hide
+        # for the logical GPUs that Ray assigns; there is no physical one to hide
+        return "CUDA_VISIBLE_DEVICES"
 
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
@@ -70,7 +73,8 @@ class PlatformCPU(PlatformBase):
         """No device profiler."""
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # verl counts "GPU" or "NPU" only; config/stack/cpu.yaml declares logical GPUs to Ray
+        # verl counts "GPU" or "NPU" only; config/stack/cpu.yaml declares logical GPUs to Ray
+        return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
         return []

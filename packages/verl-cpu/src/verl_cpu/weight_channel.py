@@ -1,8 +1,9 @@
-"""A weight channel between an actor and a rollout server of its own, on a CPU: a file in shared memory.
+"""A weight channel between an actor and a rollout server of its own, on a CPU: a file in shared
+memory.
 
-verl's separate_async mode needs one (``rollout.checkpoint_engine.backend=shared_memory``); those that verl brings need
-accelerators. ``checkpoint_engine.custom_backend_module`` names this module, so verl imports it in the actor too, where
-that mode saves weights to the memory of the CPU.
+verl's separate_async mode needs one (``rollout.checkpoint_engine.backend=shared_memory``); those
+that verl brings need accelerators. ``checkpoint_engine.custom_backend_module`` names this module,
+so verl imports it in the actor too, where that mode saves weights to the memory of the CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ PATIENCE_S = 600  # for the actor's weights; verl itself waits without end
 
 @CheckpointEngineRegistry.register("shared_memory")
 class SharedMemoryChannel(CheckpointEngine):
-    """The actor's first rank writes all weights to a new file and renames it; each rollout worker reads it.
+    """The actor's first rank writes all weights to a new file and renames it; each rollout worker
+    reads it.
 
     Args:
         bucket_size, is_master: verl's; unused, since the file holds all of the weights.
@@ -50,7 +52,8 @@ class SharedMemoryChannel(CheckpointEngine):
                     left.unlink()
         file = str(FOLDER / f"verl_cpu_weights_{os.getpid()}_{uuid.uuid4().hex}")
         return tuple(  # type: ignore[return-value]
-            {"file": [file] * size, "rank": list(range(size))} for size in (actor_wg_world_size, rollout_world_size)
+            {"file": [file] * size, "rank": list(range(size))}
+            for size in (actor_wg_world_size, rollout_world_size)
         )
 
     def init_process_group(self, file: str, rank: int) -> None:
@@ -62,9 +65,13 @@ class SharedMemoryChannel(CheckpointEngine):
         self.file.unlink(missing_ok=True)
 
     async def send_weights(
-        self, weights: Generator[tuple[str, torch.Tensor], None, None], global_steps: int | None = None
+        self,
+        weights: Generator[tuple[str, torch.Tensor], None, None],
+        global_steps: int | None = None,
     ) -> None:
-        """Every rank gathers the weights, as the generator's collectives require; the first writes them."""
+        """Every rank gathers the weights, as the generator's collectives require; the first writes
+        them.
+        """
         gathered = {name: tensor.detach().contiguous().clone() for name, tensor in weights}
         if self.rank == 0:
             partial = self.file.with_suffix(".partial")
@@ -75,20 +82,26 @@ class SharedMemoryChannel(CheckpointEngine):
                 with contextlib.suppress(OSError):
                     partial.unlink(missing_ok=True)
 
-    async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
+    async def receive_weights(
+        self, global_steps: int | None = None
+    ) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
         """The weights, once they are there; TimeoutError if the actor does not write them."""
         for _ in range(round(PATIENCE_S / POLL_S)):
             if self.file.exists():
                 break
             await asyncio.sleep(POLL_S)
         else:
-            raise TimeoutError(f"no weights of step {global_steps} in {self.file} after {PATIENCE_S} s")
+            raise TimeoutError(
+                f"no weights of step {global_steps} in {self.file} after {PATIENCE_S} s"
+            )
         for name, tensor in load_file(self.file).items():
             yield name, tensor
 
 
 def _copy_saved_shards() -> None:
-    """verl saves weights by ``tensor.cpu()``, which on a CPU is the weight itself: later updates would change it."""
+    """verl saves weights by ``tensor.cpu()``, which on a CPU is the weight itself: later updates
+    would change it.
+    """
     real = fsdp_utils.fsdp2_sharded_save_to_cpu
 
     @functools.wraps(real)

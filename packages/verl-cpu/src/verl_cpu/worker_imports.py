@@ -1,8 +1,9 @@
 """What any training of verl imports on a CPU, and what forks of a process that has it need.
 
-The order is part of it: verl's plug-in adapts the process first, and vLLM reads its variables when it is imported.
-Ray reads its own once, at its import, two of which the raylet will only give to its workers; and its generator of
-random numbers, which seeds itself when it is first used, must be used by forks alone.
+The order is part of it: verl's plug-in adapts the process first, and vLLM reads its variables when
+it is imported. Ray reads its own once, at its import, two of which the raylet will only give to its
+workers; and its generator of random numbers, which seeds itself when it is first used, must be used
+by forks alone.
 """
 
 # ruff: noqa: E402, F401
@@ -18,8 +19,9 @@ from ray._raylet import Config  # type: ignore[attr-defined]
 class _ClassID(ray.ActorClassID):
     """The id of each actor class that is defined while verl is imported, without Ray's generator.
 
-    Forks of a process that has used it draw the same ids. Two workers that start in the same moment then make the same
-    object, on which one of them ends, and Ray waits for it for the ten minutes of `prepared_workers.PATIENCE`.
+    Forks of a process that has used it draw the same ids. Two workers that start in the same moment
+    then make the same object, on which one of them ends, and Ray waits for it for the ten minutes
+    of `prepared_workers.PATIENCE`.
     """
 
     @classmethod
@@ -54,7 +56,9 @@ def fits(environment: dict[str, str]) -> bool:
 
 
 def forked() -> None:
-    """Ray reads again whether it needs a token; no two forks draw the same unseeded numbers, vLLM's engine neither."""
+    """Ray reads again whether it needs a token; no two forks draw the same unseeded numbers, vLLM's
+    engine neither.
+    """
     Config.initialize("")
     np.random.seed()
     seed.plant(np.random.seed)

@@ -1,4 +1,5 @@
-"""``python -I -S ask.py NAME script.py ...``: run the script in a fork of the prepared process of that name.
+"""``python -I -S ask.py NAME script.py ...``: run the script in a fork of the prepared process of
+that name.
 
 Imports what a bare Python has: it starts once for each worker of Ray.
 """
@@ -10,9 +11,13 @@ import sys
 
 
 def main() -> None:
-    """Hand over arguments, environment, working folder and the three standard streams; then this process ends."""
+    """Hand over arguments, environment, working folder and the three standard streams; then this
+    process ends.
+    """
     name, *arguments = sys.argv[1:]
-    wanted = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
+    wanted = json.dumps(
+        {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+    ).encode()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(f"\0{name}")

@@ -1,8 +1,9 @@
-"""A child that a fork of the prepared process keeps ready: the next process that multiprocessing spawns there.
+"""A child that a fork of the prepared process keeps ready: the next process that multiprocessing
+spawns there.
 
-vLLM's engine is such a process. Spawned anew it imports torch and vLLM once more; the child, forked before its parent
-had threads, has them. Like a spawned process it is a child of the one that starts it, with the environment, folder,
-streams and open files that this one has by then.
+vLLM's engine is such a process. Spawned anew it imports torch and vLLM once more; the child, forked
+before its parent had threads, has them. Like a spawned process it is a child of the one that starts
+it, with the environment, folder, streams and open files that this one has by then.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing import util
 from typing import Any
 
-SPAWNED = "--multiprocessing-fork"  # the last argument of each process that multiprocessing spawns, and of no other
+# the last argument of each process that multiprocessing spawns, and of no other
+SPAWNED = "--multiprocessing-fork"
 MOST_FILES = 253  # that Linux sends at once
 
 
@@ -44,7 +46,9 @@ def plant(grown: Callable[[], object]) -> None:
 
 
 def _grow(connection: socket.socket, code: str, files: list[int]) -> None:
-    """Give the child the code that a spawned process runs, and what it has of its parent; files keep their numbers."""
+    """Give the child the code that a spawned process runs, and what it has of its parent; files
+    keep their numbers.
+    """
     wanted = {"code": code, "files": files, "environment": dict(os.environ), "folder": os.getcwd()}
     told = json.dumps(wanted).encode()
     socket.send_fds(connection, [len(told).to_bytes(8, "big")], files)
@@ -52,7 +56,9 @@ def _grow(connection: socket.socket, code: str, files: list[int]) -> None:
 
 
 def _wait(connection: socket.socket, grown: Callable[[], object]) -> None:
-    """In the child: become what is asked for, and end as that does; or end with a parent that asks for nothing."""
+    """In the child: become what is asked for, and end as that does; or end with a parent that asks
+    for nothing.
+    """
     length, received, _, _ = socket.recv_fds(connection, 8, MOST_FILES)
     if not length:
         os._exit(0)

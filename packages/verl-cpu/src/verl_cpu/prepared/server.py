@@ -1,7 +1,8 @@
-"""``python -m verl_cpu.prepared.server FD MODULE``: import the module, then fork for each that asks on the socket.
+"""``python -m verl_cpu.prepared.server FD MODULE``: import the module, then fork for each that asks
+on the socket.
 
-The module may have bound itself to variables that imports read: where ``fits(environment)`` is false, none is forked.
-Its ``forked()`` is called in each fork, in the worker's environment.
+The module may have bound itself to variables that imports read: where ``fits(environment)`` is
+false, none is forked. Its ``forked()`` is called in each fork, in the worker's environment.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _serve(listening: socket.socket, fits: Callable[[dict[str, str]], bool]) -> 
             streams, wanted = _receive(connection)
             forked = fits(wanted["environment"])
             if forked and os.fork() == 0:
-                os.setpgid(0, 0)  # as Ray's own workers have: it kills a worker's group when the worker ends
+                os.setpgid(
+                    0, 0
+                )  # as Ray's own workers have: it kills a worker's group when the worker ends
                 for stream, number in zip(streams, (0, 1, 2), strict=True):
                     os.dup2(stream, number)
                     os.close(stream)
@@ -58,7 +61,9 @@ def _serve(listening: socket.socket, fits: Callable[[dict[str, str]], bool]) -> 
 
 def _is_ours(connection: socket.socket) -> bool:
     """Whether a process of the same user asks."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
     return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Nothing is collected within, and whatever exists at the end never will be: for imports, of which all stays.
+    """Nothing is collected within, and whatever exists at the end never will be: for imports, of
+    which all stays.
 
-    The collector looks at everything whenever that has grown by a quarter: a fifth of the seconds in which torch, verl
-    and vLLM are imported. In a fork it would also write to, and thereby copy, every page that is shared.
+    The collector looks at everything whenever that has grown by a quarter: a fifth of the seconds
+    in which torch, verl and vLLM are imported. In a fork it would also write to, and thereby copy,
+    every page that is shared.
     """
     was_on = gc.isenabled()
     gc.disable()
