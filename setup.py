@@ -102,6 +102,8 @@ setup(
             "transformers",
         ],
         "trl": ["trl==1.10.0", "torch"],
+        # the newest beside vLLM 0.24, which pins apache-tvm-ffi 0.1.9: b20 asks for 0.1.12
+        "flash-attn-4": ["flash-attn-4==4.0.0b19"],
         "inspect-log": ["inspect-ai"],
         "docs": ["mkdocs==1.6.1", "mkdocs-material==9.8.1"],
     },

@@ -2,7 +2,7 @@
 queue or vLLM.
 
     python benchmarks/actor.py MODEL_FOLDER [--stack one_gpu] [--json FILE] [--profile NAME ...]
-    [--settings NAME ...]
+        [--settings NAME ...]
 
 verl's worker is built from exgrpo's configuration for each setting in turn, and given the same
 rows: K responses each of some questions, lengths drawn from a geometric distribution cut off at

@@ -1,8 +1,8 @@
 """Prove the GPU path on one GPU: steps, verl's own command beside them, learning, a kill in a save;
 JSON and a page.
 
-    bash benchmarks/gpu_proof.sh [--minutes 9] [--at_once] [--cpu] [--output DIR] [--stages NAME
-    ...]
+    bash benchmarks/gpu_proof.sh [--minutes 9] [--at_once] [--cpu] [--output DIR]
+        [--stages NAME ...]
 
 A call takes at most --minutes; the same command goes on with what is left. A start of the whole
 stack takes minutes on a GPU, so a call starts a wave of trainings together and lets them wait for

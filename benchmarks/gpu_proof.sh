@@ -14,9 +14,9 @@ while [ $# -gt 0 ]; do
     case $1 in
         --wheelhouse)
             [ -d "${2:-}" ] || { echo "gpu_proof: --wheelhouse ${2:-}: no such folder" >&2; exit 2; }
-            # without flash-attn, whose compilation alone would take longer; a second call has the environment
+            # a second call has the environment
             if [ -e .venv-gpu/unfinished ] || ! .venv-gpu/bin/python -m pip show -q exgrpo 2>/dev/null; then
-                bash exp_scripts/setup_gpu.sh --wheelhouse "$2" --no-flash-attn
+                bash exp_scripts/setup_gpu.sh --wheelhouse "$2"
             fi
             source=(--no-index --find-links "$2" --find-links "$2/wheels")
             shift ;;

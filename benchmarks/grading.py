@@ -2,8 +2,7 @@
 and its CPU time.
 
     nice python benchmarks/grading.py GRADING_DATA
-    nice python benchmarks/grading.py GRADING_DATA --oat VERDICTS.json    # where Oat's grader
-                                                                          differs
+    nice python benchmarks/grading.py GRADING_DATA --oat VERDICTS.json  # where Oat's grader differs
 
 GRADING_DATA holds the four files of SETS, lines of JSON with gold, pred and expected. Printed is a
 table in Markdown, a row for each rule that decided (accepted correctly / accepted wrongly), then

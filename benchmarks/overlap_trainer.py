@@ -1,8 +1,9 @@
 """The trainer of benchmarks/overlap.py: separate_async with stamps of when the actor works and when
 servers generate.
 
-    python benchmarks/overlap_trainer.py +stamps=FILE key=value ...            the configuration of
-                                                                               exgrpo.main_mix_ppo
+    python benchmarks/overlap_trainer.py +stamps=FILE key=value ...
+
+The keys are those of exgrpo.main_mix_ppo.
 
 FILE gets a line of JSON per interval: what it is, its begin and its end on the machine's clock.
 """

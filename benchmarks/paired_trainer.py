@@ -1,7 +1,8 @@
 """The trainer of benchmarks/step.py: steps with and without replay in one run, on the same prompts.
 
-    python benchmarks/paired_trainer.py +paired_warmup=N key=value ...     the configuration of
-                                                                           exgrpo.main_mix_ppo
+    python benchmarks/paired_trainer.py +paired_warmup=N key=value ...
+
+The other keys are those of exgrpo.main_mix_ppo.
 
 After N steps with replay, which fill the pool, steps come in pairs: the same questions once with
 replay and once with verl's own GRPO, in alternating order. The trainer and the task runner are

@@ -1,17 +1,11 @@
 """A complete training step with replay against the same step without it, phase by phase, in one
 run.
 
-    python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE] [key=value
-    ...] python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800  #
-    SmolLM2's python benchmarks/step.py --mode lora --pairs 12                       with the
-                                                                                     settings of a
-                                                                                     row of modes.py
-    python benchmarks/step.py --stack one_gpu                                                  on a
-                                                                                               GPU,
-                                                                                               not
-                                                                                               on
-                                                                                               the
-                                                                                               CPU
+    python benchmarks/step.py [--pairs 30] [--warmup 12] [--output DIR] [--json FILE]
+        [key=value ...]
+    python benchmarks/step.py --model MODEL_FOLDER --pairs 5 --warmup 3 --limit_s 1800  # SmolLM2's
+    python benchmarks/step.py --mode lora --pairs 12  # with the settings of a row of modes.py
+    python benchmarks/step.py --stack one_gpu  # on a GPU, not on the CPU
 
 After the warm-up, which fills the pool, each pair of steps has the same questions, once with replay
 and once with verl's own GRPO (benchmarks/paired_trainer.py), in alternating order. The learning

@@ -2,9 +2,8 @@
 can be fetched.
 
     python benchmarks/untrained.py 1.5B FOLDER [--mean 240]
-    python benchmarks/step.py --stack one_gpu --model FOLDER --response_length 1024 --pairs 4
-    --warmup 2 \\
-        reward.custom_reward_function.path=$PWD/benchmarks/untrained.py
+    python benchmarks/step.py --stack one_gpu --model FOLDER --response_length 1024 --pairs 4 \\
+        --warmup 2 reward.custom_reward_function.path=$PWD/benchmarks/untrained.py \\
         reward.custom_reward_function.name=chance
 
 Sizes are those of ``exgrpo-sizing``. The tokenizer is the quickstart's, with as many further words

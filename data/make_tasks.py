@@ -1,8 +1,7 @@
 r"""Write train.parquet and test.parquet of a reasoning-gym task, for training without a download.
 
-    python data/make_tasks.py --task chain_sum --param max_terms=2 --param max_digits=1 --count 128
-    --test_count 32 \
-        --output_dir data/sums
+    python data/make_tasks.py --task chain_sum --param max_terms=2 --param max_digits=1 \
+        --count 128 --test_count 32 --output_dir data/sums
 
 The first distinct questions drawn are the test questions and the next ones the training questions,
 so none is in both. Rewards come from Math-Verify: choose tasks whose answer is a number or an

@@ -2,9 +2,10 @@ r"""Write valid.id.parquet and valid.ood.parquet, the questions of the nine benc
 parquet schema.
 
     exgrpo-data eval --output_dir data
-    exgrpo-data eval --output_dir data --validation --benchmarks aime aime25 amc math minerva
-    olympiad_bench exgrpo-data eval --output_dir data --benchmarks math arc_c --local
-    math=math500.jsonl exgrpo-data eval --output_dir data --benchmarks aime26 --benchmark mine.yaml
+    exgrpo-data eval --output_dir data --validation \
+        --benchmarks aime aime25 amc math minerva olympiad_bench
+    exgrpo-data eval --output_dir data --benchmarks math arc_c --local math=math500.jsonl
+    exgrpo-data eval --output_dir data --benchmarks aime26 --benchmark mine.yaml
 
 Each benchmark is a YAML file, in eval/benchmarks/ or from --benchmark FILE; docs/evaluation.md
 explains its fields. The questions of benchmarks other than the nine are written to

@@ -7,7 +7,7 @@
 verl calls reward functions from a thread of a Ray actor. Math-Verify's own time limits need
 signals, which do not work there, and an answer that hangs would hang the run. So each actor judges
 answers in a separate process, which is killed when an answer takes too long and replaced every few
-thousand answers, since SymPy's caches only grow.
+thousand answers, since SymPy's caches only grow. A spare one, about 100 MB, stands ready.
 """
 
 from __future__ import annotations
@@ -108,7 +108,11 @@ def _verdict(
 
 
 class Verifier:
-    """A process that judges answers, started when needed; safe for any number of threads."""
+    """A process that judges answers, and a spare one; safe for any number of threads.
+
+    An answer that takes too long ends the first; the spare one, whose imports are done, takes its
+    place, and the next spare one starts while answers are judged. Both start when needed.
+    """
 
     def __init__(
         self, name: str = "Math-Verify", worker: Sequence[str] = ("-m", "exgrpo.math_verify_worker")
@@ -119,11 +123,13 @@ class Verifier:
         self._name = name
         self._worker = worker
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket  # its standard input and output
-        self._is_ready = False
+        self._judging: _Process | None = None
+        self._spare: _Process | None = None
         self._owner = 0
-        self._answers = 0
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes] | None:
+        return None if self._judging is None else self._judging.process
 
     def start(self) -> None:
         """Start the process now; OSError if it does not start."""
@@ -144,67 +150,81 @@ class Verifier:
         with self._lock:
             reply = None
             try:
-                self._make_ready()
-                self._answers += 1
+                judging = self._make_ready()
+                judging.answers += 1
                 reply = self._ask(json.dumps(request).encode() + b"\n", timeout_s)
-                if reply is None or self._answers == ANSWERS_PER_PROCESS:
-                    self.close()
-                    self._launch()  # its imports take seconds: it is ready when it is needed again
+                if reply is None or judging.answers == ANSWERS_PER_PROCESS:
+                    judging.end()
+                    self._judging, self._spare = self._spare, None
+                if self._spare is None:
+                    self._spare = _Process(self._worker)
             except (OSError, ValueError):  # the process could not be started, or has just died
                 lost = ", the answer counts as wrong" if reply is None else ""
                 _logger.exception(f"no {self._name} process{lost}")
                 self.close()
         return None if reply is None else json.loads(reply)
 
-    def _make_ready(self) -> None:
+    def _make_ready(self) -> _Process:
         """Have a process that judges; may raise OSError."""
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._launch()
-        if not self._is_ready:
+        self._owner = os.getpid()
+        if self._judging is None or self._judging.process.poll() is not None:
+            if self._judging is not None:
+                self._judging.end()
+            self._judging, self._spare = self._spare or _Process(self._worker), None
+        if not self._judging.is_ready:
             if self._ask(b"", START_TIMEOUT_S) is None:
                 raise OSError(f"the {self._name} process did not start")
-            self._is_ready = True
-
-    def _launch(self) -> None:
-        """Start a process without waiting for it; may raise OSError."""
-        command = [sys.executable, *self._worker]
-        self._socket, other = socket.socketpair()
-        self._owner, self._answers, self._is_ready = os.getpid(), 0, False
-        with other:
-            end = other.fileno()
-            self._process = subprocess.Popen(command, stdin=end, stdout=end, process_group=0)
+            self._judging.is_ready = True
+        return self._judging
 
     def _ask(self, request: bytes, timeout_s: float) -> bytes | None:
         """The process's next line; None if it does not arrive in time, or the process ended."""
+        return None if self._judging is None else self._judging.ask(request, timeout_s)
+
+    def forget(self) -> None:
+        """For a forked child: processes are the parent's, and the lock may be held for ever."""
+        for process in filter(None, (self._judging, self._spare)):
+            process.socket.close()
+        self._judging, self._spare, self._lock = None, None, threading.Lock()
+
+    def close(self) -> None:
+        """End the processes, if they are ours."""
+        if self._owner == os.getpid():
+            for process in filter(None, (self._judging, self._spare)):
+                process.end()
+        self._judging = self._spare = None
+
+
+class _Process:
+    """One process, started without waiting for its imports. Its maker may see an OSError."""
+
+    def __init__(self, worker: Sequence[str]) -> None:
+        self.socket, other = socket.socketpair()  # its standard input and output
+        self.is_ready, self.answers = False, 0
+        with other:
+            end = other.fileno()
+            command = [sys.executable, *worker]
+            self.process = subprocess.Popen(command, stdin=end, stdout=end, process_group=0)
+
+    def ask(self, request: bytes, timeout_s: float) -> bytes | None:
         deadline, received = time.monotonic() + timeout_s, b""
         try:
-            self._socket.settimeout(max(timeout_s, 0))
-            self._socket.sendall(request)
+            self.socket.settimeout(max(timeout_s, 0))
+            self.socket.sendall(request)
             while not received.endswith(b"\n"):
-                self._socket.settimeout(max(deadline - time.monotonic(), 0))
-                chunk = self._socket.recv(65536)
+                self.socket.settimeout(max(deadline - time.monotonic(), 0))
+                chunk = self.socket.recv(65536)
                 if not chunk:
                     return None
                 received += chunk
-        except (TimeoutError, BlockingIOError, ConnectionResetError):
+        except (TimeoutError, BlockingIOError, ConnectionResetError, BrokenPipeError):
             return None
         return received
 
-    def forget(self) -> None:
-        """For a forked child: the process is the parent's, and the lock may be held for ever."""
-        if self._process is not None:
-            self._socket.close()
-        self._process, self._lock = None, threading.Lock()
-
-    def close(self) -> None:
-        """End the process, if it is ours."""
-        if self._owner == os.getpid():
-            if self._process is not None:
-                self._process.kill()
-                self._process.wait()
-            self._socket.close()
-        self._process = None
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.socket.close()
 
 
 _VERIFIER = Verifier()

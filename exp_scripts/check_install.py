@@ -1,11 +1,10 @@
-"""Import what a GPU run imports, in this Python, and print the versions: ``python
-exp_scripts/check_install.py``.
+"""Import what a GPU run imports and print versions: ``python exp_scripts/check_install.py``.
 
 Needs no GPU. Without NVIDIA's driver library, libcuda.so.1, vLLM's compiled kernels cannot be
 loaded; that is said, and everything else is imported. Where there is a GPU, one kernel of torch and
-one of Triton run on it. One line for each thing that fails; exit status 1 then. ``--machine``: what
-can be known before anything is installed: the driver's version, and what Triton compiles its
-kernels with.
+one of Triton run on it. One line for each thing that fails; exit status 1 then. ``--machine 13``:
+what can be known before the stack for CUDA 13 (or 12) is installed: the driver's version, and what
+Triton compiles its kernels with.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-DRIVER, CUDA = 580, 13  # the first driver for the CUDA that torch is built for
+DRIVERS = {12: 525, 13: 580}  # CUDA that torch is built for -> its first driver
 LOCK = Path(__file__).parents[1] / "requirements.txt"
 
 SHOWN = [
@@ -65,8 +64,7 @@ MODULES = [
     "math_verify_rules",
     "tensorboard",
 ]
-# package -> what needs it, and what goes without it; a wheelhouse of wheelhouse.sh --minimal has
-# none of them
+# package -> what needs it, and what goes without it; wheelhouse.sh --minimal has none of them
 OPTIONAL = {
     "flashinfer-python": (
         "vllm.v1.attention.backends.flashinfer",
@@ -92,9 +90,7 @@ def installed(package: str) -> str:
 
 
 def has_driver() -> bool:
-    """Whether NVIDIA's driver library can be loaded, which is the driver's own and in no
-    package.
-    """
+    """Whether NVIDIA's driver library can be loaded, which is in no package."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -113,24 +109,28 @@ def drivers() -> list[str]:
         return []
 
 
-def driver_problem() -> str | None:
-    """Why this machine's driver cannot run the stack; None where it can, and where there is
-    none.
-    """
-    found = next(iter(drivers()), str(DRIVER))
-    if (
-        not found.split(".")[0].isdigit()
-        or int(found.split(".")[0]) >= DRIVER
-        or _cuda_of_driver() >= CUDA
-    ):
+def driver_problem(cuda: int) -> str | None:
+    """Why this machine's driver cannot run a stack for `cuda`; None if it can, or without one."""
+    needed = DRIVERS[cuda]
+    found = next(iter(drivers()), str(needed))
+    number = found.split(".")[0]
+    if not number.isdigit() or int(number) >= needed or _cuda_of_driver() >= cuda:
         return None
-    return f"NVIDIA driver {found}: must be {DRIVER} or newer, for CUDA {CUDA}"
+    return f"NVIDIA driver {found}: must be {needed} or newer, for CUDA {cuda}" + (
+        "; older ones take setup_gpu.sh --cuda 12 or, on data-centre GPUs, NVIDIA's package "
+        "cuda-compat-13-0, which verl's container has"
+        if int(number) >= DRIVERS[12]
+        else ""
+    )
+
+
+def _cuda_of_torch() -> int:
+    """The major CUDA that the installed torch is built for; the registry's is for 13."""
+    return 12 if "+cu12" in installed("torch") else 13
 
 
 def _cuda_of_driver() -> int:
-    """The newest CUDA of the driver library, which NVIDIA's package cuda-compat replaces by a newer
-    one; 0 without.
-    """
+    """The newest CUDA of the driver library, which cuda-compat replaces; 0 without."""
     version = ctypes.c_int(0)
     try:
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
@@ -156,13 +156,11 @@ def compiler_problems() -> list[str]:
     return wrong
 
 
-def machine_problems() -> list[str]:
-    """What no package can mend; without a driver, only said, as a run may be meant for another
-    machine.
-    """
+def machine_problems(cuda: int) -> list[str]:
+    """What no package can mend; without a driver, which may be elsewhere, only said."""
     wrong = compiler_problems()
     if has_driver() or not wrong:
-        return wrong + ([problem] if (problem := driver_problem()) else [])
+        return wrong + ([problem] if (problem := driver_problem(cuda)) else [])
     print(f"no NVIDIA driver here; on the machine with GPUs: {'; '.join(wrong)}")
     return []
 
@@ -177,9 +175,7 @@ def failure(module: str) -> str | None:
 
 
 def other_than_pinned() -> list[str]:
-    """Packages whose version is another than the lock's, as in a container or an environment used
-    before.
-    """
+    """Packages whose version is another than the lock's, as in a container."""
     found = {name: (pin, installed(name)) for name, pin in _pins().items()}
     wrong = {
         name: both for name, both in found.items() if both[1].split("+")[0] != both[0].split("+")[0]
@@ -214,17 +210,15 @@ def kernel_failure() -> str | None:
     try:
         importlib.import_module("first_kernel").run()
     except Exception as error:
-        return (
-            f"the first kernel on the GPU: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:300]}"
-        )
+        said = " ".join(str(error).split())[:300]
+        return f"the first kernel on the GPU: {type(error).__name__}: {said}"
     return None
 
 
 def main() -> None:
     """Versions, then what is wrong."""
-    if sys.argv[1:] == ["--machine"]:
-        _end_with(machine_problems())
+    if sys.argv[1:2] == ["--machine"]:
+        _end_with(machine_problems(int(sys.argv[2])))
         return
     warnings.simplefilter("ignore")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -242,7 +236,7 @@ def main() -> None:
     driver = has_driver()
     if not driver:
         print(f"no NVIDIA driver here (libcuda.so.1): not loaded: {', '.join(KERNELS)}")
-    wrong = machine_problems() + problems(driver)
+    wrong = machine_problems(_cuda_of_torch()) + problems(driver)
     if driver:
         gpus = importlib.import_module("torch").cuda.device_count()
         print(

@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Install a GPU run's requirements, for Linux x86_64 and Python 3.12: the stack pinned in requirements.txt and this checkout.
+# Install a GPU run's requirements, for Linux x86_64 and Python 3.12: the stack pinned in
+# requirements.txt and this checkout.
 #
-#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into its own environment, default .venv-gpu; made if missing
+#   bash exp_scripts/setup_gpu.sh [--venv DIR]    into an environment, default .venv-gpu; made if
+#                                                 missing
 #   bash exp_scripts/setup_gpu.sh --active        into the active environment (venv or conda)
-#   bash exp_scripts/setup_gpu.sh --container     with this verl, vLLM and torch already installed, as in verl's container:
-#                                                 only this checkout
+#   bash exp_scripts/setup_gpu.sh --container     with this vLLM and torch already installed, as in
+#                                                 verl's container: what is missing, and this checkout
 #   --wheelhouse FOLDER   without network: only from this folder, made by exp_scripts/wheelhouse.sh
-#   --no-flash-attn       without flash-attn, which is otherwise compiled if there is a CUDA compiler
+#   --cuda 12             for a driver older than 580: builds for CUDA 12.9, from the indexes of
+#                         PyTorch and vLLM (requirements/cuda12.txt)
+#   --flash-attn          also flash-attn, compiled for 20 to 60 minutes where pip finds no wheel
 #
-# A call that was interrupted is repaired by the next one: an environment of its own is made anew, into an active one
-# everything is installed again.
+# A call that was interrupted is repaired by the next one: an environment of its own is made anew,
+# into an active one everything is installed again.
 #
-# PYTHON selects the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS are passed to flash-attn's compilation. pip's own
-# configuration determines the index.
+# PYTHON selects the interpreter; MAX_JOBS and FLASH_ATTN_CUDA_ARCHS are passed to flash-attn's
+# compilation. pip's own configuration determines the index.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/exp_scripts/find_python.sh"
@@ -25,7 +29,7 @@ fail() {
     exit 2
 }
 
-mode="" venv="" wheelhouse="" flash_attn=yes
+mode="" venv="" wheelhouse="" cuda=13 flash_attn=""
 choose() { [ -z "$mode" ] || fail "--venv, --active and --container exclude each other"; mode=$1; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -35,12 +39,24 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --active | --container) choose "${1#--}" ;;
-        --no-flash-attn) flash_attn="" ;;
-        *) fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER and --no-flash-attn" ;;
+        --cuda)
+            [[ "${2:-}" =~ ^1[23]$ ]] || fail "--cuda ${2:-}: must be 12 or 13"
+            cuda=$2
+            shift
+            ;;
+        --flash-attn) flash_attn=yes ;;
+        --no-flash-attn) fail "$1: leave it out; flash-attn is installed with --flash-attn alone" ;;
+        *)
+            fail "$1: setup_gpu.sh takes --venv DIR, --active, --container, --wheelhouse FOLDER," \
+                "--cuda 12 and --flash-attn"
+            ;;
     esac
     shift
 done
 mode=${mode:-venv} venv=${venv:-$root/.venv-gpu} lock=$root/requirements.txt
+if [ "$cuda" = 12 ] && { [ "$mode" = container ] || [ -n "$wheelhouse" ]; }; then
+    fail "--cuda 12 excludes --container, whose torch stays, and --wheelhouse, which is for CUDA 13"
+fi
 
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): the GPU stack has wheels for Linux x86_64 only"
 
@@ -97,12 +113,13 @@ esac
 if [ "$mode" != container ] && [ "$(python_version "$python")" != 3.12 ]; then
     fail "$python is Python $(python_version "$python"); the GPU stack is pinned for 3.12"
 fi
-"$python" "$root/exp_scripts/check_install.py" --machine || fail "nothing could run on this machine; nothing was installed"
+"$python" "$root/exp_scripts/check_install.py" --machine "$cuda" || fail "nothing could run on this machine; nothing was installed"
 [ "$mode" = container ] || changes_begin "$venv" 3.12
 "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || fail "$python has no pip"
 
-# --no-compile saves compiling tens of thousands of files: the import check compiles those that a run imports.
-install() { "$python" -m pip --disable-pip-version-check -qq install --no-compile --no-deps $again "$@"; }
+# --no-compile: pip takes one core for it, compile_all all of them.
+install_all() { "$python" -m pip --disable-pip-version-check -qq install --no-compile $again "$@"; }
+install() { install_all --no-deps "$@"; }
 
 has_torch() {
     local required installed
@@ -123,17 +140,31 @@ install_stack() {
     install -r "$lock" || fail "requirements.txt could not be installed"
 }
 
-# verl's container has everything but the grader.
+install_stack_for_cuda_12() {
+    local rest
+    rest=$(mktemp)
+    grep -vE '^(torch|torchvision|torchaudio|vllm|cupy-cuda13x|cuda-.*|nvidia-.*)==' "$lock" >"$rest"
+    echo "set-up: installing torch and vLLM for CUDA 12.9"
+    install_all -r "$root/requirements/cuda12.txt" -c "$rest" ||
+        fail "requirements/cuda12.txt could not be installed"
+    echo "set-up: installing $(grep -c '^[^#].*==' "$rest") packages of requirements.txt"
+    install -r "$rest" || fail "requirements.txt could not be installed"
+    rm "$rest"
+}
+
+# verl's images carry torch and vLLM, but neither verl nor the grader, and some packages that are
+# older than verl takes. What is installed may ask for more: until nothing is missing.
 install_in_container() {
-    local verl required
-    required=$(sed -n 's/^verl==//p' "$root/requirements.txt")
-    verl=$("$python" -c 'import torch, verl, vllm; from importlib.metadata import version; print(version("verl"))' 2>&1 | tail -1) || true
-    [ "$verl" = "$required" ] || fail "--container: $python needs verl $required, vLLM and torch, but: $verl"
-    if ! "$python" -c 'import math_verify' 2>/dev/null; then
-        echo "set-up: installing math-verify"
-        install $(grep -E '^(math-verify|latex2sympy2-extended|antlr4-python3-runtime)==' "$lock") ||
-            fail "math-verify could not be installed"
-    fi
+    local lacking wrong
+    wrong=$("$python" -c 'import torch, vllm' 2>&1 | tail -1) || true
+    [ -z "$wrong" ] ||
+        fail "--container: $python needs torch and vLLM, as in verl's container, but: $wrong"
+    while true; do
+        lacking=$("$python" "$root/exp_scripts/lacking.py" "$lock") || exit 2
+        [ -n "$lacking" ] || break
+        echo "set-up: installing" $lacking
+        install $lacking || fail "not all that verl requires could be installed"
+    done
 }
 
 # A CUDA toolkit's folder: CUDA_HOME, that of the nvcc on the PATH, or the usual place.
@@ -172,7 +203,7 @@ compiled_so_far() {
     done
 }
 
-# Sets `why` if flash-attn could not be installed. Uses a wheel if pip finds one.
+# Uses a wheel if pip finds one. Sets `why` if it cannot be installed.
 install_flash_attn() {
     local pin=$root/requirements/flash-attn.txt home log archs torch_cuda nvcc_cuda
     install --only-binary :all: -r "$pin" 2>/dev/null && return
@@ -185,7 +216,7 @@ install_flash_attn() {
     archs=${FLASH_ATTN_CUDA_ARCHS:-$(architectures)}
     log=$(mktemp -t flash-attn.XXXXXX.log)
     echo "set-up: compiling flash-attn with $home/bin/nvcc for ${archs:-every architecture it knows}, some 70 objects," \
-        "${MAX_JOBS:-as many as fit} at a time: 20 to 60 minutes (--no-flash-attn: without); log: $log"
+        "${MAX_JOBS:-as many as fit} at a time: 20 to 60 minutes; log: $log"
     compiled_so_far "$log" &
     # FORCE_BUILD: its setup.py would else guess the name of a wheel of CUDA 12
     env FLASH_ATTENTION_FORCE_BUILD=TRUE CUDA_HOME="$home" ${archs:+FLASH_ATTN_CUDA_ARCHS="$archs"} \
@@ -193,6 +224,15 @@ install_flash_attn() {
         why="its compilation failed, see $log"
     kill $! 2>/dev/null || true
     echo "set-up: flash-attn: $(objects "$log"), $((SECONDS / 60)) min of set-up so far"
+}
+
+# Else each process of the first run compiles what it is first to import. Some packages carry
+# templates that are no Python: they are left as they are.
+compile_all() {
+    local packages
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "set-up: compiling the packages to bytecode on all cores"
+    "$python" -W ignore -m compileall -qq -j 0 "$packages" || true
 }
 
 # Built outside the checkout, so that no deleted module is installed from an old build folder.
@@ -205,28 +245,26 @@ install_folder() {
     rm -r "$build"
 }
 
-why=""
 if [ "$mode" = container ]; then
     export PIP_BREAK_SYSTEM_PACKAGES=1 # a container's Python is often marked as externally managed
     install_in_container
+elif [ "$cuda" = 12 ]; then
+    install_stack_for_cuda_12
 else
     install_stack
-    if [ -n "$flash_attn" ]; then install_flash_attn; else why="--no-flash-attn"; fi
 fi
 install_folder exgrpo "$root"
 for project in "$root"/packages/*/pyproject.toml; do
     package=$(dirname "$project")
     install_folder "$(basename "$package")" "$package"
 done
-if [ -n "$why" ]; then
-    echo "set-up: flash-attn is left out ($why): the actor's attention is then torch's, slower, with memory that grows with the" \
-        "square of ppo_max_token_len_per_gpu, and verl takes log-probs token by token (in blocks with" \
-        "actor_rollout_ref.model.use_fused_kernels=True); train with actor_rollout_ref.model.override_config.attn_implementation=sdpa" \
-        "(use_remove_padding=True works with it; ulysses_sequence_parallel_size must be 1)"
-fi
+compile_all
 echo "set-up: importing the modules that a run imports"
 "$python" -m pip check || true
 (cd / && "$python" "$root/exp_scripts/check_install.py") || fail "$python: the import check failed"
+why=""
+[ -z "$flash_attn" ] || install_flash_attn
+[ -z "$why" ] || fail "--flash-attn: $why; the rest is installed, and a run takes torch's own attention"
 changes_end
 activate=$(dirname "$python")/activate
 if [ -f "$activate" ]; then next="source $activate"; else next="PYTHON=$python bash exp_scripts/run_exgrpo.sh ..."; fi

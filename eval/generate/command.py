@@ -1,7 +1,7 @@
 """Sample a model's answers to benchmark questions with vLLM, judge them, and write a report.
 
-    exgrpo-eval generate --model_path MODEL --input_file id.parquet 'ood/*.parquet' --output_file
-    OUT.jsonl
+    exgrpo-eval generate --model_path MODEL --input_file id.parquet 'ood/*.parquet' \\
+        --output_file OUT.jsonl
 
 OUT.jsonl has one line per sample, OUT.run.json records how it was made, and OUT.report.md, .json
 and .html have the results. During the run, finished samples are in OUT.jsonl.partial: after a kill,

@@ -55,10 +55,11 @@ class SelectiveReplay:
         Args:
             scores: as in TrajectoryBuffer.sample.
         """
-        if buffer.rng.random() >= self.replay_probability:
-            return None
-        levels = None if self.strategy == "uniform" else self.medium_difficulty_range
-        try:
-            return buffer.sample(_SAMPLED_AS[self.strategy], size, levels, None, scores)
-        except NothingLeft:
-            return None
+        with buffer.alone():
+            if buffer.rng.random() >= self.replay_probability:
+                return None
+            levels = None if self.strategy == "uniform" else self.medium_difficulty_range
+            try:
+                return buffer.sample(_SAMPLED_AS[self.strategy], size, levels, None, scores)
+            except NothingLeft:
+                return None

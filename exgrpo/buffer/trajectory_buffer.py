@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -32,9 +35,29 @@ from exgrpo.refusal import refuse, refuse_as
 from exgrpo.saved import durable
 from exgrpo.saved.pool_folder import PoolFolder
 
+_ELSEWHERE = "a copy would miss what the others add; keep one process for it, or save() and load()"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(
+    method: Callable[Concatenate[TrajectoryBuffer, P], T],
+) -> Callable[Concatenate[TrajectoryBuffer, P], T]:
+    """The method, while no other thread is in one of the buffer's."""
+
+    @wraps(method)
+    def waits(self: TrajectoryBuffer, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.alone():
+            return method(self, *args, **kwargs)
+
+    return waits
+
 
 class TrajectoryBuffer:
     """Successes of each question, filed by difficulty and drawn by difficulty and entropy.
+
+    Threads may add, sample and save at the same time: each call waits for the others, a sample's
+    `scores` and a save's writing included. Processes may not share a buffer.
 
     Questions are identified by their prompt. Tier t of n, counted from 1, is bucket t of a pool
     with K = n + 1. Every tier counts as partly solved, since single trajectories cannot show that a
@@ -89,6 +112,25 @@ class TrajectoryBuffer:
         self.bucketer = DifficultyBucketer() if bucketer is None else bucketer
         self._snapshot = 0
         self.pool, self._on_disk = ExperiencePool(self._config), PoolFolder()
+        self._lock, self._process = threading.RLock(), os.getpid()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps other threads out for the block, in which several calls belong together.
+
+        Raises:
+            RuntimeError: in a process forked from the one that made the buffer.
+        """
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"this TrajectoryBuffer is of process {self._process}, process {os.getpid()} is "
+                f"a fork of it: {_ELSEWHERE}"
+            )
+        with self._lock:
+            yield
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a TrajectoryBuffer cannot be copied or pickled: {_ELSEWHERE}")
 
     def __len__(self) -> int:
         """Number of trajectories."""
@@ -103,6 +145,7 @@ class TrajectoryBuffer:
         return self._snapshot
 
     @policy_snapshot.setter
+    @_alone
     def policy_snapshot(self, step: int) -> None:
         whole = isinstance(step, (int, np.integer)) and not isinstance(step, bool)
         if not whole or step < self._snapshot:
@@ -112,6 +155,7 @@ class TrajectoryBuffer:
             self.pool.end_step(int(step) - 1, {})
             self._snapshot = int(step)
 
+    @_alone
     def add(self, trajectory: Mapping[str, Any]) -> bool:
         """Count a trajectory for difficulty and keep it if correct; returns whether it was kept.
 
@@ -143,16 +187,19 @@ class TrajectoryBuffer:
         self.pool.file(prompt, bucket, success if keep else None)
         return keep and any(each.key == success.key for each in self.pool.candidates(prompt))
 
+    @_alone
     def clear(self) -> None:
         """Forget trajectories and difficulties; the generator and `policy_snapshot` are kept."""
         self.bucketer.clear()
         self.pool, self._on_disk = ExperiencePool(self._config), PoolFolder()
 
+    @_alone
     def entropy_thresholds(self) -> dict[float, float]:
         """Percentile -> the recorded entropy at it, in nats; NaN if no entropy is known."""
         recorded = recorded_entropies(self.pool)
         return {percentile: threshold(recorded, percentile) for percentile in self._percentiles}
 
+    @_alone
     def eligible(
         self,
         strategy: str = "medium_difficulty_low_entropy",
@@ -163,6 +210,7 @@ class TrajectoryBuffer:
         chosen = resolve(strategy, difficulty_range, entropy_percentile, self._percentiles)
         return sum(map(len, chosen.drawable(self.pool, self.bucketer).buckets.values()))
 
+    @_alone
     def sample(
         self,
         strategy: str = "medium_difficulty_low_entropy",
@@ -212,6 +260,7 @@ class TrajectoryBuffer:
         choice = replay.choose(candidates, scorer_of(scores, self._batch))
         return self._batch(list(choice.trajectories.items()))
 
+    @_alone
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the buffer and its generator; a kill leaves the old state or the new one.
 

@@ -87,18 +87,15 @@ class ExperienceConfig:
         "trajectory",
         check.one_of("trajectory", "group", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
-        "published); group, a whole past group, failures included, for which nothing is "
-        "generated, all drawn alike: exp_sample_range and exp_bucket_manager have no effect, "
-        "exp_metric one on exp_rescue alone; prompt, the question alone "
-        "with K fresh rollouts: a control that tells choosing questions from learning from the "
-        "past",
+        "published); group, a whole past group with its failures, for which nothing is generated, "
+        "all drawn alike (exp_sample_range and exp_bucket_manager have no effect, exp_metric on "
+        "exp_rescue alone); prompt, the question alone with K fresh rollouts, a control",
     )
     exp_place: str = _key(
         "share",
         check.one_of("share", "dead"),
-        "what past groups of exp_unit=group stand in for: share, a share rho of the step's "
-        "questions, which are not asked; dead, fresh groups whose rewards are all equal, at most "
-        "a share rho of the groups",
+        "what past groups of exp_unit=group replace: share, a share rho of the questions, which "
+        "are not asked; dead, fresh groups whose rewards are all equal, at most that many",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -194,8 +191,8 @@ class ExperienceConfig:
     experience_import: str | None = _key(
         None,
         check.optional(check.path),
-        "a pool with which a new run starts: made by exgrpo-inspect --import, or another run's "
-        "(the folder experience/ of a checkpoint), whose trajectories then count as of step 0",
+        "a pool with which a new run starts: of exgrpo-inspect --import, or another run's folder "
+        "experience/, whose trajectories then count as of step 0",
     )
     experience_max_per_question: int = _key(
         8,
@@ -203,25 +200,23 @@ class ExperienceConfig:
         "trajectories kept for a question; exp_eviction says which is dropped first",
     )
     experience_max_trajectories: int = _key(
-        200_000, check.integer(1), "trajectories kept in all; the oldest recording is dropped first"
+        200_000, check.integer(1), "trajectories kept in all; the oldest is dropped first"
     )
     experience_max_bytes: int = _key(
         8_000_000_000,
         check.integer(1),
-        "memory of the pool on the driver's node, 8 bytes a token and 200 a trajectory; the "
-        "oldest recording is dropped first",
+        "memory of the pool, 8 bytes a token and 200 a trajectory; the oldest is dropped first",
     )
     experience_max_groups: int = _key(
         256,
         check.integer(1),
-        "of exp_unit=group: at most this many groups are kept, the newest; groups whose rewards "
-        "are all equal are not stored; 8 bytes a token of memory",
+        "groups kept with exp_unit=group, the newest, 8 bytes a token; those whose rewards are all "
+        "equal are not stored",
     )
     experience_max_age: int | None = _key(
         None,
         check.optional(check.integer(1)),
-        "a trajectory or group older than this many steps leaves the pool and is not replayed; "
-        "null: never",
+        "a trajectory or group older than this many steps leaves the pool; null: never",
     )
     experience_skip_retired: bool = _key(
         True,

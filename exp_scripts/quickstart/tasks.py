@@ -1,7 +1,6 @@
 """The quickstart's task: add five numbers from 0 to 5, the answer in \\boxed{}.
 
-    python exp_scripts/quickstart/tasks.py --output_dir DIR      writes train.parquet and
-                                                                 test.parquet
+    python exp_scripts/quickstart/tasks.py --output_dir DIR  # train.parquet and test.parquet
 
 All 7,776 questions are shuffled once, with a fixed seed, and split into a test set, a training set
 for reinforcement learning, and the rest for the base model's supervised training. No question is in

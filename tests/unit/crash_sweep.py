@@ -1,8 +1,9 @@
 """Cuts a training's checkpoint writer off before every system call of it that changes the disk, and
 resumes each time.
 
-    python tests/unit/crash_sweep.py        one line a scenario and the total; fails at a state that
-                                            is neither
+    python tests/unit/crash_sweep.py
+
+It prints a line a scenario and the total, and fails at a state that is neither.
 
 The writer is the real one, pool and all; verl's own part (weights, data.pt, marker in place,
 rotation) is played by `verl`. It is a forked process that stops itself just before it saves; from

@@ -1,15 +1,15 @@
-"""The GPU stack's lock against verl's requirements, and the scripts that install it with a Python
-that notes it.
-"""
+"""The GPU stack's lock against verl's requirements, and the scripts that install it."""
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from functools import partial
-from importlib.metadata import requires, version
+from importlib.metadata import distribution, requires, version
 from pathlib import Path
 
+import packaging
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from exgrpo.verl_contract import TESTED
 
 ROOT = Path(__file__).parents[2]
+CUDA12 = ROOT / "requirements" / "cuda12.txt"
 VERL = TESTED[0]
 PACKAGES = sorted(ROOT.glob("packages/*/pyproject.toml"))
 GPU = {
@@ -35,20 +36,25 @@ case "$all" in
     *version_info*) echo "${FAKE_VERSION:-3.12}" ;;
     *torch.version.cuda*) echo 13 ;;
     *torch.__version__*) echo "${FAKE_TORCH:-}" ;;
-    *"version('verl')"* | *'version("verl")'*) echo "${FAKE_VERL:-}" ;;
+    *"import torch, vllm"*) [ -z "${FAKE_STACK:-}" ] || { echo "$FAKE_STACK"; exit 1; } ;;
+    *lacking.py*) [ -e "$NOTES" ] || printf 'verl==1\\ntransferqueue==2\\n' ;;
+    *compileall*) echo "compileall ${all#* compileall }" >> "$NOTES" ;;
+    *sysconfig*) echo packages ;;
     "-m venv "*) mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; echo "venv $all" >> "$NOTES" ;;
     *--only-binary*) exit 1 ;;
     *" wheel --no-deps -w "*)
         for pin in $(grep == "$last"); do head -c 6000 /dev/urandom > "${@: -3:1}/$pin.whl"; done ;;
-    *" download --no-deps --no-build-isolation "*) echo source > "${@: -3:1}/flash_attn-2.8.3.tar.gz" ;;
+    *" download --no-deps --no-build-isolation "*)
+        echo source > "${@: -3:1}/flash_attn-2.8.3.tar.gz" ;;
     *" -v install "*)
         echo "[1/3] nvcc" "[2/3] nvcc"
         echo "${FLASH_ATTENTION_FORCE_BUILD:+forced }${all#* install }" >> "$NOTES" ;;
     *" install "*)
+        [[ "$all" != *" -c "* ]] || cp "$last" "$(dirname "$NOTES")/constraints"
         [ -z "${INTERRUPTED_AT:-}" ] || [[ "$all" != *$INTERRUPTED_AT* ]] || kill -9 0
         echo "${PIP_NO_INDEX:+only $PIP_FIND_LINKS }${all#* install }" >> "$NOTES" ;;
 esac
-"""  # noqa: E501
+"""
 
 
 def pins(name: str) -> dict[str, str]:
@@ -60,9 +66,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 def requirements_of_verl(*extras: str) -> list[Requirement]:
-    """verl's requirements with these extras on the GPU machine; an extra may ask for
-    another one.
-    """
+    """verl's requirements with these extras on the GPU machine; an extra may ask for another."""
     found = []
     for requirement in map(Requirement, requires("verl") or []):
         if requirement.marker is None or any(
@@ -165,7 +169,15 @@ def run(
     [
         ("setup_gpu.sh", ["--nonsense"], {}, "--nonsense: setup_gpu.sh takes"),
         ("setup_gpu.sh", ["--venv"], {}, "--venv: which folder?"),
+        (
+            "setup_gpu.sh",
+            ["--no-flash-attn"],
+            {},
+            "--no-flash-attn: leave it out; flash-attn is installed with",
+        ),
         ("setup_gpu.sh", ["--active", "--container"], {}, "exclude each other"),
+        ("setup_gpu.sh", ["--cuda", "11"], {}, "--cuda 11: must be 12 or 13"),
+        ("setup_gpu.sh", ["--cuda", "12", "--container"], {}, "--cuda 12 excludes --container"),
         ("setup_gpu.sh", ["--active"], {}, "no environment is active"),
         ("setup_gpu.sh", ["--wheelhouse", "nowhere"], {}, "--wheelhouse nowhere: no such folder"),
         ("setup_gpu.sh", ["--wheelhouse", "."], {}, "no requirements.txt in it"),
@@ -173,8 +185,8 @@ def run(
         (
             "setup_gpu.sh",
             ["--container"],
-            {"FAKE_VERL": "0.8.0"},
-            f"needs verl {VERL}, vLLM and torch, but: 0.8.0",
+            {"FAKE_STACK": "no vllm"},
+            "in verl's container, but: no vllm",
         ),
         ("wheelhouse.sh", [], {}, "which folder?"),
         ("wheelhouse.sh", ["new", "--pieces", "few"], {}, "--pieces few: must be a number of MiB"),
@@ -183,6 +195,12 @@ def run(
             ["new", "--exclude", "torhc"],
             {},
             "--exclude torhc: not in requirements.txt",
+        ),
+        (
+            "wheelhouse.sh",
+            ["new", "--minimal", "--flash-attn"],
+            {},
+            "--minimal leaves out what --flash-attn",
         ),
         ("wheelhouse.sh", ["."], {}, "not empty"),
         ("wheelhouse.sh", ["new"], {"FAKE_VERSION": "3.13"}, "no Python 3.12 that runs"),
@@ -195,7 +213,7 @@ def test_what_is_wrong_is_said_in_one_line(fake, script, arguments, environment,
 
 
 def test_torch_first_then_the_lock_then_exgrpo(fake):
-    done = run(fake, "setup_gpu.sh", "--venv", "env", "--no-flash-attn")
+    done = run(fake, "setup_gpu.sh", "--venv", "env")
     assert done.returncode == 0, done.stderr
     installs = [
         line for line in (fake / "notes").read_text().splitlines() if not line.startswith("venv")
@@ -205,14 +223,12 @@ def test_torch_first_then_the_lock_then_exgrpo(fake):
         f"--no-compile --no-deps -r {ROOT}/requirements.txt",
         f"--no-compile --no-deps --no-build-isolation {ROOT}",
         *(f"--no-compile --no-deps --no-build-isolation {path.parent}" for path in PACKAGES),
+        "compileall -qq -j 0 packages",
     ]
-    (left_out,) = [line for line in done.stdout.splitlines() if "flash-attn is left out" in line]
-    assert (
-        "(--no-flash-attn)" in left_out and "override_config.attn_implementation=sdpa" in left_out
-    )
+    assert not done.stderr and "flash" not in done.stdout  # a run says what the actor computes with
 
 
-def test_a_compiler_of_another_cuda_is_not_tried(fake):
+def test_flash_attn_is_compiled_last_if_asked_for_and_there_is_its_compiler(fake):
     toolkit = fake / "cuda"
     (toolkit / "bin").mkdir(parents=True)
     (toolkit / "include").mkdir()
@@ -221,26 +237,89 @@ def test_a_compiler_of_another_cuda_is_not_tried(fake):
         "#!/bin/sh\necho Cuda compilation tools, release 12.8, V12.8.93\n"
     )
     (toolkit / "bin" / "nvcc").chmod(0o755)
-    done = run(fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit))
-    assert done.returncode == 0 and "is CUDA 12, torch is built for CUDA 13" in done.stdout
+    call = partial(
+        run, fake, "setup_gpu.sh", "--venv", "env", "--flash-attn", CUDA_HOME=str(toolkit)
+    )
+    done = call()
+    (line,) = done.stderr.splitlines()
+    assert (
+        done.returncode == 2
+        and "is CUDA 12, torch is built for CUDA 13; the rest is installed" in line
+    )
+    assert "compileall" in (fake / "notes").read_text().splitlines()[-1]
     (toolkit / "bin" / "nvcc").write_text(
         "#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n"
     )
-    done = run(
-        fake, "setup_gpu.sh", "--venv", "env", CUDA_HOME=str(toolkit), FLASH_ATTN_CUDA_ARCHS="90"
-    )
-    assert "compiling flash-attn" in done.stdout and "left out" not in done.stdout
+    done = call(FLASH_ATTN_CUDA_ARCHS="90")
+    assert done.returncode == 0, done.stderr
+    assert "anew" not in done.stdout and "compiling flash-attn" in done.stdout
     assert "20 to 60 minutes" in done.stdout and "set-up: flash-attn: 2 of 3 objects" in done.stdout
     # without it the build looks for a wheel of another CUDA
-    assert (
-        f"forced --no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt"
-        in (fake / "notes").read_text()
+    last = (fake / "notes").read_text().splitlines()[-1]
+    assert last == f"forced --no-deps --no-build-isolation -r {ROOT}/requirements/flash-attn.txt"
+
+
+def test_in_a_container_what_verl_lacks_is_installed_beside_its_torch(fake):
+    done = run(fake, "setup_gpu.sh", "--container")
+    assert done.returncode == 0, done.stderr
+    installs = (fake / "notes").read_text().splitlines()
+    assert installs[0] == "--no-compile --no-deps verl==1 transferqueue==2" and installs[
+        1
+    ].endswith(str(ROOT))
+
+
+def test_what_a_container_lacks_is_what_verl_does_not_take(tmp_path):
+    """As verl's image of July 2026: no verl, too old a TransferQueue and transformers."""
+    site = tmp_path / "site"
+
+    def put(name, version, metadata=""):
+        folder = site / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(
+            metadata or f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+
+    def lacking():
+        lock, script = ROOT / "requirements.txt", ROOT / "exp_scripts" / "lacking.py"
+        environment = {"PYTHONPATH": str(site)}  # with -S nothing else is seen
+        command = [sys.executable, "-S", script, lock]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    put("TransferQueue", "0.1.8")
+    put("transformers", "5.3.0")
+    (site / "packaging").symlink_to(Path(packaging.__file__).parent)
+    assert lacking().stdout.split() == ["math-verify==0.9.0", f"verl=={VERL}"]
+    put("verl", VERL, distribution("verl").read_text("METADATA"))
+    found = dict(line.split("==") for line in lacking().stdout.split())
+    lock = pins("requirements.txt")
+    wanted = {"transferqueue", "transformers", "tensordict", "ray", "wandb", "hydra-core"}
+    assert wanted <= found.keys() and not {"torch", "vllm", "verl", "flash-attn"} & found.keys()
+    assert found == {name: lock[name] for name in found}
+    put("ray", "2.50.0")
+    put("wandb", "0.1")
+    assert lacking().stdout.count("==") == len(found) - 2  # within verl's bounds
+    for path in site.glob("verl-*"):
+        path.rename(site / "verl-0.8.0.dist-info")
+    metadata = site / "verl-0.8.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace(f"Version: {VERL}", "Version: 0.8.0"))
+    done = lacking()
+    assert done.returncode == 1 and done.stderr.startswith(
+        "exgrpo: --container: verl 0.8.0 is installed, exgrpo is"
     )
+    assert done.stderr.endswith("-m pip uninstall verl\n") and done.stderr.count("\n") == 1
 
 
 def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
     done = run(
-        fake, "wheelhouse.sh", "house", "--pieces", "1", "--without-torch", "--exclude", "wandb"
+        fake,
+        "wheelhouse.sh",
+        "house",
+        "--pieces",
+        "1",
+        "--without-torch",
+        "--exclude",
+        "wandb",
+        "--flash-attn",
     )
     assert done.returncode == 0, done.stderr
     house, pieces = fake / "house", fake / "house" / "pieces"
@@ -273,7 +352,7 @@ def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
     }
 
     (fake / "notes").unlink()
-    arguments = ["--venv", "env2", "--wheelhouse", str(pieces), "--no-flash-attn"]
+    arguments = ["--venv", "env2", "--wheelhouse", str(pieces)]
     done = run(fake, "setup_gpu.sh", *arguments, FAKE_TORCH="2.11.0+cu130")
     assert done.returncode == 0, done.stderr
     made, *installs = (fake / "notes").read_text().splitlines()
@@ -281,6 +360,7 @@ def test_a_wheelhouse_goes_over_in_pieces_and_is_installed_from_alone(fake):
         "--system-site-packages" in made
         and (fake / "env2" / "seen").read_text() == "outer_packages.py\n"
     )
+    assert "compileall" in installs.pop()
     assert len(installs) == 2 + len(PACKAGES) and all(
         line.startswith(f"only {pieces}/wheels ") for line in installs
     )
@@ -313,8 +393,8 @@ def test_sizes_are_told_without_a_download(check, tmp_path):
     lock = tmp_path / "pylock.toml"
     near = (tmp_path / "far #.whl").as_uri()
     lock.write_text(
-        '[[packages]]\nname = "large"\nwheels = [{ url = "https://there/large.whl", size = '
-        "61865984 }]\n"
+        '[[packages]]\nname = "large"\n'
+        'wheels = [{ url = "https://there/large.whl", size = 61865984 }]\n'
         f'[[packages]]\nname = "near"\nwheels = [{{ url = "{near}" }}]\n'
         '[[packages]]\nname = "source"\nsdist = { url = "https://there/source.tar.gz" }\n'
     )
@@ -352,7 +432,7 @@ def test_after_an_interrupted_call_the_next_one_installs_all_of_it_again(fake, m
     (fake / "env" / "bin" / "python").chmod(0o755)
     (fake / "env" / "mine").touch()
     environment = {"VIRTUAL_ENV": str(fake / "env")} if mode == "--active" else {}
-    call = partial(run, fake, "setup_gpu.sh", *arguments, "--no-flash-attn", **environment)
+    call = partial(run, fake, "setup_gpu.sh", *arguments, **environment)
     assert call().returncode == 0 and (fake / "env" / "mine").exists()
     assert call(start_new_session=True, INTERRUPTED_AT="requirements.txt").returncode == -9
     (fake / "notes").unlink()
@@ -363,12 +443,12 @@ def test_after_an_interrupted_call_the_next_one_installs_all_of_it_again(fake, m
     ]
     again = "" if repaired else "--force-reinstall "
     assert installs[:2] == [
-        f"--no-compile --no-deps {again}torch==2.11.0",
-        f"--no-compile --no-deps {again}-r {ROOT}/requirements.txt",
+        f"--no-compile {again}--no-deps torch==2.11.0",
+        f"--no-compile {again}--no-deps -r {ROOT}/requirements.txt",
     ]
     assert (fake / "env" / "mine").exists() == (repaired is None)
     assert (
-        "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-1]
+        "anew" not in call().stdout and "force" not in (fake / "notes").read_text().splitlines()[-2]
     )
 
 
@@ -396,16 +476,62 @@ def test_an_environment_made_inside_another_sees_its_packages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "driver, wrong", [("570.86.15", True), ("580.65.06", False), ("610.1", False), ("", False)]
+    ("driver", "cuda", "wrong"),
+    [
+        (
+            "570.86.15",
+            13,
+            "must be 580 or newer, for CUDA 13; older ones take setup_gpu.sh --cuda 12 or",
+        ),
+        ("515.1", 13, "must be 580 or newer, for CUDA 13"),
+        ("515.1", 12, "must be 525 or newer, for CUDA 12"),
+        ("580.65.06", 13, None),
+        ("610.1", 12, None),
+        ("535.1", 12, None),
+        ("", 13, None),
+    ],
 )
-def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driver, wrong):
+def test_a_driver_of_an_older_cuda_is_refused(check, monkeypatch, tmp_path, driver, cuda, wrong):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho {driver}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    said = f"NVIDIA driver {driver}: must be 580 or newer, for CUDA 13"
-    assert check.driver_problem() == (said if wrong else None)
+    said = check.driver_problem(cuda)
+    if wrong is None:
+        assert said is None
+    else:
+        assert said.startswith(f"NVIDIA driver {driver}: {wrong}")
+        assert ("--cuda 12" in said) == ("--cuda 12" in wrong)
     monkeypatch.setattr(check, "_cuda_of_driver", lambda: 13)  # cuda-compat
-    assert check.driver_problem() is None
+    assert check.driver_problem(cuda) is None
+
+
+def test_a_stack_for_cuda_12_has_the_same_pins_but_torch_vllm_and_what_is_for_cuda_13(fake):
+    done = run(fake, "setup_gpu.sh", "--venv", "env", "--cuda", "12")
+    assert done.returncode == 0, done.stderr
+    first, second = (fake / "notes").read_text().splitlines()[1:3]
+    rest = second.removeprefix("--no-compile --no-deps -r ")
+    assert first == f"--no-compile -r {ROOT}/requirements/cuda12.txt -c {rest}"
+    lock, builds = (
+        pins("requirements.txt"),
+        dict(re.findall(r"^(\S+)==(\S+)$", CUDA12.read_text(), re.M)),
+    )
+    kept = pins(fake / "constraints")
+    assert kept == {name: lock[name] for name in kept}
+    gone = lock.keys() - kept.keys()
+    assert {
+        "torch",
+        "torchvision",
+        "torchaudio",
+        "vllm",
+        "cupy-cuda13x",
+        "nvidia-cublas",
+        "cuda-toolkit",
+    } <= gone
+    assert all(name in builds or re.match("cupy|cuda-|nvidia-", name) for name in gone)
+    same = builds.keys() & lock.keys()
+    assert len(same) == 4 and all(builds[name] == f"{lock[name]}+cu129" for name in same)
+    assert builds["cupy-cuda12x"] == lock["cupy-cuda13x"]
+    assert f"/{lock['vllm']}/cu129" in CUDA12.read_text()
 
 
 def test_what_triton_compiles_its_first_kernel_with_must_be_there(
@@ -424,10 +550,10 @@ def test_what_triton_compiles_its_first_kernel_with_must_be_there(
         f"{tmp_path}/Python.h: no such file"
     )
     monkeypatch.setattr(check, "has_driver", lambda: True)
-    assert check.machine_problems() == [no_compiler, no_header]
+    assert check.machine_problems(13) == [no_compiler, no_header]
     # where no GPU is, the environment may be for another machine
     monkeypatch.setattr(check, "has_driver", lambda: False)
-    assert check.machine_problems() == [] and no_compiler in capsys.readouterr().out
+    assert check.machine_problems(13) == [] and no_compiler in capsys.readouterr().out
 
 
 def test_a_kernel_that_does_not_run_is_a_failure_where_a_gpu_is(check, monkeypatch):

@@ -83,8 +83,6 @@ OUTSIDE = ("benchmarks", "exp_scripts", "eval", "data", "packages/exgrpo_tools",
 # Private names of other libraries that are theirs to give; exgrpo's own are never here.
 FOREIGN = {
     "_replace": "a documented method of namedtuple",
-    "_fields": "documented, of namedtuple",
-    "_asdict": "documented, of namedtuple",
     "_init_dataloader": "a hook of verl's trainer",
     "_next_train_batch": "a hook of verl's trainer",
     "_compute_metrics": "a hook of verl's trainer",

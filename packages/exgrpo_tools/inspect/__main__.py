@@ -1,15 +1,13 @@
 """Inspect a saved experience pool, export its trajectories to a file, or make a pool from a file of
 trajectories.
 
-    exgrpo-inspect CHECKPOINT                                       a summary
-    exgrpo-inspect CHECKPOINT --question ID                         one question's trajectories, to
-                                                                    read
+    exgrpo-inspect CHECKPOINT                  a summary
+    exgrpo-inspect CHECKPOINT --question ID    one question's trajectories, to read
     exgrpo-inspect CHECKPOINT --html pool.html --train_files train.parquet
     exgrpo-inspect CHECKPOINT --export rows.parquet --train_files train.parquet
     exgrpo-inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
     exgrpo-inspect CHECKPOINT --explain STEP [ROW]
-    exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25     (then
-                                                                                        --undo)
+    exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25  (then --undo)
     exgrpo-inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
 
 CHECKPOINT is a run's folder of checkpoints (the latest is used), one checkpoint, or a saved pool. A
