@@ -103,7 +103,7 @@ def test_an_on_policy_run_is_told_that_its_folder_has_one_with_replay(files, cap
     verify(configuration(files, "trainer.experience=False"))
     assert not caplog.messages
     checkpoint(files, [f"q{i}" for i in range(16)])
-    weights(files / "checkpoints" / "global_step_3" / "actor", ranks=1)
+    weights(files / "checkpoints" / "global_step_3" / "actor", ranks=8)
     verify(configuration(files, "trainer.experience=False"))
     [said] = caplog.messages
     assert (
