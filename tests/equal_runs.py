@@ -37,6 +37,9 @@ MEANT = {
     "exgrpo.preflight.verls_command.Preflight": "moved",
     "=null: must be": "a null is shown as YAML writes it",
     "trainer.use_v1='no'": "the one value that is allowed is said at once",
+    "checkpoint.save_contents": "the weights are among them",
+    "checkpoint.load_contents": "the weights are among them",
+    "optim.betas": "two numbers below 1",
 }
 
 

@@ -16,6 +16,8 @@ class RLHFDatasetWithExperience(RLHFDataset):
     verl's own ``index`` is not an identity: it is 0 for every row of a file without one.
     """
 
+    data_files: list[str]
+
     def _read_files_and_tokenize(self) -> None:
         files = self.data_files
         # verl hands them to a function that takes a path for a pattern

@@ -165,7 +165,17 @@ def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return False
     least, most = rule.get("least", -math.inf), rule.get("most", math.inf)
-    return bool(least <= value <= most and value > rule.get("above", -math.inf))
+    above, below = rule.get("above", -math.inf), rule.get("below", math.inf)
+    return bool(least <= value <= most and above < value < below)
+
+
+def _is_list(value: Any, rule: Mapping[str, Any]) -> bool:
+    if not isinstance(value, ListConfig) or len(value) != rule.get("length", len(value)):
+        return False
+    right = rule.get("of")
+    items = list(value)
+    all_right = right is None or all(_KINDS[right["kind"]](item, right) for item in items)
+    return all_right and all(item in items for item in rule.get("with", []))
 
 
 _NOT_TEXT = ("boolean", "integer", "number")
@@ -179,7 +189,7 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "text or list": lambda value, rule: isinstance(value, str | ListConfig),
     "choice": lambda value, rule: value in rule["choices"],
     "other": lambda value, rule: value not in rule["than"],
-    "list": lambda value, rule: isinstance(value, ListConfig),
+    "list": _is_list,
     "group": lambda value, rule: isinstance(value, DictConfig),
 }
 

@@ -97,7 +97,14 @@ def test_memory_is_flat_over_many_adds():
 
     def add(count):
         for n in range(count):
-            buffer.add({**row, "prompt": f"q{n % 200}", "rollout": f"{n}", "tokens": [n % 97, n % 89, n % 83]})
+            buffer.add(
+                {
+                    **row,
+                    "prompt": f"q{n % 200}",
+                    "rollout": f"{n}",
+                    "tokens": [n % 97, n % 89, n % 83],
+                }
+            )
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

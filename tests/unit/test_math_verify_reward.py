@@ -120,7 +120,9 @@ def test_an_answer_that_takes_too_long_is_wrong_and_the_next_one_is_not():
 def test_a_slow_answer_costs_one_start_and_the_next_answer_waits_for_none(monkeypatch):
     starts = []
     started = reward._Process.__init__
-    monkeypatch.setattr(reward._Process, "__init__", lambda *given: starts.append(1) or started(*given))
+    monkeypatch.setattr(
+        reward._Process, "__init__", lambda *given: starts.append(1) or started(*given)
+    )
     reward._VERIFIER.close()
     assert whole(r"\boxed{5}", "5")["score"] == 1
     assert len(starts) == 2  # the first one, and the spare one

@@ -1,4 +1,6 @@
-"""What a trainer saves of replay and opens again, verl's own part of the checkpoint played by two files."""
+"""What a trainer saves of replay and opens again, verl's own part of the checkpoint played by two
+files.
+"""
 
 import pytest
 from composed import configuration

@@ -162,6 +162,31 @@ def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
     assert wrong.partition("=")[0].rpartition(".")[2] in line or "nope" in line
 
 
+CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (f"{CHECKPOINT}.save_contents=[weights]", "must be a list of model and, as wanted, "),
+        (f"{CHECKPOINT}.save_contents=[]", "would go on from the base model"),
+        (f"{CHECKPOINT}.save_contents=[optimizer,extra]", "must be a list of model"),
+        (f"{CHECKPOINT}.save_contents=[model,weights]", "optimizer, extra and hf_model; "),
+        (f"{CHECKPOINT}.load_contents=[foo]", "must be a list of model"),
+        ("actor_rollout_ref.actor.optim.betas=[2,2]", "must be a list of two numbers of at "),
+        ("actor_rollout_ref.actor.optim.betas=[0.9]", "must be a list of two numbers of at "),
+        ("actor_rollout_ref.actor.optim.betas=0.9", "must be a list of two numbers of at "),
+    ],
+)
+def test_values_that_passed_are_refused_with_what_is_allowed(files, wrong, said):
+    (line,) = refusal(configuration(files, *ENOUGH, wrong))
+    assert line.startswith(wrong.partition("=")[0]) and said in line
+
+
+def test_a_checkpoint_may_be_the_weights_alone(files):
+    verify(configuration(files, *ENOUGH, f"{CHECKPOINT}.save_contents=[model]"))
+
+
 @pytest.mark.parametrize(
     "group",
     [
