@@ -75,7 +75,7 @@ def verify(config: DictConfig) -> None:
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
     )
     has_states = old_checkpoints.check_if_loaded(actor.checkpoint.load_contents)
-    checkpoints.settle(trainer, with_replay, has_states)
+    checkpoints.settle(trainer, with_replay, has_states, actor.checkpoint.load_contents)
     resumed = resume.resumed_folder(trainer)
     _all(
         lambda: data_rows.verify_rows(config),
