@@ -20,6 +20,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -104,10 +105,12 @@ def write_tokenizer(file: Path, words: int) -> None:
 
 
 def wait_for(file: str) -> None:
-    """Return once the file exists: trainings that were started together then run one after
-    another.
+    """Return once the file exists: trainings started together then run one after another.
+
+    Not before Ray, where the reward is rehearsed.
     """
-    while file and not os.path.exists(file):
+    ray = sys.modules.get("ray")
+    while file and ray and ray.is_initialized() and not os.path.exists(file):
         time.sleep(0.2)
 
 

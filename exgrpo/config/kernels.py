@@ -68,6 +68,10 @@ def capability() -> int | None:
         return None
 
 
+def _on_cpu(config: DictConfig) -> bool:
+    return bool(OmegaConf.select(config, "trainer.device") == "cpu")
+
+
 def too_old(attention: str) -> str | None:
     """Why the first card cannot run an attention; None if it can, and where no card is seen."""
     card, needed = capability(), CAPABILITY.get(attention, 0)
@@ -78,7 +82,7 @@ def too_old(attention: str) -> str | None:
 
 def attention(*, _root_: DictConfig) -> str:
     """The actor's attention where the user names none."""
-    if _root_.trainer.device == "cpu":
+    if _on_cpu(_root_):
         return "sdpa"
     if installed("flash-attn") and too_old("flash_attention_2") is None:
         return "flash_attention_2"
@@ -88,7 +92,7 @@ def attention(*, _root_: DictConfig) -> str:
 def why_no_varlen(config: DictConfig) -> str:
     """Why attention over packed rows by torch's kernel cannot be used; empty if it can."""
     actor = config.actor_rollout_ref.actor
-    if config.trainer.device == "cpu":
+    if _on_cpu(config):
         return "is for GPUs"
     if not OmegaConf.select(config, f"{MODEL}.use_remove_padding", default=True):
         return f"needs {MODEL}.use_remove_padding=True"
@@ -116,7 +120,7 @@ def _in_sixteen_bits(actor: DictConfig) -> bool:
 
 def fused(*, _root_: DictConfig) -> bool:
     """Whether log-probs and entropies come from hidden states, without logits, by default."""
-    if _root_.trainer.device == "cpu" or installed("flash-attn"):
+    if _on_cpu(_root_) or installed("flash-attn"):
         return False
     # both need the logits that fused kernels do not keep
     squares = OmegaConf.select(_root_, "actor_rollout_ref.actor.calculate_sum_pi_squared")
@@ -131,7 +135,7 @@ def fused_backend(*, _root_: DictConfig) -> str:
 def why_no_triton(config: DictConfig) -> str:
     """Why verl's Triton kernels cannot take the log-probs; empty if they can."""
     card, width = capability(), _width(OmegaConf.select(config, f"{MODEL}.path"))
-    if config.trainer.device == "cpu":
+    if _on_cpu(config):
         return "is for GPUs"
     if not installed("triton"):
         return "the package triton is not installed"

@@ -19,7 +19,7 @@ class RLHFDatasetWithExperience(RLHFDataset):
     data_files: list[str]
 
     def _read_files_and_tokenize(self) -> None:
-        files = self.data_files
+        files: list[str] = self.data_files  # type: ignore[has-type]  # verl's own attribute
         # verl hands them to a function that takes a path for a pattern
         self.data_files = [glob.escape(file) for file in files]
         super()._read_files_and_tokenize()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MARKER = "latest_checkpointed_iteration.txt"
 POOL = seals.POOL
 QUEUE = "transfer_queue"  # verl's folder, of an asynchronous mode: the prompts in flight
-_is_step = re.compile("[0-9]+").fullmatch  # to str.isdigit "²" is one, to int not
+_is_step = re.compile("[0-9]{1,18}").fullmatch  # to str.isdigit "²" is one, to int not
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -177,23 +177,35 @@ def only_writer(root: Path) -> ExitStack:
     return alone
 
 
-def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], None]) -> None:
+def settle(
+    trainer: Mapping[str, Any],
+    with_pool: bool,
+    check: Callable[[Path], None],
+    contents: Collection[str] = ("model", "optimizer", "extra"),
+) -> None:
     """Find out, before Ray starts, which checkpoint the run goes on from: the marker names it from
     here on. All that is on this disk of a checkpoint is read, as verl will read it once more.
 
     Args:
         trainer, check: as in `open_experience`.
         with_pool: a checkpoint without experience is none.
+        contents: verl's ``load_contents``, of which an unsealed checkpoint must have all files.
 
     Raises:
         OSError, ValueError: none can be used, or another process writes there; in one line.
     """
 
+    root = Path(str(trainer["default_local_dir"]))
+    marked = marked_step(root)
+    run = None if marked is None else seals.run_of(step_folder(root, marked))
+
     def whole(folder: Path, step: int) -> None:
         check(folder)
-        check_whole(folder, step, with_pool)
+        other = seals.run_of(folder)
+        if folder.parent == root and step != marked and None not in (run, other) and run != other:
+            raise DamagedCheckpoint(f"{folder}: of run {other}, {root / MARKER} names one of {run}")
+        check_whole(folder, step, with_pool, contents, int(trainer.get("nnodes") or 1))
 
-    root = Path(str(trainer["default_local_dir"]))
     # a killed run may be ending
     alone = durable.exclusive_on_all_hosts(root, patience_s=30) if root.is_dir() else nullcontext()
     with alone:
@@ -210,13 +222,21 @@ def settle(trainer: Mapping[str, Any], with_pool: bool, check: Callable[[Path], 
                 logger.warning("%s names step %d; %s", root / MARKER, marked, left)
 
 
-def check_whole(folder: Path, step: int, with_pool: bool) -> None:
+def check_whole(
+    folder: Path,
+    step: int,
+    with_pool: bool,
+    contents: Collection[str] = ("model", "optimizer", "extra"),
+    nodes: int = 1,
+) -> None:
     """Read a checkpoint and compare it with its seal, and its pool with the pool's manifest.
+
+    Args: contents, nodes: as in `seals.check`.
 
     Raises:
         FileNotFoundError, DamagedCheckpoint, DamagedPool: naming what is missing or damaged.
     """
-    seal = seals.check(folder)
+    seal = seals.check(folder, step, contents, nodes)
     if not with_pool:
         return
     if not durable.newest(folder / POOL).is_dir():
@@ -268,6 +288,8 @@ def resume_latest(
             continue
         if step != marked:
             was = "named no step" if marked is None else f"named step {marked}"
+            if (root / MARKER).is_dir():
+                (root / MARKER).rename(root / f"{MARKER}.folder")
             durable.replace_file(root / MARKER, str(step))
             logger.warning(
                 "resuming from step %d: %s %s; what it named is left as it is",

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ SEAL = "seal.json"
 POOL = "experience"  # our folder in a checkpoint, besides verl's files
 STATES_DELETED = "optimizer_states_deleted"  # a note: see old_checkpoints
 _UNREAD = "huggingface"  # of verl's folders the one that no resume reads
+_PARTS = {"model": "model", "optimizer": "optim", "extra": "extra_state"}  # verl's names of files
+_PART = re.compile(r"(model|optim|extra_state)_world_size_(\d{1,6})_rank_(\d{1,6})\.pt")
+_MAX_BYTES = 1 << 26  # of a seal
 _CHUNK = 1 << 24
 _THREADS = 8
 logger = logging.getLogger(__name__)
@@ -48,21 +52,31 @@ def write(folder: Path, step: int, run: str | None) -> None:
     durable.replace_file(folder / SEAL, text + "\n")
 
 
-def check(folder: Path) -> Mapping[str, Any]:
+def check(
+    folder: Path, step: int | None = None, contents: Collection[str] = tuple(_PARTS), nodes: int = 1
+) -> Mapping[str, Any]:
     """The seal of a checkpoint whose files on this disk are as sealed; empty if it has none.
 
-    Without a seal, as of an earlier version, torch's files must be whole archives; their records
-    are not read.
+    Without a seal, as of an earlier version or where it was deleted, the weights' files are
+    counted, and torch's files must be whole archives; their records are not read.
+
+    Args:
+        step: that the seal must be of.
+        contents: verl's ``load_contents``: what the actor must have a file of for each rank.
+        nodes: with several, each may have the files of its own ranks alone.
 
     Raises:
-        DamagedCheckpoint: naming the first file that is damaged.
+        DamagedCheckpoint: naming the first file that is damaged or missing.
     """
     if not (folder / SEAL).exists():
+        _count(folder / "actor", contents, nodes)
         for path in _files(folder):
             if path.suffix == ".pt":
                 _directory_at(path)
         return {}
     seal = _read(folder / SEAL)
+    if step is not None and seal["step"] != step:
+        raise DamagedCheckpoint(f"{folder / SEAL}: of step {seal['step']}, not {step}")
     with ThreadPoolExecutor(_THREADS) as pool:
         names, sums = seal["files"].keys(), seal["files"].values()
         differences = pool.map(_difference, [folder / name for name in names], sums)
@@ -74,22 +88,75 @@ def check(folder: Path) -> Mapping[str, Any]:
     return seal
 
 
+def run_of(folder: Path) -> str | None:
+    """The id of the run that sealed a checkpoint; None if no seal says it."""
+    try:
+        return _read(folder / SEAL)["run"]
+    except DamagedCheckpoint:
+        return None
+
+
+def _count(actor: Path, contents: Collection[str], nodes: int) -> None:
+    """DamagedCheckpoint unless a folder has verl's files of every rank. No folder: other nodes'."""
+    if not actor.is_dir() or (actor / "dist_ckpt").is_dir():
+        return
+    parts = [_PARTS[name] for name in _PARTS if name in contents]
+    if (actor.parent / STATES_DELETED).exists():
+        parts = [part for part in parts if part != "optim"]
+    found: dict[int, dict[str, set[int]]] = {}
+    for path in actor.iterdir():
+        if match := _PART.fullmatch(path.name):
+            ranks = found.setdefault(int(match[2]), {}).setdefault(match[1], set())
+            ranks.add(int(match[3]))
+    for size, ranks_of in found.items():
+        wanted = set(range(size)) if nodes == 1 else ranks_of.get("model", set())
+        if wanted and all(ranks_of.get(part) == wanted for part in parts):
+            return
+    raise DamagedCheckpoint(
+        f"{actor}: without a seal, and not of every rank a file of {', '.join(parts)}"
+    )
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """The files of a checkpoint, those in folders too, but for the pool's and temporary ones."""
-    for place, folders, names in os.walk(folder):
+    seen: set[str] = set()  # links are followed, each place once
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
         folders[:] = sorted(name for name in folders if name != POOL and name[0] != ".")
+        if real in seen:
+            folders[:], names = [], []
+        seen.add(real)
         yield from (Path(place, name) for name in sorted(names) if name[0] != ".")
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"of {path.stat().st_size} bytes")
         seal: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         checksum = seal.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DamagedCheckpoint(f"{path} cannot be read ({error})") from error
-    if checksum != checksum_of(seal) or "files" not in seal:
+        is_whole = checksum == checksum_of(seal) and _is_seal(seal)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        said = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise DamagedCheckpoint(f"{path} cannot be read ({said})") from error
+    if not is_whole:
         raise DamagedCheckpoint(f"{path}: its checksum is another, or it is no seal")
     return seal
+
+
+def _is_seal(seal: dict[str, Any]) -> bool:
+    """Whether each value is of the type that `write` gives it, and each file is in the folder."""
+    files, run = seal.get("files"), seal.get("run", 0)
+    return (
+        type(seal.get("step")) is int
+        and (run is None or isinstance(run, str))
+        and isinstance(files, dict)
+        and all(
+            isinstance(sums, list) and [type(each) for each in sums] == [int, int]
+            for sums in files.values()
+        )
+        and not any(Path(name).is_absolute() or ".." in Path(name).parts for name in files)
+    )
 
 
 def _difference(path: Path, sealed: list[int]) -> str:

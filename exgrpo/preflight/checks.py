@@ -25,6 +25,7 @@ from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import data_rows, machine, modes, resume, sizes, user_rules, values
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
+from exgrpo.preflight.reward_rehearsal import rehearse
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def verify(config: DictConfig) -> None:
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
     )
     has_states = old_checkpoints.check_if_loaded(actor.checkpoint.load_contents)
-    checkpoints.settle(trainer, with_replay, has_states)
+    checkpoints.settle(trainer, with_replay, has_states, actor.checkpoint.load_contents)
     resumed = resume.resumed_folder(trainer)
     _all(
         lambda: data_rows.verify_rows(config),
@@ -85,6 +86,7 @@ def verify(config: DictConfig) -> None:
         lambda: _log_probs(config),
     )
     _truncated(config.actor_rollout_ref.rollout)
+    rehearse(config)
     if with_replay:
         _text_alone(config)
         _data_and_checkpoint(config, resumed)

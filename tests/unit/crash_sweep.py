@@ -111,6 +111,8 @@ class Trainer:
             shutil.rmtree(self.saved.pop(0))
         (folder / "actor").mkdir(exist_ok=True)
         self.saved.append(folder / "actor")
+        for part in ("model", "optim", "extra_state"):
+            archive(folder / "actor" / f"{part}_world_size_1_rank_0.pt", str(self.step))
         (folder / "actor" / "weights").write_text(str(self.step))
         archive(folder / "data.pt", str(self.step))
         (self.root / checkpoints.MARKER).write_text(str(self.step))

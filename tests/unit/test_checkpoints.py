@@ -30,6 +30,8 @@ def make(root, step, *, data=True, actor=True):
     PoolFolder().save(replay.pool, folder / checkpoints.POOL, step, IDENTITY, state)
     if actor:
         (folder / "actor").mkdir()
+        for part in ("model", "optim", "extra_state"):
+            archive(folder / "actor" / f"{part}_world_size_1_rank_0.pt")
     if data:
         archive(folder / "data.pt")
     (root / checkpoints.MARKER).write_text(str(step))

@@ -31,6 +31,14 @@ def checkpoint(files, questions, tokenizer=None):
     (files / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
 
 
+def weights(actor, ranks):
+    """What verl saves of an actor."""
+    actor.mkdir()
+    for part in ("model", "optim", "extra_state"):
+        for rank in range(ranks):
+            archive(actor / f"{part}_world_size_{ranks}_rank_{rank}.pt")
+
+
 def test_experience_of_another_data_set_is_refused(files):
     checkpoint(files, ["other question"])
     with pytest.raises(ValueError, match="experience of another data set"):
@@ -95,7 +103,7 @@ def test_an_on_policy_run_is_told_that_its_folder_has_one_with_replay(files, cap
     verify(configuration(files, "trainer.experience=False"))
     assert not caplog.messages
     checkpoint(files, [f"q{i}" for i in range(16)])
-    (files / "checkpoints" / "global_step_3" / "actor").mkdir()
+    weights(files / "checkpoints" / "global_step_3" / "actor", ranks=8)
     verify(configuration(files, "trainer.experience=False"))
     [said] = caplog.messages
     assert (
@@ -145,9 +153,7 @@ def test_a_checkpoint_of_another_number_of_gpus_is_refused(files, experience):
         "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
     ]
     verify(configuration(files, *more))  # no weights on this disk: nothing is known of them
-    actor.mkdir()
-    for rank in range(2):
-        archive(actor / f"model_world_size_2_rank_{rank}.pt")
+    weights(actor, ranks=2)
     for ranks in (1, 4):
         with pytest.raises(ValueError) as caught:
             verify(configuration(files, f"trainer.n_gpus_per_node={ranks}", *more))

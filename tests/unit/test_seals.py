@@ -2,6 +2,8 @@
 instead.
 """
 
+import json
+
 import pytest
 from saved_pools import archive
 from test_checkpoints import make
@@ -110,3 +112,87 @@ def test_the_pool_of_another_run_or_none_is_passed_over(tmp_path, caplog):
 def test_a_tokenizer_file_is_a_line(tmp_path, caplog):
     (sealed(tmp_path, 2) / "actor" / "huggingface" / "config.json").write_text("{ }")
     assert settled(tmp_path) == 2 and "no resume reads it" in caplog.text
+
+
+@pytest.mark.parametrize("part", ["model", "optim", "extra_state"])
+def test_without_a_seal_the_files_of_all_ranks_are_counted(tmp_path, part, caplog):
+    sealed(tmp_path, 2)
+    folder = sealed(tmp_path, 4)
+    (folder / seals.SEAL).unlink()
+    (folder / "actor" / f"{part}_world_size_1_rank_0.pt").unlink()
+    assert settled(tmp_path) == 2 and "without a seal, and not of every rank" in caplog.text
+
+
+def test_what_is_not_loaded_need_not_be_there_and_another_rank_must(tmp_path):
+    folder = make(tmp_path, 2)
+    (folder / "actor" / "optim_world_size_1_rank_0.pt").unlink()
+    seals.check(folder, 2, ["model", "extra"])
+    for path in sorted((folder / "actor").iterdir()):
+        path.rename(path.with_name(path.name.replace("size_1", "size_2")))
+    with pytest.raises(seals.DamagedCheckpoint, match="every rank"):
+        seals.check(folder, 2, ["model", "extra"])
+    seals.check(folder, 2, ["model", "extra"], nodes=2)  # rank 1 is on the other one
+
+
+def forged(folder, **changes):
+    """A seal with other values and the checksum that fits them."""
+    seal = json.loads((folder / seals.SEAL).read_text()) | changes
+    seal.pop("checksum")
+    text = json.dumps(seal | {"checksum": seals.checksum_of(seal)})
+    (folder / seals.SEAL).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": []},
+        {"files": {"data.pt": 7}},
+        {"files": {"data.pt": ["7", None]}},
+        {"files": {"../data.pt": [7, 7]}},
+        {"step": "4"},
+        {"step": 6},
+        {"step": True},
+        {"run": ["x"]},
+    ],
+)
+def test_a_forged_seal_is_passed_over_in_one_line(tmp_path, changes, caplog):
+    sealed(tmp_path, 2)
+    forged(sealed(tmp_path, 4), **changes)
+    assert settled(tmp_path) == 2
+    assert len([line for line in caplog.text.splitlines() if "step 4 cannot be used" in line]) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "7", "null", '{"checksum": {}}'])
+def test_a_seal_that_is_none_is_passed_over(tmp_path, text):
+    sealed(tmp_path, 2)
+    (sealed(tmp_path, 4) / seals.SEAL).write_text(text)
+    assert settled(tmp_path) == 2
+
+
+def test_a_marker_of_five_thousand_digits_or_a_folder_names_no_step(tmp_path):
+    sealed(tmp_path, 2)
+    (tmp_path / checkpoints.MARKER).write_text("7" * 5_000)
+    assert settled(tmp_path) == 2
+    (tmp_path / checkpoints.MARKER).unlink()
+    (tmp_path / checkpoints.MARKER).mkdir()
+    assert settled(tmp_path) == 2
+
+
+def test_the_files_of_a_linked_folder_are_sealed(tmp_path):
+    folder = sealed(tmp_path / "run", 2)
+    (folder / "actor").rename(tmp_path / "elsewhere")
+    (folder / "actor").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "again").symlink_to(folder)  # a circle
+    seals.write(folder, 2, None)
+    assert "actor/model_world_size_1_rank_0.pt" in seals.check(folder)["files"]
+
+
+def test_another_run_in_the_folder_is_not_fallen_back_to(tmp_path, caplog):
+    sealed(tmp_path, 2)
+    seals.write(checkpoints.step_folder(tmp_path, 2), 2, "theirs")
+    folder = sealed(tmp_path, 4)
+    seals.write(folder, 4, "ours")
+    (folder / "data.pt").write_bytes(b"cut")
+    with pytest.raises((ValueError, OSError)):
+        settled(tmp_path)
+    assert "of run theirs" in caplog.text and "names one of ours" in caplog.text

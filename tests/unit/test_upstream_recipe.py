@@ -17,7 +17,7 @@ def composed(script: Path) -> dict[str, str]:
     is empty.
     """
     command = script.read_text().partition("\nexec")[2].replace("\\\n", " ").splitlines()[0]
-    words = [re.sub(r"\$(\{?)[A-Z].*", "", word) for word in shlex.split(command)[1:]]
+    words = [re.sub(r"\$(\(quoted \$)?\{?[A-Z].*", "", word) for word in shlex.split(command)[1:]]
     config = OmegaConf.to_container(
         job(*[word for word in words if re.match(r"\w+\.[\w.]+=.", word)])
     )
