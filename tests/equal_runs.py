@@ -39,6 +39,7 @@ MEANT = {
     "trainer.use_v1='no'": "the one value that is allowed is said at once",
     "checkpoint.save_contents": "the weights are among them",
     "checkpoint.load_contents": "the weights are among them",
+    "must divide data.train_batch_size": "verl would fill up with empty rows",
     "optim.betas": "two numbers below 1",
     "must be a file that is there": "passed",
     "must be a module that can be imported": "passed",

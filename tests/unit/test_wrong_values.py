@@ -202,6 +202,8 @@ CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
         ("actor_rollout_ref.actor.optim.optimizer=Adamm", "must be an optimizer of torch.optim"),
         ("actor_rollout_ref.actor.optim.optimizer_impl=torch.nope", "must be a module that can "),
         ("actor_rollout_ref.actor.optim.lr=1e6", "must be a finite number from 0 to 1"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "must divide data.train_batch_size=8"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=16", "must divide data.train_batch_size=8"),
         ("global_profiler.steps=abc", "must be a list of steps, or null"),
         (f"{LOSS}.off_policy_min_clip=5", "must be below 1, as all f(w) of p_div_p are"),
         ("actor_rollout_ref.actor.optim.betas=[2,2]", "must be a list of two numbers of at "),
