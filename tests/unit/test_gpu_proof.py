@@ -11,6 +11,7 @@ from pathlib import Path
 import gpu_proof
 import proof_page
 import proof_runs
+import proof_stages
 import pytest
 import runs
 import step
@@ -25,7 +26,7 @@ def fails(options, found, ends):
 
 
 def absent(options, found, ends):
-    raise gpu_proof.LeftOut("the package x is not installed")
+    raise proof_stages.LeftOut("the package x is not installed")
 
 
 def is_slow(options, found, ends):
@@ -59,7 +60,7 @@ def prove(monkeypatch, tmp_path):
 
     def run(*arguments, **works):
         stages = {
-            name: gpu_proof.Stage(works.get(name, work), *when)
+            name: proof_stages.Stage(works.get(name, work), *when)
             for name, (work, *when) in WORKS.items()
         }
         monkeypatch.setattr(gpu_proof, "STAGES", stages)
@@ -123,7 +124,7 @@ def test_stages_start_together_and_work_one_after_another(prove, tmp_path):
     def waiting(name):
         def work(options, found, ends):
             seen.append(f"{name} starts")
-            gpu_proof.until_its_turn(options, name, ends)
+            proof_stages.until_its_turn(options, name, ends)
             time.sleep(0.05)
             seen.append(f"{name} ends")
 
@@ -150,7 +151,7 @@ def test_a_stage_is_told_in_time_that_its_turn_does_not_come(prove):
 
 
 def never_its_turn(options, found, ends):
-    gpu_proof.until_its_turn(options, "of nobody", ends)
+    proof_stages.until_its_turn(options, "of nobody", ends)
 
 
 def test_the_page_says_which_parts_vllm_took(tmp_path):
