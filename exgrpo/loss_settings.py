@@ -87,6 +87,8 @@ class LossSettings:
                 f"policy_loss.off_policy_max_clip={high}: must be above "
                 f"policy_loss.off_policy_min_clip={low}, or -1 for off"
             )
+        if low >= 1 and self.off_policy_reshape.startswith(_P_DIV_P):
+            refuse("policy_loss.off_policy_min_clip", low, "below 1, as all f(w) of p_div_p are")
         for key in ("cliprange_low", "cliprange_high", "clip_upper_bound"):
             bound = getattr(self, key)
             if not 0 <= bound < math.inf:

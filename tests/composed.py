@@ -38,6 +38,7 @@ def overrides(files, *more):
         f"data.train_files={files}/data.parquet",
         f"data.val_files={files}/data.parquet",
         "data.train_batch_size=8",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=8",
         "data.max_prompt_length=64",
         "data.max_response_length=64",
         "reward.custom_reward_function.reward_kwargs.require_think=False",

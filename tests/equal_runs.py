@@ -39,7 +39,20 @@ MEANT = {
     "trainer.use_v1='no'": "the one value that is allowed is said at once",
     "checkpoint.save_contents": "the weights are among them",
     "checkpoint.load_contents": "the weights are among them",
+    "must divide data.train_batch_size": "verl would fill up with empty rows",
     "optim.betas": "two numbers below 1",
+    "must be a file that is there": "passed",
+    "must be a module that can be imported": "passed",
+    "new one that can be made": "the reason is said",
+    "must be an optimizer of": "passed",
+    "optim.lr=": "at most 1",
+    "global_profiler": "passed",
+    "checkpoint_engine.backend": "passed",
+    "rollout.load_format": "vLLM's list",
+    "rollout.logprobs_mode": "vLLM's list",
+    "rollout.quantization": "verl's list",
+    "rollout_correction.rollout_is": "verl's list",
+    "off_policy_min_clip": "below 1 with p_div_p",
 }
 
 

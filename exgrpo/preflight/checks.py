@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def verify(config: DictConfig) -> None:
         lambda: _attention(config),
         lambda: _log_probs(config),
     )
+    _truncated(config.actor_rollout_ref.rollout)
     rehearse(config)
     if with_replay:
         _text_alone(config)
@@ -202,15 +204,42 @@ def _files(config: DictConfig) -> None:
         for path in paths_of(OmegaConf.select(config, key)):
             if is_local(path) and not Path(path).is_file():
                 raise FileNotFoundError(f"{key}={path}: no such file; exgrpo-data train makes one")
-    root = Path(config.trainer.default_local_dir)
-    if not next(each for each in (root, *root.parents) if each.exists()).is_dir():
-        raise NotADirectoryError(
-            f"trainer.default_local_dir={root}: must be a folder, or a new one"
+    for key in ("default_local_dir", "rollout_data_dir", "validation_data_dir"):
+        if (folder := config.trainer.get(key)) and is_local(folder):
+            _can_be_made(f"trainer.{key}", Path(folder), machine.starts_ray(config, os.environ))
+    timeline = config.ray_kwargs.get("timeline_json_file")
+    if timeline and not Path(timeline).expanduser().absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"ray_kwargs.timeline_json_file={timeline}: its folder must be there"
         )
     model = str(config.actor_rollout_ref.model.path)
     is_path = model.startswith(("/", ".", "~")) or (model.count("/") > 1 and is_local(model))
     if is_path and not Path(model).is_dir():
         raise FileNotFoundError(f"actor_rollout_ref.model.path={model}: no such folder")
+
+
+def _can_be_made(key: str, root: Path, here: bool) -> None:
+    """NotADirectoryError unless it is a folder or, where this node has the disk, can be made."""
+    there = next(each for each in (root, *root.parents) if each.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=there) if here else os.scandir(there):
+            return
+    except OSError as error:
+        raise NotADirectoryError(
+            f"{key}={root}: must be a folder, or a new one that can be made; {error.strerror}"
+        ) from None
+
+
+def _truncated(rollout: DictConfig) -> None:
+    """Warn where rollouts are not drawn from all that the actor's log-probs are about."""
+    if rollout.top_p < 1 or rollout.top_k > 0:
+        _logger.warning(
+            "exgrpo: actor_rollout_ref.rollout.top_p=%s top_k=%s: rollouts lack the less likely "
+            "tokens, but the actor's log-probs are of all: each importance ratio is too large, by "
+            "1 / the probability of the tokens that were kept; full are top_p=1 top_k=-1",
+            rollout.top_p,
+            rollout.top_k,
+        )
 
 
 def _text_alone(config: DictConfig) -> None:

@@ -34,7 +34,7 @@ def verify(config: DictConfig, resumed: Path | None) -> None:
         _same_as_saved(gpus, given, resumed),
         _mini_batch(actor_rollout, gpus, ulysses, given),
         _rollout(actor_rollout.rollout, gpus, given, separate),
-        _updates(config) if separate else (),
+        _updates(config) if separate else _whole_mini_batches(config),
     )
     if (first := next(wrong, None)) is not None:
         raise ValueError(first)
@@ -94,6 +94,14 @@ def _mini_batch(
             f"rollout.n={rollout_n}; must be a multiple of the {gpus // ulysses} data-parallel "
             f"ranks of {given}"
         )
+
+
+def _whole_mini_batches(config: DictConfig) -> Iterator[str]:
+    """verl fills the last mini-batch up with empty rows, by which its loss is divided, too."""
+    size, batch = config.actor_rollout_ref.actor.ppo_mini_batch_size, config.data.train_batch_size
+    if batch % size:
+        given = f"actor_rollout_ref.actor.ppo_mini_batch_size={size}"
+        yield f"{given}: must divide data.train_batch_size={batch}, or its last update is weaker"
 
 
 def _rollout(rollout: DictConfig, gpus: int, given: str, separate: bool) -> Iterator[str]:

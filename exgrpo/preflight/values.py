@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from exgrpo.data_files import is_local
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
 
@@ -56,7 +58,7 @@ def verify_together(config: DictConfig) -> None:
         others = {other: OmegaConf.select(config, other) for other in rule.get("when", {})}
         holds = all(value in _listed(rule["when"][other]) for other, value in others.items())
         if _TOGETHER & rule.keys() and holds and (replay or "replay" not in rule):
-            together = " and ".join(f"{other}={value}" for other, value in others.items())
+            together = " and ".join(f"{other}={shown(value)}" for other, value in others.items())
             wrong.append(_wrong(config, key, rule, f" with {together}" if together else ""))
     if any(wrong):
         raise ValueError("\n".join(filter(None, wrong)))
@@ -66,7 +68,12 @@ def verify_together(config: DictConfig) -> None:
 def table() -> list[tuple[str, dict[str, Any]]]:
     """(key, what its value must be), for a key several times if that follows from other keys."""
     rules = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return [(key, rule) for rule in rules for key in rule["keys"]]
+    for rule in rules:
+        if "listed" in rule:
+            rule["choices"] = named_by(rule["listed"])
+            rule.setdefault("must", f"one of {', '.join(rule['choices'])}")
+    # a list that is not there leaves the check to the library
+    return [(key, rule) for rule in rules for key in rule["keys"] if rule.get("choices", True)]
 
 
 def alone() -> dict[str, dict[str, Any]]:
@@ -76,26 +83,35 @@ def alone() -> dict[str, dict[str, Any]]:
 
 def defaults() -> dict[str, Any]:
     """Key -> verl's default, as its reference file has it: interpolations are texts with ``${``."""
-    file = _verl("trainer/config/_generated_ppo_trainer.yaml")
+    file = _installed("verl") / "trainer/config/_generated_ppo_trainer.yaml"
     return dict(entries(yaml.safe_load(file.read_text(encoding="utf-8"))))
 
 
 @functools.cache
-def loggers() -> list[str]:
-    """The names of ``trainer.logger`` that the installed verl knows, read without importing it."""
-    tree = ast.parse(_verl("utils/tracking.py").read_text(encoding="utf-8"))
+def named_by(listed: str) -> list[str]:
+    """The names in a library's own list, read without importing it; empty if there is none.
+
+    Args:
+        listed: package/file.py:variable.
+    """
+    path, _, variable = listed.partition(":")
+    package, _, path = path.partition("/")
+    file = _installed(package) / path
+    tree = ast.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
     lists = (
         node.value
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "supported_backend"
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == variable
     )
-    return list(ast.literal_eval(next(lists)))
+    items = (item for each in lists for item in ast.walk(each) if isinstance(item, ast.Constant))
+    return [item.value for item in items if isinstance(item.value, str)]
 
 
-def _verl(path: str) -> Path:
-    verl = find_spec("verl")
-    assert verl is not None and verl.submodule_search_locations  # or nothing could be composed
-    return Path(verl.submodule_search_locations[0]) / path
+def _installed(package: str) -> Path:
+    """The folder of a package, or one that is not there."""
+    found = find_spec(package)
+    folders = found.submodule_search_locations if found else None
+    return Path(folders[0] if folders else f"{package} is not installed")
 
 
 def entries(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -166,7 +182,8 @@ def _is_number(value: Any, rule: Mapping[str, Any]) -> bool:
         return False
     least, most = rule.get("least", -math.inf), rule.get("most", math.inf)
     above, below = rule.get("above", -math.inf), rule.get("below", math.inf)
-    return bool(least <= value <= most and above < value < below)
+    within = least <= value <= most and above < value < below
+    return bool(within and value not in rule.get("than", ()))
 
 
 def _is_list(value: Any, rule: Mapping[str, Any]) -> bool:
@@ -176,6 +193,28 @@ def _is_list(value: Any, rule: Mapping[str, Any]) -> bool:
     items = list(value)
     all_right = right is None or all(_KINDS[right["kind"]](item, right) for item in items)
     return all_right and all(item in items for item in rule.get("with", []))
+
+
+def _is_file(value: Any, rule: Mapping[str, Any]) -> bool:
+    """On this disk, as verl looks for it; a remote one is believed."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    if value.startswith("pkg://"):
+        return _is_module(value.removeprefix("pkg://").replace("/", "."), rule)
+    path, verl = value.removeprefix("file://"), _installed("verl")
+    folders = (Path.cwd(), verl.parent, verl)
+    return not is_local(path) or any((each / Path(path).expanduser()).is_file() for each in folders)
+
+
+def _is_module(value: Any, rule: Mapping[str, Any]) -> bool:
+    """Found without importing its package, torch say."""
+    if not isinstance(value, str) or not value.strip("."):
+        return False
+    package, *inner = value.split(".")
+    found = find_spec(package) if package else None
+    for name in inner:
+        found = found and PathFinder.find_spec(name, found.submodule_search_locations or [])
+    return found is not None
 
 
 _NOT_TEXT = ("boolean", "integer", "number")
@@ -190,6 +229,8 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "choice": lambda value, rule: value in rule["choices"],
     "other": lambda value, rule: value not in rule["than"],
     "list": _is_list,
+    "file": _is_file,
+    "module": _is_module,
     "group": lambda value, rule: isinstance(value, DictConfig),
 }
 
@@ -224,10 +265,10 @@ def _said(check: Callable[..., Any], *arguments: Any) -> Iterator[str]:
 
 
 def _loggers(value: Any) -> Iterator[str]:
-    names = value if isinstance(value, ListConfig) else [value]
-    known = loggers()
-    for name in names:
+    known = named_by("verl/utils/tracking.py:supported_backend")
+    # an empty list is a wrong value itself
+    for name in value or [value] if isinstance(value, ListConfig) else [value]:
         if name not in known:
             yield f"trainer.logger={shown(name)}: must be one or more of {', '.join(known)}"
-        elif name in _PACKAGES and find_spec(name) is None:
+        elif name in _PACKAGES and find_spec(str(name)) is None:
             yield f"trainer.logger={name}: the package {name} is not installed"

@@ -143,8 +143,8 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             "algorithm.filter_groups.metric=null: must be reward, or a name",
         ),
         (
-            [*FILTERED, "trainer.v1.sampler.custom_sampler.path=mine.py"],
-            "trainer.v1.sampler.custom_sampler.path=mine.py: must be null with "
+            [*FILTERED, "trainer.v1.sampler.custom_sampler.path=pkg://json"],
+            "trainer.v1.sampler.custom_sampler.path=pkg://json: must be null with "
             "algorithm.filter_groups.enable=True",
         ),
         (

@@ -42,7 +42,7 @@ def test_a_right_configuration_passes(files):
             "policy_loss.off_policy_reshape=foo: must be",
         ),
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n=1"),
-        ("data.train_batch_size=17", "data.train_batch_size=17: data.train_files has 16 questions"),
+        ("data.train_batch_size=24", "data.train_batch_size=24: data.train_files has 16 questions"),
         (
             "trainer.max_optim_to_keep=0",
             "trainer.max_optim_to_keep=0: must be an integer of at least 1",

@@ -52,6 +52,7 @@ def configuration(files, *more):
         f"data.train_files={files}/data.parquet",
         f"data.val_files={files}/data.parquet",
         "data.train_batch_size=8",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=8",
         "data.max_prompt_length=64",
         "data.max_response_length=192",
         "data.filter_overlong_prompts=True",

@@ -44,7 +44,10 @@ def wrong_values():
     kind.
     """
     draw = random.Random(38)
-    kinds = {key: rule["kind"] for key, rule in values.alone().items()}
+    kinds = {
+        key: "optional " * (rule.get("optional", False) and rule["kind"] == "choice") + rule["kind"]
+        for key, rule in values.alone().items()
+    }
     for key, default in values.defaults().items():
         if isinstance(default, bool | int | float) and key not in kinds:
             kinds[key] = "boolean" if isinstance(default, bool) else "number"
@@ -66,6 +69,9 @@ def wrong_values():
         "number": ["1e-4x", float("nan"), float("inf"), "high", [1]],
         "text": [7, None, [1]],
         "choice": ["xyz", 3, None],
+        "optional choice": ["xyz", 3],
+        "file": ["/nope.py", 3, ["a"]],
+        "module": ["nope_lib", "torch.nope", "nope.lib", 3],
         "list": ["model", 3, None],
         "group": ["xyz", 3],
     }
@@ -162,6 +168,7 @@ def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
     assert wrong.partition("=")[0].rpartition(".")[2] in line or "nope" in line
 
 
+ROLLOUT = "actor_rollout_ref.rollout"
 CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
 
 
@@ -173,6 +180,32 @@ CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
         (f"{CHECKPOINT}.save_contents=[optimizer,extra]", "must be a list of model"),
         (f"{CHECKPOINT}.save_contents=[model,weights]", "optimizer, extra and hf_model; "),
         (f"{CHECKPOINT}.load_contents=[foo]", "must be a list of model"),
+        ("trainer.save_freq=0", "at least 1, or -1 for never"),
+        ("trainer.logger=[]", "must be one or more of wandb, "),
+        ("trainer.default_local_dir=/proc/x", "a new one that can be made; No such file"),
+        ("trainer.rollout_data_dir=/dev/null/x", "a new one that can be made; Not a directory"),
+        ("trainer.validation_data_dir=/etc/passwd/x", "can be made; Not a directory"),
+        ("ray_kwargs.timeline_json_file=/nope/x.json", "its folder must be there"),
+        ("data.custom_cls.path=/nope.py", "must be a file that is there, or pkg:// and a module"),
+        ("data.custom_cls.path=pkg://exgrpo.nope", "must be a file that is there, or pkg:// and"),
+        ("data.tool_config_path=/nope.yaml", "must be a file that is there"),
+        (f"{ROLLOUT}.multi_turn.function_tool_path=/nope.py", "must be a file that is there"),
+        (f"{ROLLOUT}.agent.agent_loop_config_path=nope.yaml", "must be a file that is there"),
+        ("actor_rollout_ref.model.external_lib=nope_lib", "must be a module that can be imported"),
+        (f"{ROLLOUT}.checkpoint_engine.custom_backend_module=nope.lib", "must be a module that "),
+        (f"{ROLLOUT}.checkpoint_engine.backend=nope", "must be naive, nccl, nixl, "),
+        (f"{ROLLOUT}.load_format=nope", "must be one of auto, "),
+        (f"{ROLLOUT}.logprobs_mode=nope", "must be one of raw_logits, raw_logprobs, "),
+        (f"{ROLLOUT}.quantization=nope", "must be one of fp8, torchao, "),
+        ("algorithm.rollout_correction.rollout_is=nope", "must be one of token, sequence"),
+        ("global_profiler.tool=nope", "must be null, nsys, "),
+        ("actor_rollout_ref.actor.optim.optimizer=Adamm", "must be an optimizer of torch.optim"),
+        ("actor_rollout_ref.actor.optim.optimizer_impl=torch.nope", "must be a module that can "),
+        ("actor_rollout_ref.actor.optim.lr=1e6", "must be a finite number from 0 to 1"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "must divide data.train_batch_size=8"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=16", "must divide data.train_batch_size=8"),
+        ("global_profiler.steps=abc", "must be a list of steps, or null"),
+        (f"{LOSS}.off_policy_min_clip=5", "must be below 1, as all f(w) of p_div_p are"),
         ("actor_rollout_ref.actor.optim.betas=[2,2]", "must be a list of two numbers of at "),
         ("actor_rollout_ref.actor.optim.betas=[0.9]", "must be a list of two numbers of at "),
         ("actor_rollout_ref.actor.optim.betas=0.9", "must be a list of two numbers of at "),
@@ -180,7 +213,19 @@ CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
 )
 def test_values_that_passed_are_refused_with_what_is_allowed(files, wrong, said):
     (line,) = refusal(configuration(files, *ENOUGH, wrong))
-    assert line.startswith(wrong.partition("=")[0]) and said in line
+    key = wrong.partition("=")[0]
+    assert line.startswith((f"{key}=", f"{key.removeprefix('actor_rollout_ref.actor.')}="))
+    assert said in line
+
+
+@pytest.mark.parametrize("given", ["top_p=0.9", "top_k=20"])
+def test_a_truncated_rollout_gets_one_line_that_says_what_the_ratio_becomes(files, given, caplog):
+    verify(configuration(files, *ENOUGH, f"{ROLLOUT}.{given}"))
+    (said,) = [line for line in caplog.messages if "importance ratio" in line]
+    assert given in said
+    caplog.clear()
+    verify(configuration(files, *ENOUGH))
+    assert "importance ratio" not in caplog.text
 
 
 def test_a_checkpoint_may_be_the_weights_alone(files):
