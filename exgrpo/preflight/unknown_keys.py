@@ -17,7 +17,7 @@ from exgrpo.preflight.values import entries
 
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
 # keys of earlier versions, and what to use now
-_GONE = {
+GONE = {
     "trainer.exp_max_candidates": "every candidate is scored",
     **dict.fromkeys(
         (
@@ -72,8 +72,8 @@ def _key(given: str) -> str:
 
 def _hint(key: str, keys: Sequence[str]) -> str:
     """The nearest key; one of the same last name, if no key is as near as a typing error."""
-    if key in _GONE:
-        return f"it is gone: {_GONE[key]}"
+    if key in GONE:
+        return f"it is gone: {GONE[key]}"
     name = key.rpartition(".")[2]
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
     namesakes = [each for each in keys if each.rpartition(".")[2] == name]

@@ -110,10 +110,11 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     """A trainer of some questions, with one success of q0 in its pool."""
     keys = ["trainer.v1.sampler.sync_refill_failed_groups=True", "data.train_batch_size=4"]
     keys += [f"actor_rollout_ref.rollout.n={K}", "trainer.rollout_poll_interval=0.05"]
+    keys += ["trainer.experience_ratio=0.25"]
     keys += [f"trainer.v1.trainer_mode={trainer_class.verl_mode}", *overrides]
     trainer = object.__new__(trainer_class)
     trainer.config = job(*keys)
-    trainer.experience = ExperienceConfig(rollout_n=K, experience_ratio=0.25)
+    trainer.experience = ExperienceConfig.from_mapping(trainer.config.trainer, K)
     messages = [{"role": "user", "content": "?"}]
     trainer.train_dataset = [
         {"question_id": f"q{i}", "raw_prompt": messages} for i in range(questions)

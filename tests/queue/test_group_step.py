@@ -26,6 +26,7 @@ KEYS = [
     *WHOLE_STEP,
     "actor_rollout_ref.actor.policy_loss.off_policy_loss=topr",
     "trainer.exp_unit=group",
+    "trainer.save_freq=1",  # only then is computed what replayed rows weigh
 ]
 
 

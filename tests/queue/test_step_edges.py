@@ -57,7 +57,8 @@ def test_what_replayed_rows_weigh_is_known_of_every_update_of_a_step(make):
     """
     steps = "trainer.v1.separate_async.parameter_sync_step=2"
     rule = f"trainer.exp_bucket_manager={__file__}:two_alone"
-    trainer = make(steps, rule, trainer_class=ExperienceMixPPOTrainerSeparateAsync)
+    saves = "trainer.save_freq=1"  # else nobody could look at it, and it is not computed
+    trainer = make(steps, saves, rule, trainer_class=ExperienceMixPPOTrainerSeparateAsync)
     for name in ("save_model_to_cpu", "restore_model_from_cpu", "clear_cpu_model"):
         setattr(trainer.actor_rollout_wg, name, lambda number: None)
     trainer.replay.pool.file("q9", 1, Trajectory([1], [-1.0], step=1))
