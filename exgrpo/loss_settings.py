@@ -15,6 +15,7 @@ RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
 REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr")
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
+REPLAY_LOSS_ROWS = ("rows",)  # what such a loss may take besides
 _P_DIV_P = "p_div_p_"
 _FINITE = [
     f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")
@@ -154,6 +155,6 @@ def check_replay_loss(name: str) -> None:
     """ValueError unless `name` is a loss of replayed rows, or refers to one with its signature."""
     key = "policy_loss.off_policy_loss"
     if is_reference(name):
-        load_reference(key, name, REPLAY_LOSS_PARAMETERS)
+        load_reference(key, name, REPLAY_LOSS_PARAMETERS, REPLAY_LOSS_ROWS)
     elif name not in REPLAY_LOSS_NAMES:
         refuse(key, name, f"one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}")

@@ -319,9 +319,9 @@ class ExperienceMixin(PPOTrainer):
 
     def _admit(self, entering: Sequence[StoredGroup]) -> list[ReplayedGroup]:
         """These past groups, but for those that the policy has left behind."""
-        prompts = stored_groups.prompts_of(entering)
-        scorer = self._scorer(prompts)
-        return self.replay.admit(entering, scorer)
+        prompts = stored_groups.prompts_of([*self.replay.groups, *entering])
+        out = [*self.in_flight.questions, *(group.question for group in self.waiting)]
+        return self.replay.admit(entering, self._scorer(prompts), {*out, *self.so_far.questions})
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as a scorer of trajectories; `prompts`: question -> tokens, int64 [P]."""
@@ -347,8 +347,10 @@ class ExperienceMixin(PPOTrainer):
         past: dict[str, Trajectory] = {}
         for group in self.replayed:
             past |= group.rows
-        correct.mark(batch, self.mixed)
         keys, config = self.experience, self.config
+        loss = config.actor_rollout_ref.actor.policy_loss.off_policy_loss
+        correct.number(batch, self.global_steps, loss)
+        correct.mark(batch, self.mixed)
         all_known = correct.put_recorded(batch, past, keys)
         if correct.corrects(config) or not all_known:
             correct.exempt_replayed_rows(batch, past)

@@ -88,8 +88,9 @@ class ExperienceConfig:
         check.one_of("trajectory", "group", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group with its failures, for which nothing is generated, "
-        "all drawn alike (exp_sample_range and exp_bucket_manager have no effect, exp_metric on "
-        "exp_rescue alone); prompt, the question alone with K fresh rollouts, a control",
+        "drawn by exp_group_choice (exp_sample_range, exp_bucket_manager and exp_question_choice "
+        "have no effect, exp_metric on exp_rescue alone); prompt, the question alone with K "
+        "fresh rollouts, a control",
     )
     exp_place: str = _key(
         "share",
@@ -162,7 +163,27 @@ class ExperienceConfig:
         "highest_entropy",
         check.rule(rules.EVICTIONS),
         "which trajectory of a full question is dropped first: highest_entropy (unknown before "
-        "any), lowest_entropy (for exp_select_mode=argmax), oldest, or your own rule",
+        "any), lowest_entropy (for exp_select_mode=argmax), oldest, newest, or your own rule",
+    )
+    exp_same: str = _key(
+        "tokens",
+        check.rule(rules.SAME),
+        "which trajectories of a question are one success, so that the newer replaces the older: "
+        "tokens, those of equal tokens; bag, of equal tokens in any order; or your own rule",
+    )
+    exp_question_choice: str = _key(
+        rules.BUCKET,
+        check.rule(rules.QUESTION_CHOICES, rules.BUCKET),
+        "which questions are replayed: bucket, by exp_bucket_manager and exp_sample_range; "
+        "longest_ago, those not drawn for long; or your own rule, which may have a memory",
+    )
+    exp_group_choice: str = _key(
+        "uniform",
+        check.rule(rules.GROUP_CHOICES),
+        "which past groups are drawn: uniform; headroom, by 1 minus the newest success rate of "
+        "their question; age, the younger the likelier; advantage, by their mean absolute "
+        "advantage; or your own rule. With any but uniform others are drawn for those that "
+        "exp_max_drift drops, until as many are found",
     )
     exp_success_threshold: float = _key(
         0.5,
@@ -283,6 +304,11 @@ class ExperienceConfig:
         """A trait that the difficulty rule states (`rules.difficulty`)."""
         rule = rules.DIFFICULTIES.load("trainer.exp_difficulty", self.exp_difficulty)
         return bool(getattr(rule, trait, False))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a rule looks at what is remembered of questions (QuestionMemory)."""
+        return self.exp_question_choice != rules.BUCKET or self.exp_group_choice != "uniform"
 
     @property
     def whole_groups(self) -> bool:

@@ -27,8 +27,10 @@ from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
+from exgrpo.experience.question_memory import QuestionDraw, QuestionMemory, group_weights
 from exgrpo.experience.replay_log import LoggedReplay
 from exgrpo.experience.replayed_group import NO_ODDS, Odds, ReplayedGroup
+from exgrpo.experience.rules import BUCKET
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.experience.trajectory_selector import (
     Choice,
@@ -69,6 +71,7 @@ class ExperienceReplay:
     Attributes:
         pool, rng: as above.
         groups: the past groups that may be drawn; empty unless `exp_unit=group`.
+        memory: of the questions; empty unless a rule looks at it.
         mixing: whether replay has begun (delayed start); never goes back to False.
     """
 
@@ -83,6 +86,10 @@ class ExperienceReplay:
         self.pool = ExperiencePool(config) if pool is None else pool
         self.rng = np.random.default_rng(config.exp_seed) if rng is None else rng
         self.groups = GroupBuffer(config.experience_max_groups, config.experience_max_age)
+        self.memory = QuestionMemory()
+        self._by_rule: QuestionDraw | None = None
+        if config.exp_question_choice != BUCKET:
+            self._by_rule = QuestionDraw(config.exp_question_choice, self.memory)
         self.mixing = config.experience and config.experience_start_sratio == 0
         self._questions = questions
         self._fresh = FreshQuestions(self.pool, questions, config.experience_skip_retired)
@@ -135,17 +142,17 @@ class ExperienceReplay:
                 barred = frozenset([*self._fresh.deferred, *self._drawn])
                 if self.config.whole_groups:
                     count = 0 if ahead or self.config.exp_place == "dead" else count
-                    stored = self.groups.choose(count, self.rng, exclude=barred)
+                    stored = self._past_groups(count, barred)
                 else:
-                    chosen = self.pool.choose(count, self.rng, exclude=barred)
-                    odds = self.pool.odds(chosen, barred)
-                    self._fell.add(each.bucket for each in odds.values())
+                    odds = self._questions_of_pool(count, barred)
                     if self.config.exp_unit == "prompt":
-                        anew = chosen
+                        anew = [*odds]
                     else:
-                        replayed = chosen
+                        replayed = [*odds]
                         self._odds |= odds
         from_pool = [*replayed, *anew, *(group.question for group in stored)]
+        if self.config.remembers:
+            self.memory.drawn(from_pool, step)
         drawn = frozenset([*from_pool, *self._drawn])
         # what the pool could not give is asked afresh
         missing, left = size - len(from_pool), len(self._questions) - len(drawn)
@@ -155,6 +162,24 @@ class ExperienceReplay:
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
         return Draw(replayed, anew + fresh, self._mixed, stored)
+
+    def _questions_of_pool(self, count: int, barred: Collection[str]) -> dict[str, Odds]:
+        """Up to `count` questions to replay, in the order of the draw, with the odds of each."""
+        if self._by_rule is not None:
+            odds = self._by_rule.choose(self.pool, count, self.rng, barred, self._step)
+        else:
+            chosen = self.pool.choose(count, self.rng, exclude=barred)
+            odds = self.pool.odds(chosen, barred)
+        self._fell.add(each.bucket for each in odds.values())
+        return odds
+
+    def _past_groups(self, count: int, barred: Collection[str]) -> list[StoredGroup]:
+        """Up to `count` past groups by `exp_group_choice`."""
+        name, threshold = self.config.exp_group_choice, self.config.exp_success_threshold
+        weights = None
+        if name != "uniform":
+            weights = group_weights(name, [*self.groups], self.memory, threshold, self._step)
+        return self.groups.choose(count, self.rng, exclude=barred, weights=weights)
 
     def _share(self, size: int) -> int:
         """rho of so many, rounded down."""
@@ -175,26 +200,39 @@ class ExperienceReplay:
             return {}
         dead = [question for question, each in rewards.items() if len(set(each)) == 1]
         count = min(len(dead), self._share(len(rewards)))
-        chosen = self.groups.choose(count, self.rng, exclude={*rewards, *elsewhere})
+        chosen = self._past_groups(count, {*rewards, *elsewhere})
         return dict(zip(dead, chosen, strict=False))
 
-    def admit(self, stored: Sequence[StoredGroup], scorer: Scorer) -> list[ReplayedGroup]:
-        """The groups that the policy has not drifted away from (`exp_max_drift`); others go.
+    def admit(
+        self,
+        stored: Sequence[StoredGroup],
+        scorer: Scorer,
+        elsewhere: Collection[str] = frozenset(),
+    ) -> list[ReplayedGroup]:
+        """The groups that the policy has not drifted away from (`exp_max_drift`); others go. With
+        an `exp_group_choice` but uniform others are drawn in their place, as long as there are any.
 
         Args:
-            scorer: called at most once, with all rollouts of the groups in order; not at all
-                without `exp_max_drift`.
+            scorer: called with all rollouts of the groups in order, and again with those of groups
+                that are drawn anew; not at all without `exp_max_drift`.
+            elsewhere: questions of which none is drawn anew: those that the step asks.
         """
-        bound, admitted = self.config.exp_max_drift, list(stored)
-        if bound is not None and stored:
-            rollouts = [(each.question, one) for each in stored for one in each.rollouts]
-            scores = iter(scorer(rollouts))
-            admitted, left_behind = [], list[StoredGroup]()
-            for group in stored:
-                ratios = [each.log_ratios(next(scores).log_probs) for each in group.rollouts]
-                drifted = mean_square(np.concatenate(ratios)) > bound
-                (left_behind if drifted else admitted).append(group)
-            self.groups.drop(left_behind)
+        bound, admitted, waiting = self.config.exp_max_drift, list[StoredGroup](), list(stored)
+        while waiting:
+            close, left_behind = waiting, list[StoredGroup]()
+            if bound is not None:
+                close = []
+                rollouts = [(each.question, one) for each in waiting for one in each.rollouts]
+                scores = iter(scorer(rollouts))
+                for group in waiting:
+                    ratios = [each.log_ratios(next(scores).log_probs) for each in group.rollouts]
+                    drifted = mean_square(np.concatenate(ratios)) > bound
+                    (left_behind if drifted else close).append(group)
+                self.groups.drop(left_behind)
+            admitted += close
+            barred = {*elsewhere, *self._drawn, *(group.question for group in admitted)}
+            count = len(left_behind) if self.config.exp_group_choice != "uniform" else 0
+            waiting = self._past_groups(count, barred) if count else []
         groups = [ReplayedGroup.whole(group) for group in admitted]
         self._replayed += groups
         return groups
@@ -244,6 +282,10 @@ class ExperienceReplay:
         """
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
+        if self.config.remembers:
+            self.memory.observe(groups, step)
+        if self._by_rule is not None:
+            self._by_rule.observe(step, groups)
         if self.mixing:
             for group, bucket in zip(groups, self.pool.buckets_of(groups), strict=True):
                 self.pool.observe(group, bucket)
@@ -277,6 +319,7 @@ class ExperienceReplay:
             "deferred": self._fresh.deferred,
             "skipped": self._fresh.skipped,
             "odds": self._odds,  # of questions in flight
+            **({} if self._by_rule is None else {"question_choice": self._by_rule.state()}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -288,3 +331,5 @@ class ExperienceReplay:
         self._fresh.deferred = [each for each in state["deferred"] if each in self._questions]
         self._fresh.skip(checked.integer("skipped", state["skipped"], 0))
         self._odds = {question: Odds(*each) for question, each in state.get("odds", {}).items()}
+        if self._by_rule is not None:
+            self._by_rule.restore(state.get("question_choice"))

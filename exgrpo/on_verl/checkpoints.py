@@ -19,7 +19,7 @@ from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.on_verl import seals
 from exgrpo.on_verl.seals import DamagedCheckpoint
 from exgrpo.saved import durable, pool_files
-from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
+from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest, read_memory
 from exgrpo.saved.pool_folder import PoolFolder
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ def open_experience(
             replay.restore(state)
         if config.whole_groups:
             replay.groups.hold(read_groups(folder / POOL))
+        if config.remembers:
+            replay.memory.hold(*read_memory(folder / POOL))
         # the bound on age may be a new one
         pool.expire(step)
         replay.groups.expire(step)

@@ -25,7 +25,15 @@ from verl.workers.utils.padding import no_padding_2_padding
 from exgrpo.config import RELEASED_GPUS
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.correct import OF_POLICY_LOSS, ON_POLICY, is_mixed, settings_of, weights_of
+from exgrpo.on_verl.correct import (
+    OF_POLICY_LOSS,
+    ON_POLICY,
+    is_mixed,
+    is_replayed,
+    rows_of,
+    settings_of,
+    weights_of,
+)
 from exgrpo.on_verl.triton_start import compile_log_prob_kernels
 
 OURS = "exgrpo"
@@ -80,13 +88,12 @@ def compute_policy_loss_exgrpo(
     phase = rollout_is_weights
     if phase is None:
         phase = torch.full_like(log_prob, ON_POLICY)
-    loss_config, replayed = config.policy_loss, phase.isinf()
+    loss_config, replayed = config.policy_loss, is_replayed(phase)
     settings = settings_of(config)
     if not is_mixed(phase, response_mask):  # delayed start: plain PPO until mixing begins
         settings = replace(settings, loss_remove_clip=False)
-    token_losses, sums = token_losses_and_sums(
-        log_prob, old_log_prob, advantages, replayed, response_mask, settings=settings
-    )
+    row_values = log_prob, old_log_prob, advantages, replayed, response_mask
+    token_losses, sums = token_losses_and_sums(*row_values, settings=settings, rows=rows_of(phase))
     weights, ours, theirs = weights_of(phase), response_mask, {}
     fresh_loss: torch.Tensor | float = 0.0
     if loss_config.fresh_loss_mode != OURS:
