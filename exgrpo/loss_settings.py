@@ -13,7 +13,8 @@ from exgrpo.refusal import refuse
 NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
 RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
-REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr")
+LIKELIHOOD = "likelihood"  # the loss of rehearsal, aggregated by itself
+REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", LIKELIHOOD)
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
 REPLAY_LOSS_ROWS = ("rows",)  # what such a loss may take besides
 _P_DIV_P = "p_div_p_"
@@ -44,7 +45,12 @@ class LossSettings:
     off_policy_loss: str = _key(
         SHAPED,
         "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, "
-        "topr; or your own rule",
+        "topr; likelihood, for trainer.exp_place=beside; or your own rule",
+    )
+    likelihood_weight: float = _key(
+        1.0,
+        "of likelihood: weight of a row's mean -log pi, a mean over the rows of a mini-batch, "
+        "beside the loss of the others",
     )
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
@@ -82,6 +88,8 @@ class LossSettings:
             bound = getattr(self, key)
             if bound != -1 and not 0 < bound < math.inf:
                 refuse(f"policy_loss.{key}", bound, "a finite number above 0, or -1 for off")
+        if not 0 <= self.likelihood_weight < math.inf:
+            refuse("policy_loss.likelihood_weight", self.likelihood_weight, "a number of 0 or more")
         low, high = self.off_policy_min_clip, self.off_policy_max_clip
         if 0 < high <= low:
             raise ValueError(

@@ -41,8 +41,7 @@ from exgrpo.console import phase
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
-from exgrpo.experience.replayed_group import ReplayedGroup
-from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.replayed_group import Odds, ReplayedGroup
 from exgrpo.on_verl import (
     checkpoints,
     complete,
@@ -50,6 +49,7 @@ from exgrpo.on_verl import (
     observe,
     old_checkpoints,
     queue,
+    rehearsal,
     rescue,
     seals,
     stored_groups,
@@ -79,6 +79,7 @@ class ExperienceMixin(PPOTrainer):
         replay: the pool and its generator; what draws, chooses and takes in.
         in_flight: the prompts that were submitted and have not been trained on.
         waiting: past groups of the draw that are not in the batch yet (``trainer.exp_unit=group``).
+        rehearsing: as `waiting`, questions whose success is rehearsed (``exp_place=beside``).
         replayed: what the batch replays, one record a group.
         mixed: whether mixing had begun when the batch was drawn.
         so_far: what the updates of the step have brought.
@@ -140,6 +141,7 @@ class ExperienceMixin(PPOTrainer):
         keys, n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, n)
         self.waiting: list[StoredGroup] = []
+        self.rehearsing: dict[str, Odds] = {}
         self.writer = checkpoints.only_writer(Path(keys.default_local_dir))
         if self.with_replay:
             self._begin_replay()
@@ -202,21 +204,14 @@ class ExperienceMixin(PPOTrainer):
         elsewhere = None
         if self.asynchronous:
             self._forget_evicted()
-            waiting = [group.question for group in self.waiting]
-            elsewhere = self.in_flight.questions + waiting
+            elsewhere = [*self.in_flight.questions, *(each.question for each in self.waiting)]
         drawn = replay.draw(step, size, self._next_question, elsewhere, ahead)
         self.waiting += drawn.stored
-        size -= len(drawn.stored)
-        first = self.in_flight.first_position(step, size)
+        self.rehearsing |= drawn.rehearsed
+        first = self.in_flight.first_position(step, len(drawn.replayed) + len(drawn.fresh))
         fresh = [self._row(question) for question in drawn.fresh]
-        past, rng = drawn.replayed, replay.rng
-        columns = self.mix_collate(fresh, past, step, rng, first)
-        marks = columns.pop("is_replayed")
-        uids, questions = columns["uid"], columns["question_id"]
-        rows = zip(uids, questions, marks, strict=True)
-        for uid, question, mark in rows:
-            prompt = Prompt(question, bool(mark), drawn.mixed)
-            self.in_flight.add(uid, prompt)
+        columns = self.mix_collate(fresh, drawn.replayed, step, replay.rng, first)
+        self.in_flight.add_drawn(columns, drawn.mixed)
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
@@ -249,7 +244,8 @@ class ExperienceMixin(PPOTrainer):
     def past_groups_now(self) -> int:
         """How many past groups enter the next update: the step's are dealt out evenly."""
         updates_left = self.parameter_sync_step - self.local_trigger_step
-        return math.ceil(len(self.waiting) / updates_left)
+        places = len(self.waiting) + len(self.rehearsing) // self.rollout.n
+        return math.ceil(places / updates_left)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Add what is replayed, then balance as verl does; the actor has not been updated yet."""
@@ -280,6 +276,8 @@ class ExperienceMixin(PPOTrainer):
         due = self.past_groups_now
         if self.experience.exp_place == "dead":
             batch, past = self._replace_dead_groups(batch)
+        elif self.experience.rehearses:
+            past = self._rehearse([*self.rehearsing][: due * self.rollout.n])
         else:
             entering, self.waiting = self.waiting[:due], self.waiting[due:]
             past = self._admit(entering)
@@ -287,6 +285,8 @@ class ExperienceMixin(PPOTrainer):
         self.mixed = due > 0 or bool(past) or any(each.mixed for each in arrived.values())
         self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
+        if self.experience.rehearses:
+            return rehearsal.join(batch, past, self.rollout.n, self._row, self._prompt)
         return stored_groups.join(batch, past, self._row)
 
     def _arrived(self, batch: Batch) -> dict[str, Prompt]:
@@ -303,19 +303,22 @@ class ExperienceMixin(PPOTrainer):
 
         The pool learns of the fresh ones, whose rows are dropped, from their rewards.
         """
-        threshold = self.experience.exp_success_threshold
-        judged = observe.judged_groups(batch.keys, batch.partition_id, threshold)
-        rewards = {group.question: group.rewards for group in judged.values()}
         # a step may have several updates, and prompts that wait for the next
         elsewhere = {*self.in_flight.questions, *self.so_far.questions}
-        stand_ins = self.replay.stand_ins(rewards, elsewhere)
-        past = self._admit([*stand_ins.values()])
-        # one that is not admitted leaves a dead group where it is
-        replaced = [*stand_ins][: len(past)]
-        dead = {uid: group for uid, group in judged.items() if group.question in replaced}
-        self.so_far.groups += dead.values()
-        gone = [key for key in batch.keys if split_key(key)[0] in dead]
-        return queue.without(batch, gone), past
+        what = self.replay, elsewhere, self._admit
+        batch, past, dead = stored_groups.in_place_of_dead(batch, *what)
+        self.so_far.groups += dead
+        return batch, past
+
+    def _rehearse(self, questions: Sequence[str]) -> list[ReplayedGroup]:
+        """A success of each of these questions."""
+        entering = {question: self.rehearsing.pop(question) for question in questions}
+        prompts = {question: self._prompt(question) for question in questions}
+        self.so_far.choices.append(self.replay.rehearse(entering, self._scorer(prompts)))
+        return self.so_far.choices[-1].groups
+
+    def _prompt(self, question: str) -> torch.Tensor:
+        return rehearsal.prompt_of(self._row(question), self.tokenizer, self.train_dataset)
 
     def _admit(self, entering: Sequence[StoredGroup]) -> list[ReplayedGroup]:
         """These past groups, but for those that the policy has left behind."""
@@ -344,12 +347,9 @@ class ExperienceMixin(PPOTrainer):
 
     def _correct_and_observe(self, batch: Batch) -> dict[str, float]:
         """Give the loss marks and recorded log-probs; read for the pool what verl overwrites."""
-        past: dict[str, Trajectory] = {}
-        for group in self.replayed:
-            past |= group.rows
+        past = {key: each for group in self.replayed for key, each in group.rows.items()}
         keys, config = self.experience, self.config
-        loss = config.actor_rollout_ref.actor.policy_loss.off_policy_loss
-        correct.number(batch, self.global_steps, loss)
+        correct.number(batch, self.global_steps, config.actor_rollout_ref.actor.policy_loss)
         correct.mark(batch, self.mixed)
         all_known = correct.put_recorded(batch, past, keys)
         if correct.corrects(config) or not all_known:
@@ -408,8 +408,7 @@ class ExperienceMixin(PPOTrainer):
             so_far.groups += self.replay_buffer.take()
         noted = so_far.metrics(step)
         if self.experience.whole_groups:
-            replayed, current = so_far.replayed, so_far.current
-            noted |= stored_groups.metrics(replayed, current, step)
+            noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
         measured = self.replay.observe(step, so_far.groups, noted)
         return noted | measured
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from exgrpo.loss_settings import (
+    LIKELIHOOD,
     REPLAY_LOSS_PARAMETERS,
     REPLAY_LOSS_ROWS,
     SHAPED,
@@ -69,8 +70,25 @@ def topr(
     return -rho * advantages * log_prob
 
 
+def likelihood(
+    log_ratio: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    replayed: Tensor,
+    settings: LossSettings,
+) -> Tensor:
+    """Rehearsal (Re:Dr, remax-rl 0.1.1): -log pi / |o|, whatever the advantage and the author.
+
+    A row's tokens sum to its mean -log pi. Whoever aggregates gives it a term of its own, weighed
+    by `likelihood_weight`.
+    """
+    return -log_prob / replayed.sum(-1, keepdim=True).clamp(min=1)
+
+
 REPLAY_LOSSES: OpenTable[ReplayLoss] = OpenTable(
-    REPLAY_LOSS_PARAMETERS, {"clip": clip, "topr": topr}, REPLAY_LOSS_ROWS
+    REPLAY_LOSS_PARAMETERS,
+    {"clip": clip, "topr": topr, LIKELIHOOD: likelihood},
+    REPLAY_LOSS_ROWS,
 )
 
 

@@ -93,6 +93,7 @@ class Rows(NamedTuple):
         Row
     ]  # a stored success for each replayed question; it joins the question's fresh rows
     stored: Sequence[ReplayedGroup] = ()  # whole past groups, for which nothing is generated
+    rehearsed: Sequence[Row] = ()  # stored successes that belong to no group
 
 
 def train(
@@ -154,7 +155,8 @@ def experience_of(
     stand_ins = replay.stand_ins(rewards_of(fresh))
     stored = replay.admit([*drawn.stored, *stand_ins.values()], policy.views)
     replaced = [*stand_ins][: len(stored)]
-    rows = Rows(fresh, [*choice.trajectories.items()], stored)
+    beside = replay.rehearse(drawn.rehearsed, policy.views)
+    rows = Rows(fresh, [*choice.trajectories.items()], stored, [*beside.trajectories.items()])
 
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
     noted = choice.metrics(step)
@@ -168,7 +170,7 @@ def experience_of(
         "asked": len(set(asked)),
         "fresh_score": float(np.mean([rollout.reward for _, rollout in fresh])),
         "entropy": float(np.mean([rollout.entropy for _, rollout in fresh])),
-        "replayed": len(rows.past) + len(rows.stored),
+        "replayed": len(rows.past) + len(rows.stored) + len(rows.rehearsed),
         "replay_age": float(np.mean(ages)) if ages else noted["replay_age"],
         "pool_trajectories": pool["pool_trajectories"],
         "retired_questions": pool["retired_questions"],
@@ -211,7 +213,7 @@ def objective(
     """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
     joined = [*rows.fresh, *rows.past]
     stored = [(group, rollout) for group in rows.stored for rollout in group.rollouts]
-    every = [*joined, *((group.question, rollout) for group, rollout in stored)]
+    every = [*joined, *((group.question, rollout) for group, rollout in stored), *rows.rehearsed]
     now = policy.look(every)
     batch = {
         "log_prob": now.log_prob,
@@ -220,6 +222,7 @@ def objective(
         "group": [
             *(question for question, _ in joined),
             *((group.rollouts[0].step, group.question) for group, _ in stored),
+            *(("alone", question) for question, _ in rows.rehearsed),
         ],
         "is_replayed": torch.arange(len(every)) >= len(rows.fresh),
     }

@@ -18,7 +18,7 @@ from exgrpo.advantages import group_advantages
 from exgrpo.buffer import policies
 from exgrpo.buffer.policies import Policy, Rollouts, Row
 from exgrpo.experience.trajectory_selector import mean_entropy
-from exgrpo.loss_settings import LossSettings
+from exgrpo.loss_settings import LIKELIHOOD, LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
 from exgrpo.refusal import refuse_as
 from exgrpo.replay_losses import ReplayRows
@@ -154,8 +154,8 @@ def compute_grpo_loss(
     """The mixed-policy loss of equation 4 for whole groups, aggregated as in the trainer.
 
     Token losses are summed and divided by `length` and by the rows (verl's
-    seq-mean-token-sum-norm). Replayed rows of distinct questions, on their own, are groups of one
-    row.
+    seq-mean-token-sum-norm); those of off_policy_loss=likelihood by the rows alone. Replayed rows
+    of distinct questions, on their own, are groups of one row.
 
     Args:
         rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy
@@ -209,7 +209,13 @@ def compute_grpo_loss(
         unknown = {name for name in metrics if name.startswith("replayed_")}
         unknown.remove("replayed_tokens_share")
         metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
-    loss = cast("Loss", losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])))
+    rehearsed = losses.new_zeros(())
+    if settings.off_policy_loss == LIKELIHOOD:
+        rehearsed = losses[is_replayed].sum()
+    rows_of_loss, longest = log_prob.shape[0], length or log_prob.shape[1]
+    policy_loss = (losses.sum() - rehearsed) / (rows_of_loss * longest)
+    whole = policy_loss + settings.likelihood_weight * rehearsed / rows_of_loss
+    loss = cast("Loss", whole)
     loss.metrics = metrics
     return loss
 

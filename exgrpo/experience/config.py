@@ -94,9 +94,11 @@ class ExperienceConfig:
     )
     exp_place: str = _key(
         "share",
-        check.one_of("share", "dead"),
-        "what past groups of exp_unit=group replace: share, a share rho of the questions, which "
-        "are not asked; dead, fresh groups whose rewards are all equal, at most that many",
+        check.one_of("share", "dead", "beside"),
+        "where replay stands: share, in a share rho of the questions, which with exp_unit=group "
+        "are not asked; dead, past groups in place of fresh groups whose rewards are all equal, at "
+        "most that many; beside, K successes of K questions in place of each question of that "
+        "share, each for its likelihood alone (rehearsal: off_policy_loss=likelihood)",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -256,8 +258,14 @@ class ExperienceConfig:
         if self.exp_place == "dead" and (not self.whole_groups or self.exp_rescue):
             allowed = "share, unless trainer.exp_unit=group and trainer.exp_rescue=False"
             check.refuse("trainer.exp_place", self.exp_place, allowed)
-        if self.whole_groups and self.experience_ratio == 1:
-            allowed = "below 1 with trainer.exp_unit=group: new groups must come in"
+        if self.rehearses and (
+            self.exp_unit != "trajectory" or self.exp_rescue or self.exp_max_drift is not None
+        ):
+            allowed = "share, unless exp_unit=trajectory exp_rescue=False exp_max_drift=null"
+            check.refuse("trainer.exp_place", self.exp_place, allowed)
+        if (self.whole_groups or self.rehearses) and self.experience_ratio == 1:
+            what = "exp_place=beside" if self.rehearses else "exp_unit=group"
+            allowed = f"below 1 with trainer.{what}: new groups must come in"
             check.refuse("trainer.experience_ratio", 1, allowed)
         lbound, rbound = self.experience_lbound, self.collected_buckets.stop - 1
         if rbound > self.rollout_n:
@@ -309,6 +317,11 @@ class ExperienceConfig:
     def remembers(self) -> bool:
         """Whether a rule looks at what is remembered of questions (QuestionMemory)."""
         return self.exp_question_choice != rules.BUCKET or self.exp_group_choice != "uniform"
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether stored successes stand beside the groups, not in them."""
+        return self.exp_place == "beside"
 
     @property
     def whole_groups(self) -> bool:

@@ -10,13 +10,17 @@ A training loop decides when to call it:
 With `exp_unit=group` a draw has whole past groups instead of replayed questions:
 `replay.admit(drawn.stored, scorer)`; with `exp_place=dead` they are `replay.stand_ins(rewards)`,
 once the rollouts are judged. With `exp_unit=prompt` a draw has the questions alone, as fresh ones.
+With `exp_place=beside` a draw has questions whose successes are `replay.rehearse(drawn.rehearsed,
+scorer)`, rows that belong to no group.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,12 +54,15 @@ class Draw(NamedTuple):
         fresh: questions to generate K rollouts of.
         mixed: whether mixing had begun when the step was drawn: its loss is then mixed.
         stored: with `exp_unit=group` past groups instead; nothing is generated for them.
+        rehearsed: with `exp_place=beside` questions instead, K of them for one of the step's, with
+            the odds of each; nothing is generated for them, and one may be among the fresh ones.
     """
 
     replayed: list[str]
     fresh: list[str]
     mixed: bool
     stored: Sequence[StoredGroup] = ()
+    rehearsed: Mapping[str, Odds] = MappingProxyType({})
 
 
 class ExperienceReplay:
@@ -131,6 +138,7 @@ class ExperienceReplay:
         replayed: list[str] = []
         anew: list[str] = []
         stored: list[StoredGroup] = []
+        rehearsed: dict[str, Odds] = {}
         # The first draw of a step has its share from the pool. In asynchronous generation every
         # draw is a step's first; what is still out is then barred like what is drawn already.
         if self._step != step or in_flight is not None:
@@ -143,6 +151,8 @@ class ExperienceReplay:
                 if self.config.whole_groups:
                     count = 0 if ahead or self.config.exp_place == "dead" else count
                     stored = self._past_groups(count, barred)
+                elif self.config.rehearses:
+                    rehearsed = {} if ahead else self._to_rehearse(count)
                 else:
                     odds = self._questions_of_pool(count, barred)
                     if self.config.exp_unit == "prompt":
@@ -152,16 +162,17 @@ class ExperienceReplay:
                         self._odds |= odds
         from_pool = [*replayed, *anew, *(group.question for group in stored)]
         if self.config.remembers:
-            self.memory.drawn(from_pool, step)
+            self.memory.drawn([*from_pool, *rehearsed], step)
         drawn = frozenset([*from_pool, *self._drawn])
         # what the pool could not give is asked afresh
-        missing, left = size - len(from_pool), len(self._questions) - len(drawn)
+        given = len(from_pool) + len(rehearsed) // self.config.rollout_n
+        missing, left = size - given, len(self._questions) - len(drawn)
         if missing > left:
             needs = f"step {step} needs {missing} more questions"
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
-        return Draw(replayed, anew + fresh, self._mixed, stored)
+        return Draw(replayed, anew + fresh, self._mixed, stored, rehearsed)
 
     def _questions_of_pool(self, count: int, barred: Collection[str]) -> dict[str, Odds]:
         """Up to `count` questions to replay, in the order of the draw, with the odds of each."""
@@ -172,6 +183,13 @@ class ExperienceReplay:
             odds = self.pool.odds(chosen, barred)
         self._fell.add(each.bucket for each in odds.values())
         return odds
+
+    def _to_rehearse(self, count: int) -> dict[str, Odds]:
+        """K questions for each of `count` places, as far as the pool has so many."""
+        k = self.config.rollout_n
+        odds = self._questions_of_pool(min(count, self.pool.eligible // k) * k, frozenset())
+        # a rule that forbids some leaves a place half full
+        return dict(itertools.islice(odds.items(), len(odds) // k * k))
 
     def _past_groups(self, count: int, barred: Collection[str]) -> list[StoredGroup]:
         """Up to `count` past groups by `exp_group_choice`."""
@@ -236,6 +254,16 @@ class ExperienceReplay:
         groups = [ReplayedGroup.whole(group) for group in admitted]
         self._replayed += groups
         return groups
+
+    def rehearse(self, rehearsed: Mapping[str, Odds], scorer: Scorer) -> Choice:
+        """Choose the success of each of these questions that is still in the pool, as `choose`.
+
+        Args:
+            rehearsed: of a draw, or a part of it.
+        """
+        present = {question: odds for question, odds in rehearsed.items() if question in self.pool}
+        self._odds |= present
+        return self.choose(self.candidates(present), scorer)
 
     def rescuable(self, failed: Iterable[str]) -> list[str]:
         """The failed questions that a stored success may join (`exp_rescue`)."""

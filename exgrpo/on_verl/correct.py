@@ -52,11 +52,11 @@ def code_of(tag: Mapping[str, Any], mixed: bool) -> float:
     return FRESH if mixed else ON_POLICY
 
 
-def number(batch: Batch, step: int, loss: str) -> None:
-    """If a loss of replayed tokens takes them, write age and group of each replayed row into its
+def number(batch: Batch, step: int, policy_loss: Any) -> None:
+    """If the loss of replayed tokens takes them, write age and group of each replayed row into its
     tag, for the codes that say them.
     """
-    if not takes_rows(loss):
+    if not takes_rows(policy_loss.off_policy_loss):
         return
     groups: dict[str, int] = {}
     for key, tag in zip(batch.keys, batch.tags, strict=True):

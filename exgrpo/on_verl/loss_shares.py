@@ -57,6 +57,7 @@ class LossShares:
             and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
             and not corrects(config)
             and keys.exp_unit != "group"  # whose rows are not among those of `fill`
+            and keys.exp_place != "beside"  # whose rows have no advantage
             and not takes_rows(settings.off_policy_loss)
         )
         return cls(

@@ -24,6 +24,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from exgrpo.config import RELEASED_GPUS
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
+from exgrpo.loss_settings import LIKELIHOOD
 from exgrpo.mix_core_alg import token_losses_and_sums
 from exgrpo.on_verl.correct import (
     OF_POLICY_LOSS,
@@ -105,8 +106,15 @@ def compute_policy_loss_exgrpo(
             old_log_prob, log_prob, advantages, fresh, loss_agg_mode, **given
         )
         sums |= dict.fromkeys(("fresh_loss", "fresh_clipped"), weights.new_zeros(()))
-    loss = fresh_loss + agg_loss(
-        token_losses * weights, ours, loss_agg_mode, **config.global_batch_info
+    rehearsal: torch.Tensor | float = 0.0
+    if settings.off_policy_loss == LIKELIHOOD:
+        rehearsed, ours = response_mask.bool() & replayed, response_mask.bool() & ~replayed & ours
+        mean = agg_loss(token_losses, rehearsed, "seq-mean-token-sum", **config.global_batch_info)
+        rehearsal = settings.likelihood_weight * mean
+    loss = (
+        rehearsal
+        + fresh_loss
+        + agg_loss(token_losses * weights, ours, loss_agg_mode, **config.global_batch_info)
     )
     # one transfer from the device
     values = torch.stack([value.double() for value in sums.values()]).tolist()

@@ -127,6 +127,7 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay.mixing = True
     trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
     trainer.global_steps, trainer.in_flight, trainer.waiting = STEP, InFlight(), []
+    trainer.rehearsing = {}
     use_group_filter(trainer.config)
     trainer.replay_buffer = trainer._build_replay_buffer()
     if isinstance(trainer.replay_buffer, GroupFilter):

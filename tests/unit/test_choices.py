@@ -282,16 +282,17 @@ def test_a_loss_that_asks_for_rows_gets_age_and_group_through_the_trainers_codes
     tags[3]["max_global_steps"] = 2
     batch = Batch(keys=keys, tags=tags, partition_id="none")
     tags = batch.tags
-    correct.number(batch, 20, "topr")
+    correct.number(batch, 20, LossSettings(off_policy_loss="topr"))
     assert [correct.code_of(tag, True) for tag in tags[1:]] == [correct.REPLAYED] * 3
-    correct.number(batch, 20, mine("aged"))
+    asks = LossSettings(off_policy_loss=mine("aged"))
+    correct.number(batch, 20, asks)
     phase = torch.tensor([[correct.code_of(tag, True)] * 2 for tag in tags])
     assert correct.is_replayed(phase).tolist() == [[False] * 2] + [[True] * 2] * 3
     assert correct.weights_of(phase).tolist() == [[1.0] * 2] * 4
     rows = correct.rows_of(phase)
     assert rows.age[1:].tolist() == [[8], [8], [17]] and rows.group[1:].tolist() == [[0], [0], [1]]
     far = Batch(keys=["c_0_0"], tags=[tags[3] | {"max_global_steps": -1}], partition_id="none")
-    correct.number(far, 10**6, mine("aged"))
+    correct.number(far, 10**6, asks)
     code = torch.tensor([[far.tags[0]["replay_code"]]])
     assert correct.rows_of(code).age.item() == 2047 and correct.is_replayed(code).all()
 
@@ -308,5 +309,7 @@ def test_a_loss_that_asks_for_rows_gets_them_in_a_loop_of_ones_own(mine):
     settings = LossSettings(off_policy_loss=mine("aged"))
     with pytest.raises(ValueError, match=r"takes rows, of which no ages and groups are given$"):
         compute_grpo_loss(batch, torch.tensor([0.0, 1.0, 0.0]), settings=settings)
-    loss = compute_grpo_loss(batch | {"age": [0, 3, 4]}, torch.tensor([0.0, 1.0, 0.0]), settings=settings)
+    loss = compute_grpo_loss(
+        batch | {"age": [0, 3, 4]}, torch.tensor([0.0, 1.0, 0.0]), settings=settings
+    )
     assert float(loss.detach()) == pytest.approx((103 + 104) / 3)
