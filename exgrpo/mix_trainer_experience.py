@@ -41,6 +41,7 @@ from exgrpo.console import phase
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.prefixes import column
 from exgrpo.experience.replayed_group import Odds, ReplayedGroup
 from exgrpo.on_verl import (
     checkpoints,
@@ -212,6 +213,8 @@ class ExperienceMixin(PPOTrainer):
         fresh = [self._row(question) for question in drawn.fresh]
         columns = self.mix_collate(fresh, drawn.replayed, step, replay.rng, first)
         self.in_flight.add_drawn(columns, drawn.mixed)
+        if self.experience.exp_unit == "prefix":
+            columns["prefix"] = column(columns["question_id"], drawn.prefixes)
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
@@ -237,8 +240,7 @@ class ExperienceMixin(PPOTrainer):
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Batch:
         """verl's update; past groups take some places, so it waits for fewer finished prompts."""
-        prompts = sample_batch_size - self.past_groups_now
-        return super()._step_once(metrics, timing_raw, prompts)
+        return super()._step_once(metrics, timing_raw, sample_batch_size - self.past_groups_now)
 
     @property
     def past_groups_now(self) -> int:
@@ -328,8 +330,7 @@ class ExperienceMixin(PPOTrainer):
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as a scorer of trajectories; `prompts`: question -> tokens, int64 [P]."""
-        actor = self.actor_rollout_wg
-        return CandidateScorer.of(prompts, actor, self.rollout)
+        return CandidateScorer.of(prompts, self.actor_rollout_wg, self.rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
@@ -381,7 +382,7 @@ class ExperienceMixin(PPOTrainer):
         step, so_far, keys = self.global_steps, self.so_far, self.experience
         compare = bool(past) and self.rollout.calculate_log_probs
         rules = self.provenance.grader != "strict"
-        rows = observe.scored_rows(batch, compare, rules, keys.whole_groups)
+        rows = observe.scored_rows(batch, compare, rules, keys.keeps_groups)
         fresh = observe.fresh_rows(batch, rows)
         current = correct.current_log_probs(batch, past)
         self.loss_shares.fill(self.replayed, current, fresh)

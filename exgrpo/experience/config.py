@@ -85,11 +85,12 @@ class ExperienceConfig:
     )
     exp_unit: str = _key(
         "trajectory",
-        check.one_of("trajectory", "group", "prompt"),
+        check.one_of("trajectory", "group", "prefix", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group with its failures, for which nothing is generated, "
         "drawn by exp_group_choice (exp_sample_range, exp_bucket_manager and exp_question_choice "
-        "have no effect, exp_metric on exp_rescue alone); prompt, the question alone with K "
+        "have no effect, exp_metric on exp_rescue alone); prefix, the beginning of a rollout of "
+        "such a group, which K fresh rollouts continue; prompt, the question alone with K "
         "fresh rollouts, a control",
     )
     exp_place: str = _key(
@@ -233,8 +234,8 @@ class ExperienceConfig:
     experience_max_groups: int = _key(
         256,
         check.integer(1),
-        "groups kept with exp_unit=group, the newest, 8 bytes a token; those whose rewards are all "
-        "equal are not stored",
+        "groups kept with exp_unit=group or prefix, the newest, 8 bytes a token; those whose "
+        "rewards are all equal are not stored",
     )
     experience_max_age: int | None = _key(
         None,
@@ -263,8 +264,10 @@ class ExperienceConfig:
         ):
             allowed = "share, unless exp_unit=trajectory exp_rescue=False exp_max_drift=null"
             check.refuse("trainer.exp_place", self.exp_place, allowed)
-        if (self.whole_groups or self.rehearses) and self.experience_ratio == 1:
-            what = "exp_place=beside" if self.rehearses else "exp_unit=group"
+        if self.exp_unit == "prefix" and self.exp_rescue:
+            check.refuse("trainer.exp_rescue", True, "False with trainer.exp_unit=prefix")
+        if (self.keeps_groups or self.rehearses) and self.experience_ratio == 1:
+            what = "exp_place=beside" if self.rehearses else f"exp_unit={self.exp_unit}"
             allowed = f"below 1 with trainer.{what}: new groups must come in"
             check.refuse("trainer.experience_ratio", 1, allowed)
         lbound, rbound = self.experience_lbound, self.collected_buckets.stop - 1
@@ -316,12 +319,18 @@ class ExperienceConfig:
     @property
     def remembers(self) -> bool:
         """Whether a rule looks at what is remembered of questions (QuestionMemory)."""
-        return self.exp_question_choice != rules.BUCKET or self.exp_group_choice != "uniform"
+        rules_look = self.exp_question_choice != rules.BUCKET or self.exp_group_choice != "uniform"
+        return rules_look or self.exp_unit == "prefix"
 
     @property
     def rehearses(self) -> bool:
         """Whether stored successes stand beside the groups, not in them."""
         return self.exp_place == "beside"
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether whole groups are stored, failures too."""
+        return self.exp_unit in ("group", "prefix")
 
     @property
     def whole_groups(self) -> bool:

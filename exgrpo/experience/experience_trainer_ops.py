@@ -11,7 +11,8 @@ With `exp_unit=group` a draw has whole past groups instead of replayed questions
 `replay.admit(drawn.stored, scorer)`; with `exp_place=dead` they are `replay.stand_ins(rewards)`,
 once the rollouts are judged. With `exp_unit=prompt` a draw has the questions alone, as fresh ones.
 With `exp_place=beside` a draw has questions whose successes are `replay.rehearse(drawn.rehearsed,
-scorer)`, rows that belong to no group.
+scorer)`, rows that belong to no group. With `exp_unit=prefix` some of the fresh questions have
+a prefix, `drawn.prefixes`, which all of their rollouts continue.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ from exgrpo.experience.experience_bucket_manager import DrawCount
 from exgrpo.experience.experience_helpers import FreshQuestions, NextQuestion, mean_square
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.group_buffer import GroupBuffer, StoredGroup
-from exgrpo.experience.question_memory import QuestionDraw, QuestionMemory, group_weights
+from exgrpo.experience.prefixes import Prefix, Prefixes
+from exgrpo.experience.question_memory import (
+    SOLVED,
+    QuestionDraw,
+    QuestionMemory,
+    group_weights,
+)
 from exgrpo.experience.replay_log import LoggedReplay
 from exgrpo.experience.replayed_group import NO_ODDS, Odds, ReplayedGroup
 from exgrpo.experience.rules import BUCKET
@@ -56,6 +63,8 @@ class Draw(NamedTuple):
         stored: with `exp_unit=group` past groups instead; nothing is generated for them.
         rehearsed: with `exp_place=beside` questions instead, K of them for one of the step's, with
             the odds of each; nothing is generated for them, and one may be among the fresh ones.
+        prefixes: with `exp_unit=prefix` fresh questions, the first ones -> what their rollouts
+            continue.
     """
 
     replayed: list[str]
@@ -63,6 +72,7 @@ class Draw(NamedTuple):
     mixed: bool
     stored: Sequence[StoredGroup] = ()
     rehearsed: Mapping[str, Odds] = MappingProxyType({})
+    prefixes: Mapping[str, Prefix] = MappingProxyType({})
 
 
 class ExperienceReplay:
@@ -77,8 +87,9 @@ class ExperienceReplay:
 
     Attributes:
         pool, rng: as above.
-        groups: the past groups that may be drawn; empty unless `exp_unit=group`.
+        groups: the past groups that may be drawn; empty unless `exp_unit=group` or `prefix`.
         memory: of the questions; empty unless a rule looks at it.
+        prefixes: where rollouts are cut; empty unless `exp_unit=prefix`.
         mixing: whether replay has begun (delayed start); never goes back to False.
     """
 
@@ -93,7 +104,7 @@ class ExperienceReplay:
         self.pool = ExperiencePool(config) if pool is None else pool
         self.rng = np.random.default_rng(config.exp_seed) if rng is None else rng
         self.groups = GroupBuffer(config.experience_max_groups, config.experience_max_age)
-        self.memory = QuestionMemory()
+        self.memory, self.prefixes = QuestionMemory(), Prefixes()
         self._by_rule: QuestionDraw | None = None
         if config.exp_question_choice != BUCKET:
             self._by_rule = QuestionDraw(config.exp_question_choice, self.memory)
@@ -139,6 +150,7 @@ class ExperienceReplay:
         anew: list[str] = []
         stored: list[StoredGroup] = []
         rehearsed: dict[str, Odds] = {}
+        prefixes: dict[str, Prefix] = {}
         # The first draw of a step has its share from the pool. In asynchronous generation every
         # draw is a step's first; what is still out is then barred like what is drawn already.
         if self._step != step or in_flight is not None:
@@ -151,6 +163,9 @@ class ExperienceReplay:
                 if self.config.whole_groups:
                     count = 0 if ahead or self.config.exp_place == "dead" else count
                     stored = self._past_groups(count, barred)
+                elif self.config.exp_unit == "prefix":
+                    prefixes = self._cut(self._past_groups(count, barred))
+                    anew = [*prefixes]
                 elif self.config.rehearses:
                     rehearsed = {} if ahead else self._to_rehearse(count)
                 else:
@@ -172,7 +187,7 @@ class ExperienceReplay:
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
-        return Draw(replayed, anew + fresh, self._mixed, stored, rehearsed)
+        return Draw(replayed, anew + fresh, self._mixed, stored, rehearsed, prefixes)
 
     def _questions_of_pool(self, count: int, barred: Collection[str]) -> dict[str, Odds]:
         """Up to `count` questions to replay, in the order of the draw, with the odds of each."""
@@ -190,6 +205,17 @@ class ExperienceReplay:
         odds = self._questions_of_pool(min(count, self.pool.eligible // k) * k, frozenset())
         # a rule that forbids some leaves a place half full
         return dict(itertools.islice(odds.items(), len(odds) // k * k))
+
+    def _cut(self, groups: Sequence[StoredGroup]) -> dict[str, Prefix]:
+        """A prefix of each group's question; those that have none are left out."""
+        today = self.memory.columns([group.question for group in groups])[:, SOLVED].tolist()
+        threshold, found = self.config.exp_success_threshold, {}
+        for group, solved in zip(groups, today, strict=True):
+            then = float(np.mean([one.reward > threshold for one in group.rollouts]))
+            rate = then if math.isnan(solved) else solved
+            if prefix := self.prefixes.cut(group, rate, threshold, self.rng):
+                found[group.question] = prefix
+        return found
 
     def _past_groups(self, count: int, barred: Collection[str]) -> list[StoredGroup]:
         """Up to `count` past groups by `exp_group_choice`."""
@@ -308,6 +334,8 @@ class ExperienceReplay:
             fresh_score, mixing (whether this step's draw was mixed), refused, how many of its
             questions were drawn from each bucket, and the pool's metrics.
         """
+        continued = [group for group in groups if group.prefix]
+        groups = [group for group in groups if not group.prefix] if continued else groups
         rollouts = sum(group.size for group in groups)
         score = sum(group.solved for group in groups) / max(rollouts, 1)
         if self.config.remembers:
@@ -317,7 +345,7 @@ class ExperienceReplay:
         if self.mixing:
             for group, bucket in zip(groups, self.pool.buckets_of(groups), strict=True):
                 self.pool.observe(group, bucket)
-                if self.config.whole_groups:
+                if self.config.keeps_groups:
                     self.groups.add(group, step)
             self.groups.expire(step)
         elif self.config.experience and score > self.config.experience_start_sratio:
@@ -330,9 +358,22 @@ class ExperienceReplay:
             "refused": float(sum(group.refused for group in groups)),
             **self._fell.metrics(),
         }
+        if self.config.exp_unit == "prefix":
+            measured |= self._continued(continued)
         self.pool.replays.add([LoggedReplay.of(group, step) for group in self._replayed])
         self._replayed = []
         return measured | self.pool.end_step(step, {**noted, **measured})
+
+    def _continued(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
+        """Move the cuts; how many groups went on from a prefix, their mean score and next cut."""
+        self.prefixes.observe(groups)
+        shares = [self.prefixes.share(group.question) for group in groups] or [0.0]
+        rollouts = max(1, sum(group.size for group in groups))
+        return {
+            "prefix_groups": float(len(groups)),
+            "prefix_score": sum(group.solved for group in groups) / rollouts,
+            "prefix_share": float(np.mean(shares)),
+        }
 
     @property
     def exhausted(self) -> bool:
@@ -348,6 +389,7 @@ class ExperienceReplay:
             "skipped": self._fresh.skipped,
             "odds": self._odds,  # of questions in flight
             **({} if self._by_rule is None else {"question_choice": self._by_rule.state()}),
+            **({"cuts": self.prefixes.state()} if self.config.exp_unit == "prefix" else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -359,5 +401,6 @@ class ExperienceReplay:
         self._fresh.deferred = [each for each in state["deferred"] if each in self._questions]
         self._fresh.skip(checked.integer("skipped", state["skipped"], 0))
         self._odds = {question: Odds(*each) for question, each in state.get("odds", {}).items()}
+        self.prefixes.restore(state.get("cuts", {}))
         if self._by_rule is not None:
             self._by_rule.restore(state.get("question_choice"))

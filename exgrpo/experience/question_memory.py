@@ -26,6 +26,7 @@ from exgrpo.experience.replayed_group import Odds
 from exgrpo.experience.trajectory import RolloutGroup
 
 COLUMNS = ("visits", "last_draw", "newest_success", "solved")
+SOLVED = COLUMNS.index("solved")
 _UNKNOWN = (0.0, -1.0, -1.0, np.nan)
 
 
@@ -129,7 +130,7 @@ def group_weights(
         threshold: a reward above it is a success.
     """
     rewards = [np.array([one.reward for one in group.rollouts]) for group in groups]
-    today = memory.columns([group.question for group in groups])[:, 3]
+    today = memory.columns([group.question for group in groups])[:, SOLVED]
     then = np.array([(each > threshold).mean() for each in rewards])
     facts = rules.GroupFacts(
         np.array([group.step for group in groups], np.int64),

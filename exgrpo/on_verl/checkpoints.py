@@ -131,7 +131,7 @@ def open_experience(
         state = read_manifest(folder / POOL)["replay_state"]
         with pool_files.parsing(folder / POOL):
             replay.restore(state)
-        if config.whole_groups:
+        if config.keeps_groups:
             replay.groups.hold(read_groups(folder / POOL))
         if config.remembers:
             replay.memory.hold(*read_memory(folder / POOL))
@@ -155,7 +155,7 @@ def open_experience(
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
         pool, groups = pool_folder.adopt(config.experience_import, config, compared)
     replay = ExperienceReplay(config, questions, pool)
-    replay.groups.hold(groups if config.whole_groups else [])
+    replay.groups.hold(groups if config.keeps_groups else [])
     return OpenedExperience(0, replay, pool_folder, new_run)
 
 
