@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from exgrpo import __version__
+from exgrpo.console import printable
 from exgrpo.math_verify_reward import GRADERS, STRICT
 from exgrpo.open_table import REFERENCES, is_reference
 from exgrpo.saved.durable import newest
 from exgrpo_tools.inspect.exchange import SUFFIXES
-from exgrpo_tools.inspect.text import printable
 
 LOG_PROBS = ("recorded", "none", "model")
 # options of only one of the two commands, with their defaults
