@@ -27,6 +27,7 @@ from exgrpo.preflight import (
     machine,
     modes,
     other_defaults,
+    released,
     resume,
     sizes,
     user_rules,
@@ -78,6 +79,7 @@ def verify(config: DictConfig) -> None:
     with_replay = experience.experience
     _all(
         lambda: values.verify_together(config),
+        lambda: released.verify(config),
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),

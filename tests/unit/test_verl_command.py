@@ -7,13 +7,16 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import datasets
 import pytest
 import watched
 from composed import configuration, job
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
+from exgrpo.experience.rl_dataset_with_experience import with_ids
 from exgrpo.loss_settings import LossSettings
 from exgrpo.on_verl.correct import OF_POLICY_LOSS
 from exgrpo.preflight import other_defaults, values
@@ -92,6 +95,23 @@ def run(*arguments):
     done = watched.run([sys.executable, "-m", "exgrpo.main_mix_ppo", *arguments])
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_data_class_of_ones_own_gets_ids_and_keeps_its_rows():
+    class Mine(RLHFDataset):
+        def __getitem__(self, item):
+            return {"prompt": self.dataframe["prompt"][item], "mine": item}
+
+        def __len__(self):
+            return 1
+
+    mine, prompt = Mine.__new__(Mine), [{"role": "user", "content": "2 + 3"}]
+    mine.dataframe, mine.prompt_key = datasets.Dataset.from_dict({"prompt": [prompt]}), "prompt"
+    (name,) = with_ids(mine).question_ids()
+    assert mine[0] == {"prompt": prompt, "mine": 0, "question_id": name} and isinstance(mine, Mine)
+    assert with_ids(mine) is mine and type(mine).__mro__[1] is Mine
+    with pytest.raises(ValueError, match="custom_cls.name=list: must be a class that extends"):
+        with_ids([])
 
 
 def test_without_flash_attn_the_key_that_verl_does_not_list_is_named(files, monkeypatch):
