@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from exgrpo.console import printable
 from exgrpo_eval.estimate.estimates import OVERALL, Estimate
+from exgrpo_tools.texts import picture_label
 
 FORMATS = (".pdf", ".svg")
 SHAPES = "osD^vP"
-LABEL = 40  # characters of a name
 INCHES_PER_BENCHMARK, INCHES_HIGH = 0.9, 2.6  # the figure is at most two columns wide
 # text stays text, and equal pictures are equal files
 SETTINGS: Any = {
@@ -67,11 +66,11 @@ def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path)
                 positions,
                 values,
                 yerr=[below, above],
-                label=_label(name),
+                label=picture_label(name),
                 fmt=SHAPES[index % len(SHAPES)],
             )
             bars[0].set_markersize(4)
-        labels = ["mean" if name == OVERALL else _label(name) for name in names]
+        labels = ["mean" if name == OVERALL else picture_label(name) for name in names]
         axis.set_xticks(range(len(names)), labels)
         axis.set_ylabel(measure)
         axis.spines[["top", "right"]].set_visible(False)
@@ -82,12 +81,3 @@ def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path)
         metadata = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
         figure.savefig(path, bbox_inches="tight", metadata=metadata)
         plt.close(figure)
-
-
-def _label(name: str) -> str:
-    """Somebody else's name as a short text, without formulas; a legend leaves out what begins with
-    an underscore.
-    """
-    shown = printable(" ".join(name.split()))
-    shown = shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}…"
-    return shown.replace("$", r"\$").lstrip("_") or "-"

@@ -10,7 +10,10 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from exgrpo.console import printable
+
 LONGEST = 120  # bytes of a name in a file's name; Linux allows 255 to all of it
+LABEL = 40  # characters of a name in a picture
 
 
 def question_text(value: Any) -> str:
@@ -74,3 +77,12 @@ def file_part(name: str) -> str:
         return name
     short = safe.encode()[: LONGEST - 9].decode(errors="ignore")
     return f"{short}-{zlib.crc32(name.encode(errors='replace')):08x}"
+
+
+def picture_label(name: str) -> str:
+    """A name as matplotlib is to show it: short, no formula, and without the leading underscore
+    that hides it from a legend.
+    """
+    shown = printable(" ".join(name.split()))
+    shown = shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}…"
+    return shown.replace("$", r"\$").lstrip("_") or "-"

@@ -11,9 +11,9 @@ from exgrpo.console import refused
 from exgrpo_eval.benchmark_files import Benchmark
 from exgrpo_eval.export import __main__ as export
 from exgrpo_eval.reports import command as report
-from exgrpo_eval.reports import compare_text, picture
+from exgrpo_eval.reports import compare_text
 from exgrpo_eval.reports.report_text import markdown, plain
-from exgrpo_tools.texts import LONGEST, file_part
+from exgrpo_tools.texts import LONGEST, file_part, picture_label
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 HOSTILE = f"../../a`b`|c ![x](http://e) <img>{ESCAPE}\u202e\x9b\nd"
@@ -48,7 +48,7 @@ def test_a_refusal_and_a_legend_do_too(capsys):
     with pytest.raises(SystemExit):
         refused("exgrpo-eval compare", ValueError(f"no {HOSTILE}"))
     assert is_harmless(capsys.readouterr().err)
-    assert picture._label("_$x$" + LONG) == r"\$x\$" + "数" * 35 + "…"
+    assert picture_label("_$x$" + LONG) == r"\$x\$" + "数" * 35 + "…"
     assert compare_text.plain is plain and plain("a | b\n`c`") == "a \\| b &#96;c&#96;"
 
 
