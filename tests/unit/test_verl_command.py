@@ -110,7 +110,7 @@ def test_a_data_class_of_ones_own_gets_ids_and_keeps_its_rows():
     (name,) = with_ids(mine).question_ids()
     assert mine[0] == {"prompt": prompt, "mine": 0, "question_id": name} and isinstance(mine, Mine)
     assert with_ids(mine) is mine and type(mine).__mro__[1] is Mine
-    with pytest.raises(ValueError, match="custom_cls.name=list: must be a class that extends"):
+    with pytest.raises(ValueError, match=r"custom_cls\.name=list: must be a class that extends"):
         with_ids([])
 
 
