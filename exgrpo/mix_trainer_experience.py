@@ -43,6 +43,7 @@ from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.prefixes import column
 from exgrpo.experience.replayed_group import Odds, ReplayedGroup
+from exgrpo.experience.rl_dataset_with_experience import with_ids
 from exgrpo.on_verl import (
     checkpoints,
     complete,
@@ -154,10 +155,9 @@ class ExperienceMixin(PPOTrainer):
             raise ValueError(
                 "actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only"
             )
-        ids = self.train_dataset.question_ids()
+        ids = with_ids(self.train_dataset).question_ids()
         self.row_of_question = {name: row for row, name in enumerate(ids)}
-        n = self.rollout.n
-        self.mix_collate = ExperienceMixCollateFn(self._row, n, collate_fn)
+        self.mix_collate = ExperienceMixCollateFn(self._row, self.rollout.n, collate_fn)
         self.in_flight = InFlight()
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from exgrpo.console import refused
+from exgrpo.console import printable, refused
 from exgrpo_eval.generate import arguments, generation, model_files, question_files, served
 from exgrpo_eval.generate.finished import (
     FinishedRun,
@@ -40,6 +40,7 @@ from exgrpo_eval.generate.settings import Settings
 from exgrpo_eval.generate.templates import TEMPLATES
 from exgrpo_eval.grade import response_files
 from exgrpo_tools.chat_template import keeps_system
+from exgrpo_tools.inspect.text import print_lines
 
 SHOWN_SYSTEM = 100  # characters of a system message
 
@@ -82,7 +83,7 @@ def evaluate(settings: Settings) -> None:
         return
     inputs = read_inputs(settings)
     settings = replace(settings, remove_system=inputs.remove_system)
-    print(describe(settings, inputs.questions), flush=True)
+    print_lines(describe(settings, inputs.questions).split("\n"))
 
     from exgrpo_eval.generate import run_facts, sampler
 
@@ -128,12 +129,8 @@ def grade_file(settings: Settings, file: Path) -> None:
     make_writable(settings.output_file)
     counts = Counter(row["benchmark"] for row in rows)
     prompt = f"Prompt: as in {file.name}, whose harness chose template and system message."
-    print(
-        "\n".join(
-            [prompt, *(f"{name}: {count} responses of {file}" for name, count in counts.items())]
-        ),
-        flush=True,
-    )
+    print_lines([prompt])
+    print_lines(f"{name}: {count} responses of {file}" for name, count in counts.items())
     grading.check(rows)
     identity = {"grade_only": model_files.file_sha256(file)}
     finished_run(settings, identity)  # refuses to overwrite another run's output
@@ -183,7 +180,7 @@ def describe(settings: Settings, questions: Sequence[Question]) -> str:
             if repeats > 1
             else ""
         )
-        lines.append(f"{benchmark}: {count} questions x {samples} sample{plural}{note}")
+        lines.append(f"{printable(benchmark)}: {count} questions x {samples} sample{plural}{note}")
     return "\n".join(lines)
 
 

@@ -35,6 +35,7 @@ from exgrpo_eval.reports.report_text import (
     markdown_table,
 )
 from exgrpo_eval.reports.terminal import show
+from exgrpo_tools.inspect.text import print_lines
 
 KEPT_DISAGREEMENTS = 500
 FEW = "Wilson"  # method of the intervals where too few questions differ for a bootstrap
@@ -57,9 +58,9 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
     ):
         durable.replace_file(output.with_suffix(suffix), text, errors="replace")
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
-    print("\n".join(report_text.heading(summary)) + "\n")
+    print_lines([*report_text.heading(summary), ""])
     show(markdown_table(summary))
-    print("\n" + "\n".join(accuracies(summary)))
+    print_lines(["", *accuracies(summary)])
     return summary
 
 

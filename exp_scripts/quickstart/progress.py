@@ -22,6 +22,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from exgrpo.console import printable
+
 # What of the log tells where the start-up is; each is shown once, with the time it came at. The
 # first three are there if they take ten seconds.
 STAGES = {
@@ -87,7 +89,7 @@ class LivePanel:
         self._began = self._changed = time.monotonic()
         self._doing = "loading Python packages, starting Ray"
         self._up_after: float | None = None
-        self._tests: list[float] = []
+        self._tests: list[dict[str, float]] = []
         self._trained: list[dict[str, Any]] = []
         self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
         self._live = Live(get_renderable=self.panel, console=console, refresh_per_second=2)
@@ -122,8 +124,7 @@ class LivePanel:
         self._doing = (
             f"training step {self._done + 1}" if self._done < self._steps else "saving, ending Ray"
         )
-        test = learning_curves.test_accuracy(metrics)
-        self._tests += [] if test is None else [test]
+        self._tests += [tested] if (tested := learning_curves.tests(metrics)) else []
         self._trained += [metrics] if "timing_s/step" in metrics else []
 
     def panel(self) -> Panel:
@@ -164,7 +165,12 @@ class LivePanel:
         return f"{clock((self._steps - self._done) * seconds)} left, {seconds:.1f} s a step"
 
     def _accuracy(self) -> str:
-        tests = "test " + " → ".join(f"{test:.3f}" for test in self._tests) if self._tests else ""
+        names = {name: None for tested in self._tests for name in tested}
+        curves = []
+        for name in names:
+            values = " → ".join(f"{each[name]:.3f}" for each in self._tests if name in each)
+            curves.append(f"{printable(name)} {values}" if len(names) > 1 else values)
+        tests = f"test {', '.join(curves)}" if curves else ""
         train = (
             f"train {learning_curves.fresh_accuracy(self._trained[-1]):.3f}"
             if self._trained

@@ -10,6 +10,7 @@ The bases get each place right, or do not, by themselves. `bases.py` makes them.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from rare_tasks import LETTERS, RareTask, kept_back, small_choices, split
 from skills import Phase
@@ -52,11 +53,18 @@ def _careless_pattern(question: str, rng: random.Random) -> str:
     )
 
 
-def _task(name: str, question, careless, right) -> RareTask:  # type: ignore[no-untyped-def]
+def _task(
+    name: str,
+    question: Callable[[random.Random], str],
+    careful: Callable[[str], str],
+    careless: Callable[[str, random.Random], str],
+    right: Callable[[str, str], bool],
+) -> RareTask:
+    """`careful`: one of the right answers; no base is taught it."""
     return small_choices(
         name=name,
         question=question,
-        careful=lambda question: "",  # no one answer is taught
+        careful=careful,
         careless=careless,
         reward=lambda question, reply: float(right(question, reply)),
         phases=(Phase(1000, 0.0, 3e-3),),
@@ -65,12 +73,34 @@ def _task(name: str, question, careless, right) -> RareTask:  # type: ignore[no-
     )
 
 
+def _addends(question: str) -> str:
+    left, digits = int(question.partition(":")[0]), []
+    for _ in range(3):
+        digits.append(min(9, left))
+        left -= digits[-1]
+    return "".join(map(str, digits))
+
+
 MANY_ANSWERS = {
     "addends": _task(
-        "addends", _number, lambda question, rng: "".join(str(rng.randint(0, 9)) for _ in range(3)), _adds_up
+        "addends",
+        _number,
+        _addends,
+        lambda question, rng: "".join(str(rng.randint(0, 9)) for _ in range(3)),
+        _adds_up,
     ),
     "anagram": _task(
-        "anagram", _five_letters, lambda question, rng: "".join(rng.choices(question, k=5)), _another_order
+        "anagram",
+        _five_letters,
+        lambda question: question[::-1],
+        lambda question, rng: "".join(rng.choices(question, k=5)),
+        _another_order,
     ),
-    "pattern": _task("pattern", _pattern, _careless_pattern, _has_pattern),
+    "pattern": _task(
+        "pattern",
+        _pattern,
+        lambda question: question.partition(":")[0].replace("c", "b").replace("v", "a"),
+        _careless_pattern,
+        _has_pattern,
+    ),
 }

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import study_folders
 from ablate import workers
-from bases import MADE_FROM
 from equal_grids import trained_from
+from once_tasks import EVERY_TASK
 from rare_tasks import load
 from study_runs import FIRST_SEARCH_SEED, Point, Results, Run, parser_of
 
@@ -25,6 +25,7 @@ from exgrpo.console import in_one_line
 FILE = study_folders.RUNS / "replay-that-pays.parquet"
 TASKS = ("caesar", "backward", "rare-mod", "sorting", "rotate", "addends", "anagram", "pattern")
 KEPT_BACK = ("larger", "atbash", "rare-sum")  # for what wins; not run here
+# a point's "clip" is "no" where the arm's alternative stands
 SEEDS, DRAWS, BASES = 12, 3, 2  # a seed has the draw of questions seed % 3 and the base seed % 2
 RATES, SHAPES = ("5e-5", "1e-4", "2e-4"), (("2", "2"), ("2", "4"), ("4", "4"), ("4", "8"))
 GRID = tuple(Point(rate, fresh, epochs, "yes") for rate in RATES for fresh, epochs in SHAPES)
@@ -59,30 +60,31 @@ ARMS = {
     "on-policy": Arm(ON_POLICY),
     "on-policy, 1.5 rollouts": Arm({**ON_POLICY, "loop.rollout_n": "12"}, tokens=1.5),
     "null": Arm(GROUPS),
-    "ExGRPO": Arm({}),
+    "ExGRPO": Arm(NO_CLIP, {"policy_loss.loss_remove_clip": "False"}),  # as published without
     "rehearsal": Arm(REHEARSAL, {"policy_loss.likelihood_weight": "0.3"}),
     "headroom": Arm(
         {**GROUPS, "trainer.exp_group_choice": "headroom", "trainer.exp_max_drift": "0.1"},
         {"policy_loss.off_policy_loss": "clip"},
     ),
-    "prefix": Arm({"trainer.exp_unit": "prefix", "trainer.exp_retirement": "never"}, {"trainer.experience_ratio": "0.25"}),
+    "prefix": Arm(
+        {"trainer.exp_unit": "prefix", "trainer.exp_retirement": "never"}, {"trainer.experience_ratio": "0.25"}
+    ),
 }
 
 
 def own_settings(run: Run) -> dict[str, str]:
     """A run's settings but for those of its point that all arms share."""
-    arm, more = ARMS[run.method], {}
+    arm, more = ARMS[run.method], dict[str, str]()
     if arm.own.get("trainer.exp_place") == "beside":  # one place of K successes beside the fresh groups
         places = int(run.point.fresh) + 1
         more = {"loop.questions": str(places), "trainer.experience_ratio": repr(1 / places)}
-    is_other = run.point.clip == "no"
-    clips = {} if arm.own == {} and not is_other else {"policy_loss.loss_remove_clip": "False"}
-    return {**clips, **arm.own, **more, **(arm.alternative if is_other else {})}
+    clipped = {"policy_loss.loss_remove_clip": "False"}
+    return {**clipped, **arm.own, **more, **(arm.alternative if run.point.clip == "no" else {})}
 
 
 def perform(run: Run) -> dict[str, Any]:
     """Train."""
-    task = MADE_FROM[run.task]
+    task = EVERY_TASK[run.task]
     policy, questions = load(task, run.seed % DRAWS, run.seed % BASES)
     return trained_from(policy, questions, run, own_settings(run), int(task.budget * ARMS[run.method].tokens))
 

@@ -1,11 +1,19 @@
-"""Parse a data set's values: the text of a question, its system message, its final answer."""
+"""Parse a data set's values: the text of a question, its system message, its final answer; its name
+as a part of a file's.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Any
+
+from exgrpo.console import printable
+
+LONGEST = 120  # bytes of a name in a file's name; Linux allows 255 to all of it
+LABEL = 40  # characters of a name in a picture
 
 
 def question_text(value: Any) -> str:
@@ -58,3 +66,23 @@ def answer_text(value: Any) -> str:
         depth += {"{": 1, "}": -1}.get(rest[end], 0)
         end += 1
     return rest[: end - 1].strip() if boxed and not depth else text.strip()
+
+
+def file_part(name: str) -> str:
+    """A name as a part of a file's, with only what is safe there and at most LONGEST bytes; one
+    that had to be changed ends in a checksum, so that no two names become one.
+    """
+    safe = re.sub(r"[^\w.-]|^\.", "_", name) or "_"
+    if safe == name and len(name.encode()) <= LONGEST:
+        return name
+    short = safe.encode()[: LONGEST - 9].decode(errors="ignore")
+    return f"{short}-{zlib.crc32(name.encode(errors='replace')):08x}"
+
+
+def picture_label(name: str) -> str:
+    """A name as matplotlib is to show it: short, no formula, and without the leading underscore
+    that hides it from a legend.
+    """
+    shown = printable(" ".join(name.split()))
+    shown = shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}…"
+    return shown.replace("$", r"\$").lstrip("_") or "-"

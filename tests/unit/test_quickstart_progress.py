@@ -122,6 +122,18 @@ def test_a_run_of_group_replay_has_its_groups_ages_and_tokens(progress, tmp_path
     ] == 3.0 and "replayed 3  " in progress.learning_curves.progress(steps[1], 40)
 
 
+def test_own_questions_are_shown_by_their_own_names(progress, panel, capsys):
+    tested = {"val-core/own/acc/mean@4": 0.402, "val-core/b/reward/mean@1": 0.5}
+    made, shown = panel()
+    made.step({"step": 0, "data": {"val-core/own/acc/mean@4": 0.402}}, 40.0)
+    assert "test 0.402" in shown()
+    made.step({"step": 5, "data": TRAINED["data"] | tested}, 60.0)
+    assert "test own 0.402 → 0.402, b 0.500" in shown()
+    with progress.Lines(40) as lines:
+        lines.step({"step": 5, "data": TRAINED["data"] | tested}, 60.0)
+    assert "test accuracy own 0.402, b 0.500" in capsys.readouterr().out
+
+
 def test_a_run_without_tests_has_its_table_and_picture(progress, tmp_path, capsys):
     steps = [
         {"step": n, "data": TRAINED["data"] | {"experience/generated_tokens": 99.0}} for n in (1, 2)

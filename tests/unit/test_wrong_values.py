@@ -218,6 +218,15 @@ def test_values_that_passed_are_refused_with_what_is_allowed(files, wrong, said)
     assert said in line
 
 
+def test_a_bound_that_a_value_must_be_above_is_itself_refused(files):
+    bounds = {key: rule["above"] for key, rule in values.alone().items() if "above" in rule}
+    config = configuration(files, *ENOUGH)
+    for key, bound in bounds.items():
+        OmegaConf.update(config, key, bound, force_add=True)
+    lines = refusal(config)
+    assert bounds and [key for key in bounds if not any(key in line for line in lines)] == []
+
+
 @pytest.mark.parametrize("given", ["top_p=0.9", "top_k=20"])
 def test_a_truncated_rollout_gets_one_line_that_says_what_the_ratio_becomes(files, given, caplog):
     verify(configuration(files, *ENOUGH, f"{ROLLOUT}.{given}"))

@@ -7,6 +7,7 @@ trajectories.
     exgrpo-inspect CHECKPOINT --export rows.parquet --train_files train.parquet
     exgrpo-inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
     exgrpo-inspect CHECKPOINT --explain STEP [ROW]
+    exgrpo-inspect RUN --curves [--beside OTHER]  what a run, or each of two, has learned
     exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25  (then --undo)
     exgrpo-inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
 
@@ -27,11 +28,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from exgrpo import __version__
+from exgrpo.console import printable
 from exgrpo.math_verify_reward import GRADERS, STRICT
 from exgrpo.open_table import REFERENCES, is_reference
 from exgrpo.saved.durable import newest
 from exgrpo_tools.inspect.exchange import SUFFIXES
-from exgrpo_tools.inspect.text import printable
 
 LOG_PROBS = ("recorded", "none", "model")
 # options of only one of the two commands, with their defaults
@@ -51,6 +52,8 @@ _REWARDS: dict[str, Any] = {
     **_SUSPECT,
 }
 _SHOWING: dict[str, Any] = {
+    "curves": False,
+    "beside": None,
     "question": None,
     "html": None,
     "export": None,
@@ -113,6 +116,11 @@ def _run(options: argparse.Namespace) -> int | None:
         from exgrpo_tools.inspect.importing import import_pool
 
         return import_pool(options)
+    if options.curves:
+        from exgrpo_tools.inspect import curves
+
+        curves.show(options.checkpoint, options.beside)
+        return None
     from exgrpo_tools.inspect.show import show
 
     show(options)
@@ -160,6 +168,10 @@ def _make_parser() -> _Parser:
     )
     add("--model", metavar="PATH", help=text)
     add = parser.add_argument_group("inspecting").add_argument
+    text = "draw RUN/curves.png: accuracy, pool, replay; from any logger's files of the run"
+    add("--curves", action="store_true", default=None, help=text)
+    text = "with --curves: two runs in one picture, at equal steps and at equal generated tokens"
+    add("--beside", type=Path, metavar="OTHER", help=text)
     add("--question", metavar="ID", help="print the trajectories of this question, decoded")
     add(
         "--html",
@@ -283,6 +295,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_show(options: argparse.Namespace) -> None:
+    other = options.beside
+    _need(other is None or bool(options.curves), "--beside", other, "requires --curves")
+    if options.curves:
+        _check_rewards(options)
+        return
     _need(newest(options.checkpoint).is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
     _need(options.sample >= 1, "--sample", options.sample, "must be 1 or more")
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")
@@ -329,7 +346,7 @@ def _check_show(options: argparse.Namespace) -> None:
 def _check_rewards(options: argparse.Namespace) -> None:
     commands = [
         f"--{name}"
-        for name in ("question", "html", "rewards", "explain", "quarantine")
+        for name in ("curves", "question", "html", "rewards", "explain", "quarantine")
         if getattr(options, name)
     ]
     _need(len(commands) < 2, " ".join(commands), "", "only one of these")
