@@ -49,8 +49,7 @@ class LossSettings:
     )
     likelihood_weight: float = _key(
         1.0,
-        "of likelihood: weight of a row's mean -log pi, a mean over the rows of a mini-batch, "
-        "beside the loss of the others",
+        "of likelihood: weight of a row's mean -log pi",
     )
     off_policy_reshape: str = _key(
         "p_div_p_0.1",

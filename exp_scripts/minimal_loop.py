@@ -140,8 +140,9 @@ def experience_of(
     asked = [question for question in drawn.replayed for _ in range(config.rollout_n - 1)]
     asked += [question for question in drawn.fresh for _ in range(config.rollout_n)]
     # with exp_unit=prefix some of them go on from the beginning of a stored rollout
-    given = [begun.tokens if (begun := drawn.prefixes.get(q)) else None for q in asked]
-    sampled = zip(asked, policy.sample(asked, step, given), strict=True)
+    begun = [one.tokens if (one := drawn.prefixes.get(q)) else None for q in asked]
+    given = [begun] if drawn.prefixes else []
+    sampled = zip(asked, policy.sample(asked, step, *given), strict=True)
     fresh = [
         (q, replace(rollout, reward=task.reward(q, policy.decode(rollout))))
         for q, rollout in sampled

@@ -88,18 +88,16 @@ class ExperienceConfig:
         check.one_of("trajectory", "group", "prefix", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group with its failures, for which nothing is generated, "
-        "drawn by exp_group_choice (exp_sample_range, exp_bucket_manager and exp_question_choice "
-        "have no effect, exp_metric on exp_rescue alone); prefix, the beginning of a rollout of "
-        "such a group, which K fresh rollouts continue; prompt, the question alone with K "
-        "fresh rollouts, a control",
+        "drawn by exp_group_choice (rules of questions have no effect, exp_metric on exp_rescue "
+        "alone); prefix, the beginning of a rollout of such a group, which K fresh ones continue; "
+        "prompt, the question alone with K fresh rollouts, a control",
     )
     exp_place: str = _key(
         "share",
         check.one_of("share", "dead", "beside"),
-        "where replay stands: share, in a share rho of the questions, which with exp_unit=group "
-        "are not asked; dead, past groups in place of fresh groups whose rewards are all equal, at "
-        "most that many; beside, K successes of K questions in place of each question of that "
-        "share, each for its likelihood alone (rehearsal: off_policy_loss=likelihood)",
+        "where replay stands: share, in a share rho of the questions (past groups instead of them);"
+        " dead, past groups in place of fresh ones whose rewards are all equal, at most that many; "
+        "beside, K successes instead of each question of that share (off_policy_loss=likelihood)",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -171,22 +169,20 @@ class ExperienceConfig:
     exp_same: str = _key(
         "tokens",
         check.rule(rules.SAME),
-        "which trajectories of a question are one success, so that the newer replaces the older: "
-        "tokens, those of equal tokens; bag, of equal tokens in any order; or your own rule",
+        "which of a question's trajectories are one success, of which the newest is kept: equal "
+        "tokens; bag, in any order; or your own rule",
     )
     exp_question_choice: str = _key(
         rules.BUCKET,
         check.rule(rules.QUESTION_CHOICES, rules.BUCKET),
-        "which questions are replayed: bucket, by exp_bucket_manager and exp_sample_range; "
-        "longest_ago, those not drawn for long; or your own rule, which may have a memory",
+        "how questions are drawn: bucket, by exp_bucket_manager; longest_ago; or your own rule",
     )
     exp_group_choice: str = _key(
         "uniform",
         check.rule(rules.GROUP_CHOICES),
-        "which past groups are drawn: uniform; headroom, by 1 minus the newest success rate of "
-        "their question; age, the younger the likelier; advantage, by their mean absolute "
-        "advantage; or your own rule. With any but uniform others are drawn for those that "
-        "exp_max_drift drops, until as many are found",
+        "how past groups are drawn: uniform; headroom, by 1 minus the newest success rate of their "
+        "question; age; advantage; or your own rule; with any but uniform others are drawn for "
+        "those that exp_max_drift drops",
     )
     exp_success_threshold: float = _key(
         0.5,

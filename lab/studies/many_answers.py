@@ -17,7 +17,7 @@ from skills import Phase
 
 VOWELS = "aeiou"
 CONSONANTS = "".join(letter for letter in LETTERS if letter not in VOWELS)
-_RIGHT_PLACES = 0.65  # of pattern: share of letters that the base is taught right
+_RIGHT_PLACES = 0.15  # of pattern: share of letters that the base is taught right
 
 
 def _number(rng: random.Random) -> str:
