@@ -63,6 +63,7 @@ from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_a
 from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
+from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
@@ -136,7 +137,7 @@ class ExperienceMixin(PPOTrainer):
         super()._init_dataloader()
         data, tokenizer = self.train_dataset, self.tokenizer
         print(first_prompt(data, tokenizer), flush=True)
-        self.first_response = FirstResponse(tokenizer)
+        self.first_response, self.rewards = FirstResponse(tokenizer), Rewards()
         keys, n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, n)
         self.waiting: list[StoredGroup] = []
@@ -213,10 +214,8 @@ class ExperienceMixin(PPOTrainer):
         columns = self.mix_collate(fresh, past, step, rng, first)
         marks = columns.pop("is_replayed")
         uids, questions = columns["uid"], columns["question_id"]
-        rows = zip(uids, questions, marks, strict=True)
-        for uid, question, mark in rows:
-            prompt = Prompt(question, bool(mark), drawn.mixed)
-            self.in_flight.add(uid, prompt)
+        for uid, question, mark in zip(uids, questions, marks, strict=True):
+            self.in_flight.add(uid, Prompt(question, bool(mark), drawn.mixed))
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
@@ -253,6 +252,7 @@ class ExperienceMixin(PPOTrainer):
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Add what is replayed, then balance as verl does; the actor has not been updated yet."""
+        batch = self.rewards.judged_alone(batch, metrics)
         self.first_response.show(batch)
         if self.with_replay:
             with self.so_far.timed():
@@ -269,8 +269,7 @@ class ExperienceMixin(PPOTrainer):
         siblings = complete.first_siblings(batch, questions)
         prompts = {name: each.row["prompts"] for name, each in siblings.items()}
         scorer = self._scorer(prompts)
-        candidates = self.replay.candidates(siblings)
-        choice = self.replay.choose(candidates, scorer)
+        choice = self.replay.choose(self.replay.candidates(siblings), scorer)
         for group in choice.groups:
             group.uid = siblings[group.question].uid
         self.so_far.add(batch, choice)
@@ -319,14 +318,12 @@ class ExperienceMixin(PPOTrainer):
 
     def _admit(self, entering: Sequence[StoredGroup]) -> list[ReplayedGroup]:
         """These past groups, but for those that the policy has left behind."""
-        prompts = stored_groups.prompts_of(entering)
-        scorer = self._scorer(prompts)
+        scorer = self._scorer(stored_groups.prompts_of(entering))
         return self.replay.admit(entering, scorer)
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as a scorer of trajectories; `prompts`: question -> tokens, int64 [P]."""
-        actor = self.actor_rollout_wg
-        return CandidateScorer.of(prompts, actor, self.rollout)
+        return CandidateScorer.of(prompts, self.actor_rollout_wg, self.rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
@@ -406,10 +403,14 @@ class ExperienceMixin(PPOTrainer):
             so_far.groups += self.replay_buffer.take()
         noted = so_far.metrics(step)
         if self.experience.whole_groups:
-            replayed, current = so_far.replayed, so_far.current
-            noted |= stored_groups.metrics(replayed, current, step)
+            noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
         measured = self.replay.observe(step, so_far.groups, noted)
         return noted | measured
+
+    def _compute_metrics(self, batch: Batch, metrics: dict, *args: Any, **kwargs: Any) -> None:
+        """verl's metrics of a step."""
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        self.rewards.look(self.global_steps, metrics)
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """verl's metrics of a validation; with averages over data sources, as released."""

@@ -22,7 +22,16 @@ from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import data_rows, machine, modes, resume, sizes, user_rules, values
+from exgrpo.preflight import (
+    data_rows,
+    legacy_reward,
+    machine,
+    modes,
+    resume,
+    sizes,
+    user_rules,
+    values,
+)
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.reward_rehearsal import rehearse
@@ -71,6 +80,7 @@ def verify(config: DictConfig) -> None:
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
+        lambda: legacy_reward.verify(config),
         lambda: user_rules.verify_reward(config.reward.custom_reward_function),
         *([lambda: modes.verify_names(config)] if with_replay else []),
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
@@ -129,6 +139,7 @@ def resolve(config: DictConfig) -> None:
         kernels.settle(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
+        modes.watch_rewards(config)
         if config.trainer.rollout_seeded:
             agent = config.actor_rollout_ref.rollout.agent
             agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
