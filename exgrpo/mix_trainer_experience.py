@@ -42,6 +42,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.replayed_group import ReplayedGroup
+from exgrpo.experience.rl_dataset_with_experience import with_ids
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl import (
     checkpoints,
@@ -152,7 +153,7 @@ class ExperienceMixin(PPOTrainer):
             raise ValueError(
                 "actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only"
             )
-        ids = self.train_dataset.question_ids()
+        ids = with_ids(self.train_dataset).question_ids()
         self.row_of_question = {name: row for row, name in enumerate(ids)}
         n = self.rollout.n
         self.mix_collate = ExperienceMixCollateFn(self._row, n, collate_fn)

@@ -27,6 +27,8 @@ from exgrpo.preflight import (
     legacy_reward,
     machine,
     modes,
+    other_defaults,
+    released,
     resume,
     sizes,
     user_rules,
@@ -58,6 +60,7 @@ def check(config: DictConfig) -> None:
     """
     verify(config)
     machine.verify(config, os.environ)
+    print(other_defaults.line(config), flush=True)
     resolve(config)
     if config.trainer.device != "cpu":
         print(kernels.line(config), flush=True)
@@ -77,6 +80,7 @@ def verify(config: DictConfig) -> None:
     with_replay = experience.experience
     _all(
         lambda: values.verify_together(config),
+        lambda: released.verify(config),
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
@@ -164,14 +168,18 @@ def _platform(config: DictConfig) -> None:
 
 def _attention(config: DictConfig) -> None:
     """The package of the actor's attention is there, and it fits card and settings."""
-    value = str(OmegaConf.select(config, kernels.ATTENTION))
+    value = kernels.given(config) or kernels.VERLS
     if value not in kernels.ATTENTIONS and "/" not in value:
         raise ValueError(
             f"{kernels.ATTENTION}={value}: must be one of {', '.join(kernels.ATTENTIONS)}, or a "
             "kernel of the hub, OWNER/NAME"
         )
     if config.trainer.device != "cpu" and (why := _unfit(config, value)):
-        raise ValueError(f"{kernels.ATTENTION}={value}: {why}; {_instead(config)}")
+        if kernels.given(config):
+            raise ValueError(f"{kernels.ATTENTION}={value}: {why}; {_instead(config)}")
+        key = f"+{kernels.ATTENTION}"  # verl does not list it
+        works = f"{key}={kernels.attention(_root_=config)} works"
+        raise ValueError(f"{key}: not given, which means {value} to verl: {why}; {works}")
     ranks = kernels.sequence_parallel(config.actor_rollout_ref.actor)
     if ranks > 1 and not value.startswith("flash_attention"):
         raise ValueError(

@@ -59,7 +59,7 @@ ARROWS = {
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
     "verl_plugin": "",
-    "commands": "console main_mix_ppo",
+    "commands": "console main_mix_ppo preflight",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
 BESIDE = sorted((ROOT / "packages").glob("*/src/*/**/*.py"))  # distributions of their own
