@@ -42,7 +42,7 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.prefixes import column
-from exgrpo.experience.replayed_group import Odds, ReplayedGroup
+from exgrpo.experience.replayed_group import ReplayedGroup
 from exgrpo.experience.rl_dataset_with_experience import with_ids
 from exgrpo.on_verl import (
     checkpoints,
@@ -51,7 +51,6 @@ from exgrpo.on_verl import (
     observe,
     old_checkpoints,
     queue,
-    rehearsal,
     rescue,
     seals,
     stored_groups,
@@ -63,8 +62,10 @@ from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
 from exgrpo.on_verl.queue import Batch, split_key
+from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
+from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
@@ -81,7 +82,7 @@ class ExperienceMixin(PPOTrainer):
         replay: the pool and its generator; what draws, chooses and takes in.
         in_flight: the prompts that were submitted and have not been trained on.
         waiting: past groups of the draw that are not in the batch yet (``trainer.exp_unit=group``).
-        rehearsing: as `waiting`, questions whose success is rehearsed (``exp_place=beside``).
+        rehearsal: what waits likewise with ``exp_place=beside``.
         replayed: what the batch replays, one record a group.
         mixed: whether mixing had begun when the batch was drawn.
         so_far: what the updates of the step have brought.
@@ -139,11 +140,11 @@ class ExperienceMixin(PPOTrainer):
         super()._init_dataloader()
         data, tokenizer = self.train_dataset, self.tokenizer
         print(first_prompt(data, tokenizer), flush=True)
-        self.first_response = FirstResponse(tokenizer)
+        self.first_response, self.rewards = FirstResponse(tokenizer), Rewards()
         keys, n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, n)
         self.waiting: list[StoredGroup] = []
-        self.rehearsing: dict[str, Odds] = {}
+        self.rehearsal = Rehearsal(n, self._row, tokenizer, data)
         self.writer = checkpoints.only_writer(Path(keys.default_local_dir))
         if self.with_replay:
             self._begin_replay()
@@ -208,7 +209,7 @@ class ExperienceMixin(PPOTrainer):
             elsewhere = [*self.in_flight.questions, *(each.question for each in self.waiting)]
         drawn = replay.draw(step, size, self._next_question, elsewhere, ahead)
         self.waiting += drawn.stored
-        self.rehearsing |= drawn.rehearsed
+        self.rehearsal.waiting |= drawn.rehearsed
         first = self.in_flight.first_position(step, len(drawn.replayed) + len(drawn.fresh))
         fresh = [self._row(question) for question in drawn.fresh]
         columns = self.mix_collate(fresh, drawn.replayed, step, replay.rng, first)
@@ -246,11 +247,11 @@ class ExperienceMixin(PPOTrainer):
     def past_groups_now(self) -> int:
         """How many past groups enter the next update: the step's are dealt out evenly."""
         updates_left = self.parameter_sync_step - self.local_trigger_step
-        places = len(self.waiting) + len(self.rehearsing) // self.rollout.n
-        return math.ceil(places / updates_left)
+        return math.ceil((len(self.waiting) + self.rehearsal.places) / updates_left)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Add what is replayed, then balance as verl does; the actor has not been updated yet."""
+        batch = self.rewards.judged_alone(batch, metrics)
         self.first_response.show(batch)
         if self.with_replay:
             with self.so_far.timed():
@@ -267,8 +268,7 @@ class ExperienceMixin(PPOTrainer):
         siblings = complete.first_siblings(batch, questions)
         prompts = {name: each.row["prompts"] for name, each in siblings.items()}
         scorer = self._scorer(prompts)
-        candidates = self.replay.candidates(siblings)
-        choice = self.replay.choose(candidates, scorer)
+        choice = self.replay.choose(self.replay.candidates(siblings), scorer)
         for group in choice.groups:
             group.uid = siblings[group.question].uid
         self.so_far.add(batch, choice)
@@ -279,7 +279,9 @@ class ExperienceMixin(PPOTrainer):
         if self.experience.exp_place == "dead":
             batch, past = self._replace_dead_groups(batch)
         elif self.experience.rehearses:
-            past = self._rehearse([*self.rehearsing][: due * self.rollout.n])
+            choice = self.rehearsal.choose(self.replay, due, self._scorer)
+            self.so_far.choices.append(choice)
+            past = choice.groups
         else:
             entering, self.waiting = self.waiting[:due], self.waiting[due:]
             past = self._admit(entering)
@@ -288,7 +290,7 @@ class ExperienceMixin(PPOTrainer):
         self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
         if self.experience.rehearses:
-            return rehearsal.join(batch, past, self.rollout.n, self._row, self._prompt)
+            return self.rehearsal.join(batch, past)
         return stored_groups.join(batch, past, self._row)
 
     def _arrived(self, batch: Batch) -> dict[str, Prompt]:
@@ -311,16 +313,6 @@ class ExperienceMixin(PPOTrainer):
         batch, past, dead = stored_groups.in_place_of_dead(batch, *what)
         self.so_far.groups += dead
         return batch, past
-
-    def _rehearse(self, questions: Sequence[str]) -> list[ReplayedGroup]:
-        """A success of each of these questions."""
-        entering = {question: self.rehearsing.pop(question) for question in questions}
-        prompts = {question: self._prompt(question) for question in questions}
-        self.so_far.choices.append(self.replay.rehearse(entering, self._scorer(prompts)))
-        return self.so_far.choices[-1].groups
-
-    def _prompt(self, question: str) -> torch.Tensor:
-        return rehearsal.prompt_of(self._row(question), self.tokenizer, self.train_dataset)
 
     def _admit(self, entering: Sequence[StoredGroup]) -> list[ReplayedGroup]:
         """These past groups, but for those that the policy has left behind."""
@@ -412,6 +404,11 @@ class ExperienceMixin(PPOTrainer):
             noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
         measured = self.replay.observe(step, so_far.groups, noted)
         return noted | measured
+
+    def _compute_metrics(self, batch: Batch, metrics: dict, *args: Any, **kwargs: Any) -> None:
+        """verl's metrics of a step."""
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        self.rewards.look(self.global_steps, metrics)
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """verl's metrics of a validation; with averages over data sources, as released."""

@@ -125,21 +125,20 @@ def grade_file(settings: Settings, file: Path) -> None:
     from exgrpo_eval.generate import run_facts
     from exgrpo_eval.grade import grading
 
-    rows = response_files.read(file, question_files.expand(settings.input_file))
+    responses = response_files.read(file, question_files.expand(settings.input_file))
+    rows = responses.rows
     make_writable(settings.output_file)
     counts = Counter(row["benchmark"] for row in rows)
     prompt = f"Prompt: as in {file.name}, whose harness chose template and system message."
-    print_lines([prompt])
+    print_lines([prompt, *responses.columns])
     print_lines(f"{name}: {count} responses of {file}" for name, count in counts.items())
     grading.check(rows)
     identity = {"grade_only": model_files.file_sha256(file)}
     finished_run(settings, identity)  # refuses to overwrite another run's output
-    finish(
-        settings,
-        FinishedRun(
-            rows, {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
-        ),
-    )
+    record = {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
+    graded = finish(settings, FinishedRun(rows, record))
+    if said := response_files.agreement(responses.verdicts, graded):
+        print(f"\n{said}")
 
 
 def read_inputs(settings: Settings) -> Inputs:

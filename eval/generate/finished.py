@@ -74,9 +74,9 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
     return FinishedRun(rows, record)
 
 
-def finish(settings: Settings, run: FinishedRun) -> None:
+def finish(settings: Settings, run: FinishedRun) -> list[dict[str, Any]]:
     """Judge the rows, unless that is skipped, and write output, run record and report, each
-    atomically.
+    atomically; returns the rows.
     """
     output, rows = settings.output_file, run.rows
     if not settings.skip_scoring:
@@ -99,3 +99,4 @@ def finish(settings: Settings, run: FinishedRun) -> None:
         from exgrpo_eval.reports import command as report
 
         report.write(rows, run.record, output)
+    return rows

@@ -52,6 +52,13 @@ class TrainerKeys:
         "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
     )
 
+    rehearse_reward: bool = _key(
+        True,
+        check.boolean,
+        "before Ray starts a reward function of yours is tried on an answer that is right and on "
+        "three that are not; False: for one that cannot tell them apart, or asks a server",
+    )
+
     def __post_init__(self) -> None:
         _check_all(self)
 

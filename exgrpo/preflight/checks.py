@@ -24,6 +24,7 @@ from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import (
     data_rows,
+    legacy_reward,
     machine,
     modes,
     other_defaults,
@@ -84,6 +85,7 @@ def verify(config: DictConfig) -> None:
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
+        lambda: legacy_reward.verify(config),
         lambda: user_rules.verify_reward(config.reward.custom_reward_function),
         *([lambda: modes.verify_names(config)] if with_replay else []),
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
@@ -142,6 +144,7 @@ def resolve(config: DictConfig) -> None:
         kernels.settle(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
+        modes.watch_rewards(config)
         seeded = config.trainer.rollout_seeded  # which goes on from prefixes, too
         if seeded or (config.trainer.experience and config.trainer.exp_unit == "prefix"):
             agent = config.actor_rollout_ref.rollout.agent

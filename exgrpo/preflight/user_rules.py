@@ -21,7 +21,7 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
 from exgrpo.open_table import is_reference, load_function
-from exgrpo.preflight.values import shown
+from exgrpo.refusal import shown
 
 REWARD_PARAMETERS = ("data_source", "solution_str", "ground_truth", "extra_info")
 

@@ -33,7 +33,9 @@ def stepped(training_queue, request):
         one = Trajectory([20, 20 + number], [-1.0, -2.0], 1, 0.5)
         trainer.replay.pool.observe(RolloutGroup(f"q{number}", K, (one,)))
     make_ready(trainer)
-    trainer._prompt = lambda question: torch.tensor([7, 8, 9])  # of every row of this queue
+    trainer.rehearsal.prompt = lambda question: torch.tensor(
+        [7, 8, 9]
+    )  # of every row of this queue
     trainer._add_batch_to_generate()
     assert trainer.past_groups_now == 1
     prompts = 4 - trainer.past_groups_now
@@ -52,7 +54,7 @@ def read(batch, field):
 
 def test_k_successes_take_one_place_and_no_group_has_them(stepped):
     trainer, batch, metrics = stepped
-    assert len(batch) == 4 * K and not trainer.rehearsing
+    assert len(batch) == 4 * K and not trainer.rehearsal.waiting
     rehearsed = [key for key in batch.keys if "s" in key]
     assert len(rehearsed) == K and len({key.split("_")[0] for key in rehearsed}) == 1
     responses, codes, masks = (
@@ -78,7 +80,7 @@ def test_a_prompt_that_the_agent_loop_renders_in_another_way_ends_the_run(traini
         one = Trajectory([20, 20 + number], [-1.0, -2.0], 1, 0.5)
         trainer.replay.pool.observe(RolloutGroup(f"q{number}", K, (one,)))
     make_ready(trainer)
-    trainer._prompt = lambda question: torch.tensor([7, 8])
+    trainer.rehearsal.prompt = lambda question: torch.tensor([7, 8])
     trainer._add_batch_to_generate()
     with pytest.raises(RuntimeError, match=r"beside: the prompt of question 'q\d' is not the chat"):
         pass_batch(trainer, sample(trainer, 3), {})

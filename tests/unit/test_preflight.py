@@ -205,7 +205,9 @@ def test_a_key_that_our_reward_does_not_have_is_named_with_those_it_has(files):
     known = "grader, require_think, timeout_s"
     with pytest.raises(ValueError, match=f"^{wrong}=False: no such key; known keys are {known}$"):
         verify(configuration(files, f"+{wrong}=False"))
-    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    (files / "mine.py").write_text(
+        'def compute_score(solution_str, **_):\n    return float("box" in solution_str)\n'
+    )
     verify(
         configuration(
             files, f"reward.custom_reward_function.path={files}/mine.py", f"+{wrong}=False"
@@ -235,7 +237,9 @@ def test_a_missing_math_verify_is_named(files, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="the package math-verify is not installed"):
         verify(configuration(files))
-    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    (files / "mine.py").write_text(
+        'def compute_score(solution_str, **_):\n    return float("box" in solution_str)\n'
+    )
     verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))
 
 

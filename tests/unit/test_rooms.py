@@ -47,13 +47,13 @@ ARROWS = {
     "replay": "buffer",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": (
-        "config console provenance prompts experience data_files saved advantages "
+        "config console refusal provenance prompts experience data_files saved advantages "
         "loss_metrics loss_settings replay_losses "
         "mix_core_alg"
     ),
     "preflight": (
         "config overrides refusal open_table verl_contract full_grader prompts experience "
-        "data_files saved "
+        "data_files saved gold_answers provenance "
         "loss_settings replay_losses math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.data_files import is_prompt
-from exgrpo.experience.question_id import question_id, question_text, row_question_id
+from exgrpo.experience.question_id import (
+    prompt_id,
+    question_id,
+    question_text,
+    row_question_id,
+)
 from exgrpo_tools.inspect.exchange import read_rows
 
 
@@ -30,7 +35,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """The last user message; a question's id is its hash."""
+        """The last user message."""
         return question_text(self.messages)
 
 
@@ -45,13 +50,15 @@ def read_questions(files: Sequence[str]) -> dict[str, Question]:
 
 
 def ids_by_text(questions: dict[str, Question]) -> dict[str, str]:
-    """Hash of a question's text -> its id; they differ if a data file sets its own ids.
+    """Hash of a question's text, and of a chat's messages, -> its id.
 
-    A text with two ids is left out, since it is ambiguous.
+    They differ if a data file sets its own ids. A text with two ids is left out, since it is
+    ambiguous.
     """
     ids: dict[str, list[str]] = {}
     for name, question in questions.items():
-        ids.setdefault(question_id(question.text), []).append(name)
+        for text in {question_id(question.text), prompt_id(question.messages)}:
+            ids.setdefault(text, []).append(name)
     return {text: names[0] for text, names in ids.items() if len(names) == 1}
 
 
