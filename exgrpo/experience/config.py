@@ -221,6 +221,12 @@ class ExperienceConfig:
         "a pool with which a new run starts: of exgrpo-inspect --import, or another run's folder "
         "experience/, whose trajectories then count as of step 0",
     )
+    experience_other_judge: str = _key(
+        "keep",
+        check.one_of("keep", "drop"),
+        "what becomes of a checkpoint's pool that another reward or grader, or other golds, have "
+        "judged: keep, with a line; drop, replay begins with an empty pool",
+    )
     experience_max_per_question: int = _key(
         8,
         check.integer(1),
