@@ -92,7 +92,8 @@ class SavedRun:
         if in_flight is not None:
             state["prompts"] = in_flight.state()
         place, groups = folder / checkpoints.POOL, list(replay.groups)
-        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups=groups)
+        what = replay.pool, place, step, self.identity, state
+        self.pool_folder.save(*what, groups=groups, memory=replay.memory)
         return self.rotation.make_room(step)
 
     def expect_weights_of(self, step: int) -> None:
