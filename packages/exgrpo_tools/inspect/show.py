@@ -162,14 +162,22 @@ def _print_rewards(
 def _write_page(
     saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
 ) -> None:
+    from exgrpo_tools.inspect import strips
     from exgrpo_tools.inspect.page import build_page, draw_sample
 
     sample = draw_sample(saved, options.sample, options.seed)
-    overview = read_overview(saved, frozenset(sample.questions))
+    shown_strips = strips.most_replayed(saved)
+    overview = read_overview(saved, frozenset([*sample.questions, *shown_strips]))
     print_lines(summary(overview, questions))
     shown = sample.cut(overview.kept)
     now = {} if options.model is None else _score(options.model, shown, questions, tokenizer)
-    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now)
+    replayed = None
+    if shown_strips:
+        read = strips.read_strips(
+            saved, shown_strips, overview.kept, questions, options.rollouts, tokenizer
+        )
+        replayed = strips.content(read, saved, questions, options.rollouts is not None)
+    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now, replayed)
     with replaced(options.html) as temporary:
         temporary.write_text(page, encoding="utf-8")
     print(
