@@ -84,8 +84,6 @@ def train(config: DictConfig) -> None:
     from ray.exceptions import RayActorError, RayTaskError
     from verl.trainer.main_ppo import run_ppo
 
-    from exgrpo.on_verl.watch import saved
-
     starting = contextlib.ExitStack()
 
     def verify_ray() -> None:
@@ -104,6 +102,8 @@ def train(config: DictConfig) -> None:
         except RayActorError as error:
             if isinstance(error, RayTaskError):  # it was met by the runner
                 raise
+            from exgrpo.on_verl.watch import saved
+
             rest = saved(Path(config.trainer.default_local_dir))
             sys.exit(f"exgrpo: the trainer's process has died. {rest}")
         except Exception as error:
