@@ -27,6 +27,7 @@ from exgrpo.console import printable, refused
 from exgrpo_eval.generate import arguments, generation, model_files, question_files, served
 from exgrpo_eval.generate.finished import (
     FinishedRun,
+    chosen_reward,
     finish,
     finished_run,
     make_writable,
@@ -78,6 +79,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
 def evaluate(settings: Settings) -> None:
     """Check everything, generate the missing samples, judge and report."""
+    if reward := chosen_reward(settings):  # a wrong one fails before anything is generated
+        print_lines([f"Judged by the reward {reward.author} (--reward strict: by Math-Verify)"])
     if settings.grade_only:
         grade_file(settings, settings.grade_only)
         return
@@ -125,21 +128,20 @@ def grade_file(settings: Settings, file: Path) -> None:
     from exgrpo_eval.generate import run_facts
     from exgrpo_eval.grade import grading
 
-    rows = response_files.read(file, question_files.expand(settings.input_file))
+    responses = response_files.read(file, question_files.expand(settings.input_file))
+    rows = responses.rows
     make_writable(settings.output_file)
     counts = Counter(row["benchmark"] for row in rows)
     prompt = f"Prompt: as in {file.name}, whose harness chose template and system message."
-    print_lines([prompt])
+    print_lines([prompt, *responses.columns])
     print_lines(f"{name}: {count} responses of {file}" for name, count in counts.items())
     grading.check(rows)
     identity = {"grade_only": model_files.file_sha256(file)}
     finished_run(settings, identity)  # refuses to overwrite another run's output
-    finish(
-        settings,
-        FinishedRun(
-            rows, {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
-        ),
-    )
+    record = {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
+    graded = finish(settings, FinishedRun(rows, record))
+    if said := response_files.agreement(responses.verdicts, graded):
+        print(f"\n{said}")
 
 
 def read_inputs(settings: Settings) -> Inputs:

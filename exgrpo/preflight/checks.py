@@ -24,6 +24,7 @@ from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import (
     data_rows,
+    legacy_reward,
     machine,
     modes,
     other_defaults,
@@ -39,7 +40,8 @@ from exgrpo.preflight.reward_rehearsal import rehearse
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
-SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
+SEEDED, PREFIX = "exgrpo_seeded", "exgrpo_prefix"
+AGENT_LOOPS = Path(__file__).parents[1] / "config" / "agent_loops.yaml"
 
 
 @contextlib.contextmanager
@@ -83,6 +85,7 @@ def verify(config: DictConfig) -> None:
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
+        lambda: legacy_reward.verify(config),
         lambda: user_rules.verify_reward(config.reward.custom_reward_function),
         *([lambda: modes.verify_names(config)] if with_replay else []),
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
@@ -141,9 +144,12 @@ def resolve(config: DictConfig) -> None:
         kernels.settle(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
-        if config.trainer.rollout_seeded:
+        modes.watch_rewards(config)
+        seeded = config.trainer.rollout_seeded  # which goes on from prefixes, too
+        if seeded or (config.trainer.experience and config.trainer.exp_unit == "prefix"):
             agent = config.actor_rollout_ref.rollout.agent
-            agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
+            agent.default_agent_loop = SEEDED if seeded else PREFIX
+            agent.agent_loop_config_path = str(AGENT_LOOPS)
         losses = actor.policy_loss
         if config.trainer.experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS

@@ -5,6 +5,7 @@ anywhere else.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -35,6 +36,7 @@ STAGES = {
     "reward loop manager initialized": "actor and rewards are up; starting the vLLM server",
     "ready to fit": "everything is up",
 }
+WARNING = re.compile(r"WARNING:[-\d :,]+:(exgrpo: .*)")  # of the training's own, in the log
 LAST_STEPS = 5  # the time left is reckoned from their mean
 
 
@@ -52,6 +54,9 @@ class View(Protocol):
 
     def stage(self, words: str, seconds: float) -> None:
         """The start-up has come this far."""
+
+    def warning(self, line: str, seconds: float) -> None:
+        """A line that the training warns with."""
 
     def step(self, entry: dict[str, Any], seconds: float) -> None:
         """A line of the metrics file."""
@@ -76,6 +81,8 @@ class Lines:
 
     def stage(self, words: str, seconds: float) -> None:
         print(f"[{seconds:5.0f} s] {words}", flush=True)
+
+    warning = stage
 
     def step(self, entry: dict[str, Any], seconds: float) -> None:
         print(f"[{seconds:5.0f} s] {learning_curves.progress(entry, self._steps)}", flush=True)
@@ -109,6 +116,9 @@ class LivePanel:
     ) -> None:
         self._doing = "ended" if kind is None else "stopping"
         self._live.stop()
+
+    def warning(self, line: str, seconds: float) -> None:
+        self._console.print(Text(line))  # above the panel
 
     def stage(self, words: str, seconds: float) -> None:
         self._changed, self._doing = time.monotonic(), words
@@ -205,13 +215,19 @@ def view(folder: Path, steps: int, done: int) -> View:
 def follow(process: subprocess.Popen[bytes], log: Path, metrics: Path, shown: View) -> int:
     """Show what log and metrics file say until the process ends; its exit code."""
     started = time.monotonic()
-    stages, lines = dict(STAGES), 0
+    stages, lines, place, rest = dict(STAGES), 0, 0, b""
     while True:
         ended = process.poll() is not None
         seconds = time.monotonic() - started
-        text = log.read_text(errors="replace") if stages else ""
-        for mark in [mark for mark in stages if mark in text]:
-            shown.stage(stages.pop(mark), seconds)
+        with log.open("rb") as said:
+            said.seek(place)
+            *whole, rest = (rest + said.read()).split(b"\n")
+            place = said.tell()
+        for line in (each.decode(errors="replace") for each in whole):
+            for mark in [mark for mark in stages if mark in line]:
+                shown.stage(stages.pop(mark), seconds)
+            if warning := WARNING.search(line):
+                shown.warning(warning[1], seconds)
         written = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
         for line in written[lines:]:
             shown.step(json.loads(line), seconds)

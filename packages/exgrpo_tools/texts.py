@@ -26,10 +26,20 @@ def question_text(value: Any) -> str:
     return _text(turns[-1]) if turns else ""
 
 
-def system_text(value: Any) -> str:
-    """The first system turn of a list of messages; empty if there is none."""
-    turns = _turns(value, "system")
-    return _text(turns[0]) if turns else ""
+def messages_of(value: Any) -> list[dict[str, Any]]:
+    """A prompt as messages: a text as one of the user, a chat with all its turns, whatever their
+    roles and other fields; empty without a turn of the user, or where a turn has no role.
+    """
+    if not isinstance(value, list):
+        text = _text(value)
+        return [{"role": "user", "content": text}] if text else []
+    if not all(isinstance(turn, Mapping) and isinstance(turn.get("role"), str) for turn in value):
+        return []
+    turns = [{key: each for key, each in turn.items() if each is not None} for turn in value]
+    for turn in turns:
+        content = turn.get("content", "")
+        turn["content"] = _text(content) if isinstance(content, str) else content
+    return turns if any(turn["role"] == "user" and turn["content"] for turn in turns) else []
 
 
 def _turns(messages: Any, role: str) -> list[Any]:
@@ -41,6 +51,12 @@ def _turns(messages: Any, role: str) -> list[Any]:
 
 def _text(value: Any) -> str:
     return value.encode(errors="replace").decode().strip() if isinstance(value, str) else ""
+
+
+def answer_texts(value: Any) -> list[str]:
+    """The final answers, each of which counts, of a list; of any other value the one, if any."""
+    found = map(answer_text, value) if isinstance(value, list) else [answer_text(value)]
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def answer_text(value: Any) -> str:

@@ -98,7 +98,7 @@ def test_lightevals_details_are_read_as_its_documentation_says_and_graded_again(
         WRONG,
     ]
     assert details["metric"][1] == {"avg@n:n=2": 0.5, "pass@2": 1.0}
-    again = response_files.read(files[0])
+    again = response_files.read(files[0]).rows
     assert [(row["benchmark"], row["question"], row["sample"], row["tokens"]) for row in again] == [
         ("aime26", 0, 0, 5),
         ("aime26", 0, 1, 9),

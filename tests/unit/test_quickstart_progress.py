@@ -163,7 +163,8 @@ def test_live_panel_leaves_the_cursor_visible(progress):
 
 def test_lines_of_a_run(progress, tmp_path, capsys):
     log, metrics = tmp_path / "train.log", tmp_path / "metrics-0000.jsonl"
-    log.write_text(LOG)
+    warning = "(Task pid=1) WARNING:2026-11-27 10:31:59,053:exgrpo: step 3: nothing is learned"
+    log.write_text(f"{LOG}\n{warning}\n")
     metrics.write_text(
         "".join(json.dumps(entry) + "\n" for entry in (BASE, TRAINED)) + '{"step": 4, "da'
     )
@@ -181,6 +182,7 @@ def test_lines_of_a_run(progress, tmp_path, capsys):
         "loading the actor (FSDP2)",
         "actor and rewards are up; starting the vLLM server",
         "everything is up",
+        "exgrpo: step 3: nothing is learned",
         "step   0/40  test accuracy 0.359",
         "step   3/40  train accuracy 0.525  replayed 8  pool 32 questions  retired 1  5.9 "
         "s a step, 3.7 min left",

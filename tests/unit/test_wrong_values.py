@@ -453,3 +453,25 @@ def test_rows_of_json_that_nest_deeply_are_refused_since_from_20_000_levels_on_t
     (files / "wrong.jsonl").write_text(f"{right}\n{deep}\n")
     (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.jsonl"))
     assert "wrong.jsonl: cannot be read as .jsonl (line 2 nests more than 100 levels)" in line
+
+
+@pytest.mark.parametrize(
+    ("gold", "said"),
+    [
+        ("", "must have text that is not empty as ground_truth"),
+        (["1", " "], "must have text that is not empty as ground_truth"),
+        (12345678901234567890120, "must have text as ground_truth: as a number of so many digits"),
+    ],
+)
+def test_a_gold_that_cannot_be_won_is_refused(files, gold, said):
+    rows = [RIGHT | {"reward_model": {"ground_truth": gold}} for _ in range(2)]
+    (files / "wrong.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.jsonl"))
+    assert "wrong.jsonl: row 0, column reward_model: " in line and said in line
+
+
+def test_a_list_of_golds_is_right(files):
+    pd.DataFrame([RIGHT | {"reward_model": {"ground_truth": ["1", "one"]}}]).to_parquet(
+        files / "right.parquet"
+    )
+    verify(configuration(files, *ENOUGH, f"data.val_files={files}/right.parquet"))
