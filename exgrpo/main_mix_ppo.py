@@ -55,7 +55,7 @@ def _compose(overrides: list[str]) -> DictConfig:
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
-    with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
+    with in_one_line("exgrpo", "the same command continues from the last checkpoint, if any"):
         with refusals():
             with phase("checking settings, model and data"):
                 check(config)
