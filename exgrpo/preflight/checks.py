@@ -23,7 +23,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import (
-    data_rows,
+    data_files,
     legacy_reward,
     machine,
     modes,
@@ -94,7 +94,7 @@ def verify(config: DictConfig) -> None:
     checkpoints.settle(trainer, with_replay, has_states, actor.checkpoint.load_contents)
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: data_rows.verify_rows(config),
+        lambda: data_files.verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
