@@ -15,7 +15,7 @@ RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
 REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr")
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
-_P_DIV_P = "p_div_p_"
+_P_DIV_P = "p_div_p_"  # p / (p + beta); beta follows in the name
 _FINITE = [
     f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")
 ]

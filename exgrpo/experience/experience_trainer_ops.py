@@ -90,7 +90,7 @@ class ExperienceReplay:
         self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
         self._mixed = False
-        self._fell = DrawCount(config.rollout_n)
+        self._draws_by_bucket = DrawCount(config.rollout_n)
         self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
         self._replayed: list[ReplayedGroup] = []  # of the step that is under way
 
@@ -122,7 +122,7 @@ class ExperienceReplay:
             RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
-        anew: list[str] = []
+        questions_alone: list[str] = []
         stored: list[StoredGroup] = []
         # The first draw of a step has its share from the pool. In asynchronous generation every
         # draw is a step's first; what is still out is then barred like what is drawn already.
@@ -139,13 +139,13 @@ class ExperienceReplay:
                 else:
                     chosen = self.pool.choose(count, self.rng, exclude=barred)
                     odds = self.pool.odds(chosen, barred)
-                    self._fell.add(each.bucket for each in odds.values())
+                    self._draws_by_bucket.add(each.bucket for each in odds.values())
                     if self.config.exp_unit == "prompt":
-                        anew = chosen
+                        questions_alone = chosen
                     else:
                         replayed = chosen
                         self._odds |= odds
-        from_pool = [*replayed, *anew, *(group.question for group in stored)]
+        from_pool = [*replayed, *questions_alone, *(group.question for group in stored)]
         drawn = frozenset([*from_pool, *self._drawn])
         # what the pool could not give is asked afresh
         missing, left = size - len(from_pool), len(self._questions) - len(drawn)
@@ -154,7 +154,7 @@ class ExperienceReplay:
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
-        return Draw(replayed, anew + fresh, self._mixed, stored)
+        return Draw(replayed, questions_alone + fresh, self._mixed, stored)
 
     def _share(self, size: int) -> int:
         """rho of so many, rounded down."""
@@ -258,7 +258,7 @@ class ExperienceReplay:
             "fresh_score": score,
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
-            **self._fell.metrics(),
+            **self._draws_by_bucket.metrics(),
         }
         self.pool.replays.add([LoggedReplay.of(group, step) for group in self._replayed])
         self._replayed = []
