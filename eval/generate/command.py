@@ -27,6 +27,7 @@ from exgrpo.console import printable, refused
 from exgrpo_eval.generate import arguments, generation, model_files, question_files, served
 from exgrpo_eval.generate.finished import (
     FinishedRun,
+    chosen_reward,
     finish,
     finished_run,
     make_writable,
@@ -78,6 +79,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
 def evaluate(settings: Settings) -> None:
     """Check everything, generate the missing samples, judge and report."""
+    if reward := chosen_reward(settings):  # a wrong one fails before anything is generated
+        print_lines([f"Judged by the reward {reward.author} (--reward strict: by Math-Verify)"])
     if settings.grade_only:
         grade_file(settings, settings.grade_only)
         return

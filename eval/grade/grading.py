@@ -38,6 +38,7 @@ VERDICT_KEYS = (
     "timed_out",
     "math_verify_correct",
     "oat_correct",
+    "reward",
 )
 OAT_GRADER = Path(__file__).parents[1] / "oat_grader.py"
 

@@ -229,7 +229,9 @@ def notes(summary: Mapping[str, Any]) -> str:
 
 def _graders(summary: Mapping[str, Any]) -> str:
     decided_by = summary["decided_by"]
-    said = [
+    author = summary["run"].get("judged_by")
+    said = [f"{decided_by} is the training's reward function: {author}."] if author else []
+    said += [
         f"Right is what {decided_by} "
         f"accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."
     ]

@@ -23,7 +23,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
 from exgrpo.preflight import (
-    data_rows,
+    data_files,
     legacy_reward,
     machine,
     modes,
@@ -41,7 +41,8 @@ from exgrpo.preflight.reward_rehearsal import rehearse
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
-SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
+SEEDED, PREFIX = "exgrpo_seeded", "exgrpo_prefix"
+AGENT_LOOPS = Path(__file__).parents[1] / "config" / "agent_loops.yaml"
 
 
 @contextlib.contextmanager
@@ -97,7 +98,7 @@ def verify(config: DictConfig) -> None:
     )
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: data_rows.verify_rows(config),
+        lambda: data_files.verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
@@ -148,9 +149,11 @@ def resolve(config: DictConfig) -> None:
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
         modes.watch_rewards(config)
-        if config.trainer.rollout_seeded:
+        seeded = config.trainer.rollout_seeded  # which goes on from prefixes, too
+        if seeded or (config.trainer.experience and config.trainer.exp_unit == "prefix"):
             agent = config.actor_rollout_ref.rollout.agent
-            agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
+            agent.default_agent_loop = SEEDED if seeded else PREFIX
+            agent.agent_loop_config_path = str(AGENT_LOOPS)
         losses = actor.policy_loss
         if config.trainer.experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS

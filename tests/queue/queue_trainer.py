@@ -23,6 +23,7 @@ from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.metrics import StepMetrics
+from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse
 from exgrpo.on_verl.watched_rewards import Rewards
 from exgrpo.preflight.checks import resolve
@@ -128,6 +129,7 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay.mixing = True
     trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
     trainer.global_steps, trainer.in_flight, trainer.waiting = STEP, InFlight(), []
+    trainer.rehearsal = Rehearsal(K, trainer._row, None, None)
     use_group_filter(trainer.config)
     trainer.replay_buffer = trainer._build_replay_buffer()
     if isinstance(trainer.replay_buffer, GroupFilter):

@@ -313,7 +313,10 @@ def test_a_replayed_group_is_recorded_with_what_it_weighs():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"exp_unit": "token"}, "trainer.exp_unit=token: must be one of trajectory, group, prompt"),
+        (
+            {"exp_unit": "token"},
+            "trainer.exp_unit=token: must be one of trajectory, group, prefix, prompt",
+        ),
         ({"exp_max_drift": 0}, "trainer.exp_max_drift=0: must be a finite number above 0, or null"),
         (
             {"exp_unit": "group", "experience_ratio": 1},

@@ -13,6 +13,7 @@ import pytest
 from composed import configuration, overrides
 from omegaconf import OmegaConf
 
+from exgrpo.on_verl.agent_loop import PrefixAgentLoop
 from exgrpo.preflight.checks import resolve, verify
 
 
@@ -246,9 +247,23 @@ def test_seeded_rollouts_are_an_agent_loop_verl_can_load(files):
     config = configuration(files, "trainer.rollout_seeded=True")
     resolve(config)
     agent = config.actor_rollout_ref.rollout.agent
-    (loop,) = OmegaConf.load(agent.agent_loop_config_path)
-    assert loop.name == agent.default_agent_loop
-    assert hydra.utils.get_class(loop._target_).run
+    loops = {loop.name: loop for loop in OmegaConf.load(agent.agent_loop_config_path)}
+    assert hydra.utils.get_class(loops[agent.default_agent_loop]._target_).run
+
+
+def test_prefixes_are_an_agent_loop_also_with_seeds(files):
+    for seeded, name in ((False, "exgrpo_prefix"), (True, "exgrpo_seeded")):
+        config = configuration(files, "trainer.exp_unit=prefix", f"trainer.rollout_seeded={seeded}")
+        resolve(config)
+        assert config.actor_rollout_ref.rollout.agent.default_agent_loop == name
+        (target,) = [
+            each._target_
+            for each in OmegaConf.load(
+                config.actor_rollout_ref.rollout.agent.agent_loop_config_path
+            )
+            if each.name == name
+        ]
+        assert issubclass(hydra.utils.get_class(target), PrefixAgentLoop)
 
 
 def test_seeds_differ_between_runs_places_and_sessions():

@@ -16,6 +16,7 @@ from exgrpo.experience.question_id import (
     question_text,
     row_question_id,
 )
+from exgrpo.gold_answers import golds_of
 from exgrpo_tools.inspect.exchange import read_rows
 
 
@@ -32,6 +33,11 @@ class Question:
     messages: list[dict[str, Any]]
     gold: str
     reward_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def golds(self) -> list[str]:
+        """All correct answers, each of which counts."""
+        return golds_of(self.reward_arguments.get("ground_truth", self.gold or None))
 
     @property
     def text(self) -> str:
@@ -81,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Question]]:
             }
             yield (
                 row_question_id(extra, row["prompt"]),
-                Question(row["prompt"], "" if gold is None else str(gold), handed),
+                Question(row["prompt"], ", ".join(golds_of(gold)), handed),
             )
     except ValueError as error:  # pyarrow's errors are ValueErrors, too
         raise ValueError(f"{path}: cannot be read ({error})") from error
