@@ -12,8 +12,9 @@ another one, or none. Of a list of answers each counts.
 Rows without a question or an answer are dropped. So are repeated questions (of a chat all messages
 count), which would share one entry of the experience pool: all but the first if their answers
 agree, and all of them if the answers conflict, since it is unknown which is correct. Dropped rows
-are counted and some are shown. Answers that the reward does not accept as responses are counted,
-too: no rollout can be right there. The file is written atomically.
+are counted and some are shown. Answers that the reward (strict, or --reward) does not accept as
+responses to themselves are counted, too: no rollout can be right there. The file is written
+atomically.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from tqdm import tqdm
 
 from exgrpo.console import in_one_line, refused
 from exgrpo.experience.question_id import prompt_id
+from exgrpo.math_verify_reward import STRICT
 from exgrpo_data import row_checks
 from exgrpo_data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
+from exgrpo_tools import reward_option
 from exgrpo_tools.sources import Source, lookup, open_dataset, open_file
 from exgrpo_tools.texts import answer_texts, messages_of
 
@@ -161,6 +164,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="N",
         help="with it: data.max_prompt_length of the run, which drops longer ones (1024)",
     )
+    reward_option.add_to(parser)
     options = parser.parse_args(arguments)
     if options.dataset_name and Path(options.dataset_name).expanduser().is_file():
         options.input_file, options.dataset_name = [Path(options.dataset_name).expanduser()], None
@@ -247,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     try:
         system = read_system_prompt(options.system_prompt_file or str(SYSTEM_PROMPT))
+        reward = reward_option.chosen(options, None) or reward_option.Reward(STRICT)
         items = choose(read_questions(options), options)
         name = options.data_source or options.dataset_name or options.input_file[0].stem
         rows = [
@@ -267,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, csv.Error) as error:
         refused("exgrpo-data train", error)
     print(f"{options.output_file}: {len(rows)} rows")
-    print(row_checks.unaccepted(rows))
+    print(row_checks.unaccepted(rows, reward))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from exgrpo.math_verify_reward import compute_score
 from exgrpo.prompts import load_tokenizer, render, small_files, token_count
+from exgrpo_tools.reward_option import Reward
 
 SHOWN = 3
 JUDGED = 2_000  # answers, spread over all rows: some ten seconds
@@ -47,23 +48,34 @@ def lengths(prompts: Sequence[list[dict[str, Any]]], model: str, limit: int) -> 
     )
 
 
-def unaccepted(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line on the answers that Math-Verify does not accept as the response to themselves."""
+def unaccepted(rows: Sequence[Mapping[str, Any]], reward: Reward) -> str:
+    """A line on the answers that the reward does not accept as the response to themselves."""
     stride = -(-len(rows) // JUDGED)
     judged = range(0, len(rows), stride)
     wrong = []
     for row in tqdm(judged, desc="answers", unit="row", disable=None):
-        gold = rows[row]["reward_model"]["ground_truth"]
-        if not compute_score("", boxed(gold), gold, require_think=False)["score"]:
-            wrong.append((row, gold))
+        if not _accepts(reward, rows[row]):
+            wrong.append((row, rows[row]["reward_model"]["ground_truth"]))
     if not wrong:
-        return f"answers: Math-Verify takes each of {len(judged)} as its own response"
+        return f"answers: {reward.name} takes each of {len(judged)} as its own response"
     shown = "; ".join(f"row {row} {str(gold)[:60]!r}" for row, gold in wrong[:SHOWN])
     return (
-        f"answers: Math-Verify does not take {len(wrong)} of {len(judged)} as their own response: "
-        f"no rollout can be right there ({shown}); grader=full accepts more, or take a reward of "
-        "your own (docs/your-own-data.md)"
+        f"answers: {reward.name} does not take {len(wrong)} of {len(judged)} as their own "
+        f"response: no rollout can be right there ({shown}); --reward judges as another would"
     )
+
+
+def _accepts(reward: Reward, row: Mapping[str, Any]) -> bool:
+    gold = row["reward_model"]["ground_truth"]
+    if reward.is_ours:
+        judged = compute_score("", boxed(gold), gold, require_think=False, grader=reward.name)
+        return bool(judged["score"])
+    handed = {"data_source": row["data_source"], "ground_truth": gold}
+    scores = [
+        reward.score(text, {**handed, "extra_info": dict(row["extra_info"])})[0]
+        for text in (boxed(gold), "")
+    ]
+    return scores[0] > scores[1]
 
 
 def boxed(gold: str | Sequence[str]) -> str:

@@ -311,3 +311,16 @@ def test_lengths_in_tokens_and_how_many_the_limit_drops(tmp_path, capsys):
     options = ["--tokenizer", str(BASE), "--max_prompt_length", "40"]
     prepare(tmp_path, rows, "--system_prompt_file", "none", *options)
     assert "1 are longer than data.max_prompt_length=40, and a training" in capsys.readouterr().out
+
+
+def test_answers_are_judged_by_the_reward_that_is_named(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "def score(data_source, solution_str, ground_truth, extra_info, least):\n"
+        "    return float(len(ground_truth) >= least and ground_truth in solution_str)\n"
+    )
+    rows = [{"question": "a", "answer": "2"}, {"question": "b", "answer": "a whale"}]
+    prepare(tmp_path, rows, "--reward", f"{tmp_path}/mine.py:score", "--reward_kwargs", "least=5")
+    said = capsys.readouterr().out
+    assert (
+        "mine.py:score does not take 1 of 2 as their own response" in said and "row 0 '2'" in said
+    )

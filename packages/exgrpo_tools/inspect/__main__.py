@@ -232,7 +232,7 @@ def _add_rewards(parser: _Parser) -> None:
         "(requires --train_files)"
     )
     add("--rewards", action="store_true", default=None, help=text)
-    text = "with --rewards: also the rollouts in this folder, the run's trainer.rollout_data_dir"
+    text = "the run's trainer.rollout_data_dir: judged with --rewards, shown with --html"
     add("--rollouts", type=Path, metavar="FOLDER", help=text)
     text = "why this trajectory was replayed: a step's rows, or one row (from 1)"
     add("--explain", type=int, nargs="+", metavar=("STEP", "ROW"), help=text)
@@ -369,7 +369,9 @@ def _check_rewards(options: argparse.Namespace) -> None:
             "must end in .jsonl with --rewards",
         )
     folder = options.rollouts
-    _need(folder is None or bool(options.rewards), "--rollouts", folder, "requires --rewards")
+    used = bool(options.rewards or (options.html and options.train_files))
+    rule = "requires --rewards, or --html with --train_files"
+    _need(folder is None or used, "--rollouts", folder, rule)
     _need(folder is None or folder.is_dir(), "--rollouts", folder, "no such folder")
     _need(
         options.explain is None or len(options.explain) < 3,

@@ -160,23 +160,30 @@ def _pool(
 
 
 def _dumps(folder: Path, author: Provenance, graders: _Graders) -> Iterator[Judged]:
-    """Rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout; without replayed
-    ones' marks.
+    """Rows of verl's trainer.rollout_data_dir; without replayed ones' marks."""
+    for row in dumped_rows(folder):
+        handed: dict[str, Any] = {
+            "data_source": "",
+            "ground_truth": row.get("gts"),
+            "extra_info": {},
+        }
+        uid, score = str(row.get("uid", "")), float(row["score"])
+        yield graders.judge("rollouts", row["step"], uid, author, score, handed, row["output"])
+
+
+def dumped_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout.
+
+    Raises:
+        ValueError: the folder has no such files, or a row is none of verl's.
     """
     files = sorted(folder.glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
     if not files:
         raise ValueError(
             f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them"
         )
-    for path in progress(files, len(files), "judging", "step"):
-        for row in _dumped(path):
-            handed: dict[str, Any] = {
-                "data_source": "",
-                "ground_truth": row.get("gts"),
-                "extra_info": {},
-            }
-            uid, score = str(row.get("uid", "")), float(row["score"])
-            yield graders.judge("rollouts", row["step"], uid, author, score, handed, row["output"])
+    for path in progress(files, len(files), "reading rollouts", "step"):
+        yield from _dumped(path)
 
 
 def _dumped(path: Path) -> Iterator[dict[str, Any]]:

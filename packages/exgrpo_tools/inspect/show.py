@@ -76,16 +76,16 @@ def _rejects(options: argparse.Namespace, folder: Path) -> quarantine.Rejects | 
 
 
 def find_pool(checkpoint: Path) -> Path:
-    """The saved pool of a run's folder of checkpoints (the latest), of a checkpoint, or the folder
-    itself.
+    """The saved pool of a run's folder (with its checkpoints/) or its folder of checkpoints (the
+    latest), of a checkpoint, or the folder itself.
 
     Raises:
         FileNotFoundError: there is none.
     """
     candidates = [checkpoint, checkpoint / POOL]
-    step = marked_step(checkpoint)
-    if step is not None:
-        candidates.append(step_folder(checkpoint, step) / POOL)
+    for folder in (checkpoint, checkpoint / "checkpoints"):
+        if (step := marked_step(folder)) is not None:
+            candidates.append(step_folder(folder, step) / POOL)
     for folder in candidates:
         if (newest(folder) / MANIFEST).is_file():
             return folder.absolute()
@@ -162,14 +162,22 @@ def _print_rewards(
 def _write_page(
     saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
 ) -> None:
+    from exgrpo_tools.inspect import strips
     from exgrpo_tools.inspect.page import build_page, draw_sample
 
     sample = draw_sample(saved, options.sample, options.seed)
-    overview = read_overview(saved, frozenset(sample.questions))
+    shown_strips = strips.most_replayed(saved)
+    overview = read_overview(saved, frozenset([*sample.questions, *shown_strips]))
     print_lines(summary(overview, questions))
     shown = sample.cut(overview.kept)
     now = {} if options.model is None else _score(options.model, shown, questions, tokenizer)
-    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now)
+    replayed = None
+    if shown_strips:
+        read = strips.read_strips(
+            saved, shown_strips, overview.kept, questions, options.rollouts, tokenizer
+        )
+        replayed = strips.content(read, saved, questions, options.rollouts is not None)
+    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now, replayed)
     with replaced(options.html) as temporary:
         temporary.write_text(page, encoding="utf-8")
     print(

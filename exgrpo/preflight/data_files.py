@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.data_files import is_local, is_prompt, paths_of, read_columns
 from exgrpo.gold_answers import golds_of
@@ -26,7 +26,7 @@ _LOST = "text as ground_truth: as a number of so many digits it has lost some"
 def verify_rows(config: DictConfig) -> None:
     """ValueError with a line for each file: its first wrong row, the column, what is allowed."""
     judged = config.reward.reward_manager.source == "register"  # each of verl's own reads these two
-    ours = config.reward.custom_reward_function.path == OURS
+    ours = OmegaConf.select(config, "reward.custom_reward_function.path") == OURS
     wrong: dict[str, str] = {}  # one file may be given for both
     for key in ("train_files", "val_files"):
         if not (paths := paths_of(config.data[key])):
