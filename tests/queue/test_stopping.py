@@ -9,12 +9,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import process_tree
 import pytest
 import watched
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+import process_tree
 from exgrpo.on_verl import stopping
 from exgrpo.on_verl.stoppable import StoppableTrainer
 
