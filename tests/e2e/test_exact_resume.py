@@ -153,7 +153,7 @@ def test_sigterm_in_generation_update_and_save_ends_with_a_checkpoint_and_nothin
         return run, (tmp_path / "checkpoints/latest_checkpointed_iteration.txt").read_text()
 
     def folders(run):
-        return [*Path(tempfile.gettempdir()).glob(f"exgrpo-{run.process.pid}-*")]
+        return [*Path(tempfile.gettempdir()).glob(f"xg-*/exgrpo-{run.process.pid}-*")]
 
     def generates(run):
         return run.metrics_file.exists() and 2 in run.metrics()

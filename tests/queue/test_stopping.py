@@ -89,6 +89,9 @@ class Trainer(StoppableTrainer):
         self.config = OmegaConf.create({"trainer": {"save_freq": save_freq}})
         self.global_steps, self.total_training_steps, self.saves = 1, 9, []
 
+    def on_sample_end(self):
+        raise NotImplementedError
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
