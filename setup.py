@@ -75,6 +75,7 @@ setup(
         "exgrpo_tools": ["inspect/page.*", "inspect/*.js", "charts/*.js", "charts/chartjs-4.6.1/*"],
         "exgrpo": [
             "config/*.yaml",
+            "config/method/*.yaml",
             "config/stack/*.yaml",
             "preflight/*.yaml",
             "py.typed",

@@ -182,18 +182,18 @@ def cpu_seconds() -> float:
 
 def figures(lines: list[Figures], cpu: list[float]) -> Figures:
     """What the table needs of a run: its first line is the test before step 1."""
-    import learning_curves
+    from exgrpo_tools import run_figures
 
     steps = lines[1:]
     return {
-        "before": learning_curves.test_accuracy(lines[0]),
-        "after": learning_curves.test_accuracy(steps[-1]),
+        "before": run_figures.test_accuracy(lines[0]),
+        "after": run_figures.test_accuracy(steps[-1]),
         "groups": [step.get("experience/replayed_groups", 0.0) for step in steps],
         "replayed_tokens": [step.get("actor/replayed_tokens_share", 0.0) for step in steps],
         "seconds": [step["timing_s/step"] for step in steps],
         "cpu_seconds": [after - before for before, after in itertools.pairwise(cpu)],
         "staleness": [step.get("experience/fresh_staleness", 0.0) for step in steps],
-        "generated_tokens": [learning_curves.generated_tokens(step) for step in steps],
+        "generated_tokens": [run_figures.generated_tokens(step) for step in steps],
         "turns_max": max(step.get("training/num_turns/max", 0.0) for step in steps),
     }
 

@@ -37,6 +37,7 @@ from exgrpo_data import benchmark_rows
 from exgrpo_data.verl_rows import SYSTEM_PROMPT, make_row, read_system_prompt, write_parquet
 from exgrpo_eval import benchmark_files
 from exgrpo_eval.benchmark_files import Benchmark
+from exgrpo_tools.inspect.text import print_lines
 from exgrpo_tools.sources import Row, Source, open_dataset, open_file
 
 VERL_COLUMNS = ("data_source", "prompt", "reward_model")
@@ -216,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for benchmark in chosen(options):
             source = open_source(benchmark, local.get(benchmark.name))
             rows = rows_of(benchmark, source, system)
-            print(f"{benchmark.name}: {len(rows)} rows of {source.name}", flush=True)
+            print_lines([f"{benchmark.name}: {len(rows)} rows of {source.name}"])
             files.setdefault(benchmark.file_name, []).extend(rows)
         if options.validation:
             files["valid.parquet"] = validation_set(

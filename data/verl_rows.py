@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from exgrpo.experience.question_id import question_id
+from exgrpo.experience.question_id import prompt_id
 from exgrpo.saved import durable
 from exgrpo_tools.sources import open_file
 
@@ -52,18 +52,29 @@ def _of_rows(file: str) -> str:
 
 
 def make_row(
-    question: str, answer: str, index: int, *, data_source: str, split: str, system: str | None
+    question: str | list[dict[str, Any]],
+    answer: str | list[str],
+    index: int,
+    *,
+    data_source: str,
+    split: str,
+    system: str | None,
 ) -> dict[str, Any]:
     """One row of verl's schema; ``extra_info.question_id`` is the same in every file that has the
     question.
+
+    Args:
+        question: its text, or all messages of a chat.
+        answer: or several, each of which counts.
     """
-    messages = [{"role": "system", "content": system}] if system else []
+    instructions = [{"role": "system", "content": system}] if system else []
+    chat = [{"role": "user", "content": question}] if isinstance(question, str) else question
     return {
         "data_source": data_source,
-        "prompt": [*messages, {"role": "user", "content": question}],
+        "prompt": [*instructions, *chat],
         "ability": "math",
         "reward_model": {"ground_truth": answer, "style": "rule"},
-        "extra_info": {"index": index, "question_id": question_id(question), "split": split},
+        "extra_info": {"index": index, "question_id": prompt_id(chat), "split": split},
     }
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from exgrpo_tools.texts import file_part
+
 KNOWN = Path(__file__).with_name("benchmarks")
 GRADERS = ("math", "letter")
 PLACEHOLDER = "{question}"
@@ -53,7 +55,7 @@ class Benchmark:
     @property
     def file_name(self) -> str:
         """The file that its questions are written to."""
-        return f"valid.{self.part or self.name}.parquet"
+        return f"valid.{file_part(self.part or self.name)}.parquet"
 
 
 def read(path: Path) -> Benchmark:

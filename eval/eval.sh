@@ -36,5 +36,7 @@ if [ -f "$checkpoint/fsdp_config.json" ]; then
         echo "$source" > "$output/merged.from"
     fi
 fi
+reward=() # that judged the run's pool, where it says so; a --reward of the command line comes later, and wins
+grep -qs '"judged_by"' "$checkpoint/../experience/manifest.json" && reward=(--reward "$checkpoint/..")
 exec "$python" "$here/generate_vllm.py" --model_path "$model" \
-    --input_file "$data/valid.id.parquet" "$data/valid.ood.parquet" --output_file "$output/responses.jsonl" "$@"
+    --input_file "$data/valid.id.parquet" "$data/valid.ood.parquet" --output_file "$output/responses.jsonl" ${reward[@]+"${reward[@]}"} "$@"

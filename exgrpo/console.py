@@ -78,8 +78,15 @@ def phase(what: str) -> Iterator[None]:
         _say(f"exgrpo: {what} took {seconds:.0f} s")
 
 
+def printable(text: str) -> str:
+    """Text for a terminal: characters that would move its cursor, change its colours or the order
+    of its text are escaped.
+    """
+    return "".join(c if c == "\t" or c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def _end(line: str, status: int) -> NoReturn:

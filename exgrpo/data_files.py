@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -52,6 +54,23 @@ def _ids(path: Path, prompt_key: str) -> list[str]:
         raise ValueError(f"{path}: no column {prompt_key!r} (data.prompt_key); it has {has}")
     rows = table.to_pylist()
     return [row_question_id(row.get("extra_info"), row[prompt_key]) for row in rows]
+
+
+def golds_fingerprint(files: Sequence[str], prompt_key: str = "prompt") -> str:
+    """SHA-256 of the rows' golds, each with its question's id, in any order."""
+    columns = (prompt_key, "extra_info", "reward_model")
+    rows = (row for path in files for row in read_columns(Path(path), columns).to_pylist())
+    lines = sorted(
+        json.dumps(
+            [
+                row_question_id(row.get("extra_info"), row[prompt_key]),
+                (row.get("reward_model") or {}).get("ground_truth"),
+            ],
+            default=str,
+        )
+        for row in rows
+    )
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def column_names(path: Path) -> list[str]:

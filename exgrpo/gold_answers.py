@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # of math mode; not a matrix's \\[2pt], not \$
 _DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\\[|\\\()|\\boxed")
@@ -12,6 +13,14 @@ _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
 _E_NOTATION = re.compile(r"([+-]?\d+(?:\.\d+)?)[eE]\+?(-?\d+)")
 _TIMES_POWER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*\\(?:times|cdot)\s*10\^\{?(-?\d+)\}?")
 _NUMPY = re.compile(r"\bnp\.(arcsin|arccos|arctan|sin|cos|tan|exp)(?=\()")
+
+
+def golds_of(ground_truth: Any) -> list[str]:
+    """The right answers of a row, each of which counts: a list's entries, or the one value; none of
+    None.
+    """
+    several = not isinstance(ground_truth, str) and hasattr(ground_truth, "__iter__")
+    return [str(gold) for gold in (ground_truth if several else [ground_truth]) if gold is not None]
 
 
 def clean(gold: str) -> str:

@@ -13,8 +13,10 @@ from exgrpo.refusal import refuse
 NAMED_RESHAPES = ("no_reshape", "logp", "p_logp", "square_root", "pow")
 RESHAPE_PARAMETERS = ("log_ratio", "log_prob", "weight", "pow_exp")
 SHAPED = "shaped"  # the loss of replayed tokens that is made of a reshape
-REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr")
+LIKELIHOOD = "likelihood"  # the loss of rehearsal, aggregated by itself
+REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", LIKELIHOOD)
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
+REPLAY_LOSS_ROWS = ("rows",)  # what such a loss may take besides
 _P_DIV_P = "p_div_p_"
 _FINITE = [
     f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")
@@ -43,7 +45,11 @@ class LossSettings:
     off_policy_loss: str = _key(
         SHAPED,
         "loss of replayed tokens: shaped, -f(w) A with off_policy_reshape (as published); clip, "
-        "topr; or your own rule",
+        "topr; likelihood, for trainer.exp_place=beside; or your own rule",
+    )
+    likelihood_weight: float = _key(
+        1.0,
+        "of likelihood: weight of a row's mean -log pi",
     )
     off_policy_reshape: str = _key(
         "p_div_p_0.1",
@@ -81,6 +87,8 @@ class LossSettings:
             bound = getattr(self, key)
             if bound != -1 and not 0 < bound < math.inf:
                 refuse(f"policy_loss.{key}", bound, "a finite number above 0, or -1 for off")
+        if not 0 <= self.likelihood_weight < math.inf:
+            refuse("policy_loss.likelihood_weight", self.likelihood_weight, "a number of 0 or more")
         low, high = self.off_policy_min_clip, self.off_policy_max_clip
         if 0 < high <= low:
             raise ValueError(
@@ -154,6 +162,6 @@ def check_replay_loss(name: str) -> None:
     """ValueError unless `name` is a loss of replayed rows, or refers to one with its signature."""
     key = "policy_loss.off_policy_loss"
     if is_reference(name):
-        load_reference(key, name, REPLAY_LOSS_PARAMETERS)
+        load_reference(key, name, REPLAY_LOSS_PARAMETERS, REPLAY_LOSS_ROWS)
     elif name not in REPLAY_LOSS_NAMES:
         refuse(key, name, f"one of {', '.join(REPLAY_LOSS_NAMES)}, or {REFERENCES}")

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from exgrpo import full_grader
-from exgrpo.gold_answers import latex_forms
+from exgrpo.gold_answers import golds_of, latex_forms
 
 STRICT, FULL = GRADERS = ("strict", "full")
 FULL_GRADER = ("full grader", ("-m", "exgrpo.full_grader"))  # the arguments of its Verifier
@@ -50,7 +50,8 @@ def compute_score(
 
     Args:
         data_source, extra_info, **_: passed by verl; unused.
-        ground_truth: LaTeX of the correct answer, with or without its dollars.
+        ground_truth: LaTeX of the correct answer, with or without its dollars; or several, each of
+            which counts.
         solution_str: the response; the prompt's own ``<think>\\n`` before it makes no difference.
         require_think: if True, the text after the first </think>, up to a second one if there is,
             is judged, and a response without </think> is wrong (version 3 of the released rewards,
@@ -74,14 +75,22 @@ def compute_score(
         full_grader.package()
     try:
         answer = judged_part(str(solution_str), require_think)
-        gold = () if ground_truth is None else latex_forms(str(ground_truth))
-        if not gold or not answer:
-            return _verdict(grader)
-        reply = _VERIFIERS[grader].judge(gold, answer, timeout_s, timeout_s)
-        return _verdict(grader, reply, timed_out=reply is None)
+        verdict = _verdict(grader)
+        for gold in filter(None, map(latex_forms, golds_of(ground_truth) if answer else ())):
+            reply = _VERIFIERS[grader].judge(gold, answer, timeout_s, timeout_s)
+            verdict = _verdict(grader, reply, timed_out=reply is None or verdict["timed_out"] > 0)
+            if verdict["score"]:
+                break
+        return verdict
     except Exception:  # a reward that raises ends the run
         _logger.exception("no verdict, counted as a wrong answer")
         return _verdict(grader)
+
+
+def close() -> None:
+    """End the processes that judge for `compute_score`; a later call starts others."""
+    for verifier in _VERIFIERS.values():
+        verifier.close()
 
 
 def is_right(reply: dict[str, Any], grader: str) -> bool:

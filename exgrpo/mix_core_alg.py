@@ -16,7 +16,7 @@ from torch import Tensor
 from exgrpo.loss_metrics import MAXIMUM, means_of
 from exgrpo.loss_settings import RESHAPE_PARAMETERS, SHAPED, LossSettings, beta_of
 from exgrpo.open_table import OpenTable
-from exgrpo.replay_losses import REPLAY_LOSSES
+from exgrpo.replay_losses import REPLAY_LOSSES, ReplayRows, takes_rows
 
 Reshape = Callable[[Tensor, Tensor, float, float], Tensor]
 _MAX_LOG_RATIO = 20.0  # verl's bound on a log-ratio; beyond it the gradient is 0
@@ -84,6 +84,7 @@ def mixed_token_losses(
     is_replayed: Tensor,
     response_mask: Tensor,
     settings: LossSettings,
+    rows: ReplayRows | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token: -f(w*) A of replayed, -CLIP(w, A) of fresh ones (equation 4).
 
@@ -97,17 +98,17 @@ def mixed_token_losses(
         advantages: float[B, T] over the mixed group.
         is_replayed: bool[B, T], or bool[B] or bool[B, 1] for whole rows.
         response_mask: bool or 0/1 [B, T]; masked positions may hold any value, including NaN.
+        rows: ages and groups, for an ``off_policy_loss`` of yours that takes them.
 
     Returns:
         float[B, T], zero where masked, and scalar metrics (detached, the same keys, 0 for none).
 
     Raises:
-        ValueError: in one line, if shapes or dtypes do not match.
+        ValueError: in one line, if shapes or dtypes do not match, or `rows` are missing.
         RuntimeError: in one line, if an unmasked value is NaN.
     """
-    losses, sums = token_losses_and_sums(
-        log_prob, old_log_prob, advantages, is_replayed, response_mask, settings=settings
-    )
+    given = log_prob, old_log_prob, advantages, is_replayed, response_mask
+    losses, sums = token_losses_and_sums(*given, settings=settings, rows=rows)
     return losses, means_of(sums)
 
 
@@ -118,6 +119,7 @@ def token_losses_and_sums(
     is_replayed: Tensor,
     response_mask: Tensor,
     settings: LossSettings,
+    rows: ReplayRows | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """As :func:`mixed_token_losses`, with sums and counts, to be added over micro-batches."""
     replayed = _checked(log_prob, old_log_prob, advantages, is_replayed, response_mask)
@@ -139,8 +141,11 @@ def token_losses_and_sums(
         shaped = torch.where(replayed, _replayed_ratio(log_ratio, log_prob, settings), shaped)
     losses = minus_advantages * shaped
     if any_replayed and settings.off_policy_loss != SHAPED:
-        of_replayed = REPLAY_LOSSES.load("policy_loss.off_policy_loss", settings.off_policy_loss)
-        of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings)
+        key, name = "policy_loss.off_policy_loss", settings.off_policy_loss
+        of_replayed, more = REPLAY_LOSSES.load(key, name), [rows] if takes_rows(name) else []
+        if more == [None]:
+            raise ValueError(f"{key}={name}: takes rows, of which no ages and groups are given")
+        of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings, *more)
         if silent is not None:  # a rule of yours may not be 0 where A is
             of_rows = of_rows.masked_fill(silent, 0.0)
         losses = torch.where(replayed, of_rows, losses)

@@ -41,8 +41,9 @@ from exgrpo.console import phase
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_collate_fn import ExperienceMixCollateFn
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.prefixes import column
 from exgrpo.experience.replayed_group import ReplayedGroup
-from exgrpo.experience.trajectory import Trajectory
+from exgrpo.experience.rl_dataset_with_experience import with_ids
 from exgrpo.on_verl import (
     checkpoints,
     complete,
@@ -62,8 +63,10 @@ from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.metrics import StepMetrics, debug_metrics, staleness, with_averages
 from exgrpo.on_verl.queue import Batch, split_key
+from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
+from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
@@ -80,6 +83,7 @@ class ExperienceMixin(PPOTrainer):
         replay: the pool and its generator; what draws, chooses and takes in.
         in_flight: the prompts that were submitted and have not been trained on.
         waiting: past groups of the draw that are not in the batch yet (``trainer.exp_unit=group``).
+        rehearsal: what waits likewise with ``exp_place=beside``.
         replayed: what the batch replays, one record a group.
         mixed: whether mixing had begun when the batch was drawn.
         so_far: what the updates of the step have brought.
@@ -137,10 +141,11 @@ class ExperienceMixin(PPOTrainer):
         super()._init_dataloader()
         data, tokenizer = self.train_dataset, self.tokenizer
         print(first_prompt(data, tokenizer), flush=True)
-        self.first_response = FirstResponse(tokenizer)
+        self.first_response, self.rewards = FirstResponse(tokenizer), Rewards()
         keys, n = self.config.trainer, self.rollout.n
         self.experience = ExperienceConfig.from_mapping(keys, n)
         self.waiting: list[StoredGroup] = []
+        self.rehearsal = Rehearsal(n, self._row, tokenizer, data)
         self.writer = checkpoints.only_writer(Path(keys.default_local_dir))
         if self.with_replay:
             self._begin_replay()
@@ -152,10 +157,9 @@ class ExperienceMixin(PPOTrainer):
             raise ValueError(
                 "actor_rollout_ref.model.path: has a processor; a replayed trajectory is text only"
             )
-        ids = self.train_dataset.question_ids()
+        ids = with_ids(self.train_dataset).question_ids()
         self.row_of_question = {name: row for row, name in enumerate(ids)}
-        n = self.rollout.n
-        self.mix_collate = ExperienceMixCollateFn(self._row, n, collate_fn)
+        self.mix_collate = ExperienceMixCollateFn(self._row, self.rollout.n, collate_fn)
         self.in_flight = InFlight()
         self.mixed = False
         self.replayed: list[ReplayedGroup] = []
@@ -203,21 +207,16 @@ class ExperienceMixin(PPOTrainer):
         elsewhere = None
         if self.asynchronous:
             self._forget_evicted()
-            waiting = [group.question for group in self.waiting]
-            elsewhere = self.in_flight.questions + waiting
+            elsewhere = [*self.in_flight.questions, *(each.question for each in self.waiting)]
         drawn = replay.draw(step, size, self._next_question, elsewhere, ahead)
         self.waiting += drawn.stored
-        size -= len(drawn.stored)
-        first = self.in_flight.first_position(step, size)
+        self.rehearsal.waiting |= drawn.rehearsed
+        first = self.in_flight.first_position(step, len(drawn.replayed) + len(drawn.fresh))
         fresh = [self._row(question) for question in drawn.fresh]
-        past, rng = drawn.replayed, replay.rng
-        columns = self.mix_collate(fresh, past, step, rng, first)
-        marks = columns.pop("is_replayed")
-        uids, questions = columns["uid"], columns["question_id"]
-        rows = zip(uids, questions, marks, strict=True)
-        for uid, question, mark in rows:
-            prompt = Prompt(question, bool(mark), drawn.mixed)
-            self.in_flight.add(uid, prompt)
+        columns = self.mix_collate(fresh, drawn.replayed, step, replay.rng, first)
+        self.in_flight.add_drawn(columns, drawn.mixed)
+        if self.experience.exp_unit == "prefix":
+            columns["prefix"] = column(columns["question_id"], drawn.prefixes)
         batch = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
@@ -243,17 +242,17 @@ class ExperienceMixin(PPOTrainer):
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Batch:
         """verl's update; past groups take some places, so it waits for fewer finished prompts."""
-        prompts = sample_batch_size - self.past_groups_now
-        return super()._step_once(metrics, timing_raw, prompts)
+        return super()._step_once(metrics, timing_raw, sample_batch_size - self.past_groups_now)
 
     @property
     def past_groups_now(self) -> int:
         """How many past groups enter the next update: the step's are dealt out evenly."""
         updates_left = self.parameter_sync_step - self.local_trigger_step
-        return math.ceil(len(self.waiting) / updates_left)
+        return math.ceil((len(self.waiting) + self.rehearsal.places) / updates_left)
 
     def _balance_batch(self, batch: Batch, metrics: dict, **kwargs: Any) -> Batch:
         """Add what is replayed, then balance as verl does; the actor has not been updated yet."""
+        batch = self.rewards.judged_alone(batch, metrics)
         self.first_response.show(batch)
         if self.with_replay:
             with self.so_far.timed():
@@ -270,8 +269,7 @@ class ExperienceMixin(PPOTrainer):
         siblings = complete.first_siblings(batch, questions)
         prompts = {name: each.row["prompts"] for name, each in siblings.items()}
         scorer = self._scorer(prompts)
-        candidates = self.replay.candidates(siblings)
-        choice = self.replay.choose(candidates, scorer)
+        choice = self.replay.choose(self.replay.candidates(siblings), scorer)
         for group in choice.groups:
             group.uid = siblings[group.question].uid
         self.so_far.add(batch, choice)
@@ -281,6 +279,10 @@ class ExperienceMixin(PPOTrainer):
         due = self.past_groups_now
         if self.experience.exp_place == "dead":
             batch, past = self._replace_dead_groups(batch)
+        elif self.experience.rehearses:
+            choice = self.rehearsal.choose(self.replay, due, self._scorer)
+            self.so_far.choices.append(choice)
+            past = choice.groups
         else:
             entering, self.waiting = self.waiting[:due], self.waiting[due:]
             past = self._admit(entering)
@@ -288,6 +290,8 @@ class ExperienceMixin(PPOTrainer):
         self.mixed = due > 0 or bool(past) or any(each.mixed for each in arrived.values())
         self.replayed = [*groups, *past]
         batch = queue.in_order(batch)
+        if self.experience.rehearses:
+            return self.rehearsal.join(batch, past)
         return stored_groups.join(batch, past, self._row)
 
     def _arrived(self, batch: Batch) -> dict[str, Prompt]:
@@ -304,30 +308,22 @@ class ExperienceMixin(PPOTrainer):
 
         The pool learns of the fresh ones, whose rows are dropped, from their rewards.
         """
-        threshold = self.experience.exp_success_threshold
-        judged = observe.judged_groups(batch.keys, batch.partition_id, threshold)
-        rewards = {group.question: group.rewards for group in judged.values()}
         # a step may have several updates, and prompts that wait for the next
         elsewhere = {*self.in_flight.questions, *self.so_far.questions}
-        stand_ins = self.replay.stand_ins(rewards, elsewhere)
-        past = self._admit([*stand_ins.values()])
-        # one that is not admitted leaves a dead group where it is
-        replaced = [*stand_ins][: len(past)]
-        dead = {uid: group for uid, group in judged.items() if group.question in replaced}
-        self.so_far.groups += dead.values()
-        gone = [key for key in batch.keys if split_key(key)[0] in dead]
-        return queue.without(batch, gone), past
+        what = self.replay, elsewhere, self._admit
+        batch, past, dead = stored_groups.in_place_of_dead(batch, *what)
+        self.so_far.groups += dead
+        return batch, past
 
     def _admit(self, entering: Sequence[StoredGroup]) -> list[ReplayedGroup]:
         """These past groups, but for those that the policy has left behind."""
-        prompts = stored_groups.prompts_of(entering)
-        scorer = self._scorer(prompts)
-        return self.replay.admit(entering, scorer)
+        prompts = stored_groups.prompts_of([*self.replay.groups, *entering])
+        out = [*self.in_flight.questions, *(group.question for group in self.waiting)]
+        return self.replay.admit(entering, self._scorer(prompts), {*out, *self.so_far.questions})
 
     def _scorer(self, prompts: Mapping[str, torch.Tensor]) -> CandidateScorer:
         """The actor as a scorer of trajectories; `prompts`: question -> tokens, int64 [P]."""
-        actor = self.actor_rollout_wg
-        return CandidateScorer.of(prompts, actor, self.rollout)
+        return CandidateScorer.of(prompts, self.actor_rollout_wg, self.rollout)
 
     # -- correct ---------------------------------------------------------------------------------
 
@@ -345,11 +341,10 @@ class ExperienceMixin(PPOTrainer):
 
     def _correct_and_observe(self, batch: Batch) -> dict[str, float]:
         """Give the loss marks and recorded log-probs; read for the pool what verl overwrites."""
-        past: dict[str, Trajectory] = {}
-        for group in self.replayed:
-            past |= group.rows
-        correct.mark(batch, self.mixed)
+        past = {key: each for group in self.replayed for key, each in group.rows.items()}
         keys, config = self.experience, self.config
+        correct.number(batch, self.global_steps, config.actor_rollout_ref.actor.policy_loss)
+        correct.mark(batch, self.mixed)
         all_known = correct.put_recorded(batch, past, keys)
         if correct.corrects(config) or not all_known:
             correct.exempt_replayed_rows(batch, past)
@@ -380,7 +375,7 @@ class ExperienceMixin(PPOTrainer):
         step, so_far, keys = self.global_steps, self.so_far, self.experience
         compare = bool(past) and self.rollout.calculate_log_probs
         rules = self.provenance.grader != "strict"
-        rows = observe.scored_rows(batch, compare, rules, keys.whole_groups)
+        rows = observe.scored_rows(batch, compare, rules, keys.keeps_groups)
         fresh = observe.fresh_rows(batch, rows)
         current = correct.current_log_probs(batch, past)
         self.loss_shares.fill(self.replayed, current, fresh)
@@ -407,10 +402,14 @@ class ExperienceMixin(PPOTrainer):
             so_far.groups += self.replay_buffer.take()
         noted = so_far.metrics(step)
         if self.experience.whole_groups:
-            replayed, current = so_far.replayed, so_far.current
-            noted |= stored_groups.metrics(replayed, current, step)
+            noted |= stored_groups.metrics(so_far.replayed, so_far.current, step)
         measured = self.replay.observe(step, so_far.groups, noted)
         return noted | measured
+
+    def _compute_metrics(self, batch: Batch, metrics: dict, *args: Any, **kwargs: Any) -> None:
+        """verl's metrics of a step."""
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        self.rewards.look(self.global_steps, metrics)
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """verl's metrics of a validation; with averages over data sources, as released."""

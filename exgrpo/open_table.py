@@ -31,10 +31,18 @@ class OpenTable(Generic[Rule]):
     Args:
         parameters: names of the arguments, in order; a user-defined rule must accept as many.
         named: name -> function.
+        more: names of further arguments that a rule may take, all or none (`takes_more`).
+        with_memory: whether a rule may also be a class, made without arguments and then called.
     """
 
-    def __init__(self, parameters: tuple[str, ...], named: Mapping[str, Rule]) -> None:
-        self.parameters = parameters
+    def __init__(
+        self,
+        parameters: tuple[str, ...],
+        named: Mapping[str, Rule],
+        more: tuple[str, ...] = (),
+        with_memory: bool = False,
+    ) -> None:
+        self.parameters, self.more, self.with_memory = parameters, more, with_memory
         self._named = dict(named)
 
     @property
@@ -55,8 +63,12 @@ class OpenTable(Generic[Rule]):
             return self._named[name]
         if not is_reference(name):
             refuse(key, name, f"one of {', '.join((*self._named, *others))}, or {REFERENCES}")
-        rule: Rule = load_reference(key, name, self.parameters)
+        rule: Rule = load_reference(key, name, self.parameters, self.more, self.with_memory)
         return rule
+
+    def takes_more(self, rule: Rule) -> bool:
+        """Whether a rule of the table takes the further arguments."""
+        return bool(self.more) and _takes(rule, self.parameters + self.more)
 
 
 def is_reference(name: object) -> bool:
@@ -78,19 +90,33 @@ def _is_file(name: str) -> bool:
 
 
 @functools.cache
-def load_reference(key: str, reference: str, parameters: tuple[str, ...]) -> Any:
-    """Import the function that a reference names.
+def load_reference(
+    key: str,
+    reference: str,
+    parameters: tuple[str, ...],
+    more: tuple[str, ...] = (),
+    with_memory: bool = False,
+) -> Any:
+    """Import the function that a reference names, or with `with_memory` make one of its class.
 
     Raises:
         ValueError: as :func:`load_function`, or it does not take these arguments; in one line.
     """
     rule = load_function(key, reference)
-    try:
-        inspect.signature(rule).bind(*parameters)
-    except TypeError:
+    called = rule.__call__ if with_memory and inspect.isclass(rule) else rule
+    given = ("self", *parameters) if called is not rule else parameters
+    if not _takes(called, given) and not _takes(called, given + more):
         allowed = f"must take the arguments ({', '.join(parameters)})"
-        raise ValueError(f"{key}={reference}: {allowed}") from None
+        raise ValueError(f"{key}={reference}: {allowed}")
     return rule
+
+
+def _takes(rule: Callable[..., Any], arguments: tuple[str, ...]) -> bool:
+    try:
+        inspect.signature(rule).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def load_function(key: str, reference: str) -> Any:

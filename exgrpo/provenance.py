@@ -2,13 +2,14 @@
 
 strict; rules 5e1c09aa, math-verify 0.9.0
 full; rules 5e1c09aa, math-verify 0.9.0, require_think=False; intervals
-rewards/mine.py:score; sha256 90ab12cd34ef
+rewards/mine.py:score; sha256 90ab12cd34ef {"worth": 2}
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -53,6 +54,18 @@ class Provenance:
         return replace(self, rule=rule)
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """Those that a reward function of another author was called with."""
+        _, brace, rest = self.version.partition("{")
+        if self.is_ours or not brace:
+            return {}
+        try:
+            arguments: dict[str, Any] = json.loads(brace + rest)
+        except ValueError:  # a semicolon has become a comma, say
+            return {}
+        return arguments
+
+    @property
     def is_ours(self) -> bool:
         return self.grader in ("strict", "full")
 
@@ -74,7 +87,10 @@ def of_settings(reward: Mapping[str, Any]) -> Provenance:
         return Provenance(grader, version_of(grader) + think)
     file = Path(str(path)).expanduser()
     digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-    return Provenance(f"{path}:{name}", digest and f"sha256 {digest[:12]}")
+    arguments = {key: value for key, value in (reward.get("reward_kwargs") or {}).items()}
+    version = [f"sha256 {digest[:12]}"] if digest else []
+    version += [json.dumps(arguments, sort_keys=True, default=str)] if arguments else []
+    return Provenance(f"{path}:{name}", " ".join(version))
 
 
 @cache

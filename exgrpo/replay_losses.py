@@ -3,20 +3,40 @@
 One signature: (log_ratio, log_prob, advantages, replayed, settings) -> token losses, float[B, T].
 `log_ratio` is log w = log pi - log mu of each token, bounded, mu the policy that wrote the row;
 `replayed` is bool[B, T], true at the tokens that count; sums over a row are over those. What other
-entries hold is not used. [.] is a stopped gradient. Needs torch alone.
+entries hold is not used. [.] is a stopped gradient. A loss of yours may take a sixth argument,
+``rows`` (:class:`ReplayRows`). Needs torch alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from exgrpo.loss_settings import REPLAY_LOSS_PARAMETERS, LossSettings
+from exgrpo.loss_settings import (
+    LIKELIHOOD,
+    REPLAY_LOSS_PARAMETERS,
+    REPLAY_LOSS_ROWS,
+    SHAPED,
+    LossSettings,
+)
 from exgrpo.open_table import OpenTable
 
-ReplayLoss = Callable[[Tensor, Tensor, Tensor, Tensor, LossSettings], Tensor]
+ReplayLoss = Callable[..., Tensor]  # see above
+
+
+class ReplayRows(NamedTuple):
+    """What the trainer knows of each row beside its tokens; of fresh rows any number.
+
+    Attributes:
+        age: int64 [B, 1], steps since it was generated, 2,047 for more.
+        group: int64 [B, 1], equal for the rows of one replayed group of a batch, 0 to 4,095.
+    """
+
+    age: Tensor
+    group: Tensor
 
 
 def clip(
@@ -50,6 +70,30 @@ def topr(
     return -rho * advantages * log_prob
 
 
+def likelihood(
+    log_ratio: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    replayed: Tensor,
+    settings: LossSettings,
+) -> Tensor:
+    """Rehearsal (Re:Dr, remax-rl 0.1.1): -log pi / |o|, whatever the advantage and the author.
+
+    A row's tokens sum to its mean -log pi. Whoever aggregates gives it a term of its own, weighed
+    by `likelihood_weight`.
+    """
+    return -log_prob / replayed.sum(-1, keepdim=True).clamp(min=1)
+
+
 REPLAY_LOSSES: OpenTable[ReplayLoss] = OpenTable(
-    REPLAY_LOSS_PARAMETERS, {"clip": clip, "topr": topr}
+    REPLAY_LOSS_PARAMETERS,
+    {"clip": clip, "topr": topr, LIKELIHOOD: likelihood},
+    REPLAY_LOSS_ROWS,
 )
+
+
+def takes_rows(name: str) -> bool:
+    """Whether `policy_loss.off_policy_loss=name` is a loss that asks for `rows`."""
+    if name in (SHAPED, *REPLAY_LOSSES.names):
+        return False
+    return REPLAY_LOSSES.takes_more(REPLAY_LOSSES.load("policy_loss.off_policy_loss", name))

@@ -1,4 +1,4 @@
-"""Entry point ``verl.plugins``: exgrpo's trainers under verl's own command (docs/modes.md).
+"""Entry point ``verl.plugins``: exgrpo's trainers under verl's own command (docs/verl-command.md).
 
 verl imports this module in every process of every run. It does nothing but in the workers of a run
 with our configuration, which sets ``VERL_ENGINE_VENDOR`` for them.

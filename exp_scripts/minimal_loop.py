@@ -19,9 +19,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -54,6 +55,7 @@ REFUSED = {
     "exp_missing_log_probs": "every trajectory of this loop has its log-probs",
 }
 Row = tuple[str, Trajectory]  # a question and one response to it, with its reward
+Given: TypeAlias = npt.NDArray[np.int32] | None  # the tokens with which a response begins
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Rows(NamedTuple):
         Row
     ]  # a stored success for each replayed question; it joins the question's fresh rows
     stored: Sequence[ReplayedGroup] = ()  # whole past groups, for which nothing is generated
+    rehearsed: Sequence[Row] = ()  # stored successes that belong to no group
 
 
 def train(
@@ -136,7 +139,10 @@ def experience_of(
     # A replayed question gets K - 1 rollouts, a fresh one K.
     asked = [question for question in drawn.replayed for _ in range(config.rollout_n - 1)]
     asked += [question for question in drawn.fresh for _ in range(config.rollout_n)]
-    sampled = zip(asked, policy.sample(asked, step), strict=True)
+    # with exp_unit=prefix some of them go on from the beginning of a stored rollout
+    begun = [one.tokens if (one := drawn.prefixes.get(q)) else None for q in asked]
+    given = [begun] if drawn.prefixes else []
+    sampled = zip(asked, policy.sample(asked, step, *given), strict=True)
     fresh = [
         (q, replace(rollout, reward=task.reward(q, policy.decode(rollout))))
         for q, rollout in sampled
@@ -154,7 +160,8 @@ def experience_of(
     stand_ins = replay.stand_ins(rewards_of(fresh))
     stored = replay.admit([*drawn.stored, *stand_ins.values()], policy.views)
     replaced = [*stand_ins][: len(stored)]
-    rows = Rows(fresh, [*choice.trajectories.items()], stored)
+    beside = replay.rehearse(drawn.rehearsed, policy.views)
+    rows = Rows(fresh, [*choice.trajectories.items()], stored, [*beside.trajectories.items()])
 
     # 3. The pool observes the fresh rollouts, once enough of them are right (delayed start).
     noted = choice.metrics(step)
@@ -164,11 +171,11 @@ def experience_of(
     rows = rows._replace(fresh=[row for row in fresh if row[0] not in replaced])
     ages = [step - group.rollouts[0].step for group in rows.stored]
     return rows, {
-        "tokens": sum(len(rollout) for _, rollout in fresh),
+        "tokens": sum(len(rollout.of_actions(rollout.tokens)) for _, rollout in fresh),
         "asked": len(set(asked)),
         "fresh_score": float(np.mean([rollout.reward for _, rollout in fresh])),
         "entropy": float(np.mean([rollout.entropy for _, rollout in fresh])),
-        "replayed": len(rows.past) + len(rows.stored),
+        "replayed": len(rows.past) + len(rows.stored) + len(rows.rehearsed),
         "replay_age": float(np.mean(ages)) if ages else noted["replay_age"],
         "pool_trajectories": pool["pool_trajectories"],
         "retired_questions": pool["retired_questions"],
@@ -201,6 +208,8 @@ def groups_of(rows: Rows, threshold: float, replayed: Sequence[str]) -> list[Rol
         group = RolloutGroup(question, len(mine), solved, failures=failures, rewards=rewards)
         if question in joined:
             group = replace(group, replayed=1, replayed_reward=joined[question])
+        if mine[0].loss_mask is not None:  # the prefix, which all of them continue
+            group = replace(group, prefix=int(mine[0].loss_mask.argmax()))
         groups.append(group)
     return groups
 
@@ -211,7 +220,7 @@ def objective(
     """The mixed-policy loss (equation 4) of a step's groups, and its metrics."""
     joined = [*rows.fresh, *rows.past]
     stored = [(group, rollout) for group in rows.stored for rollout in group.rollouts]
-    every = [*joined, *((group.question, rollout) for group, rollout in stored)]
+    every = [*joined, *((group.question, rollout) for group, rollout in stored), *rows.rehearsed]
     now = policy.look(every)
     batch = {
         "log_prob": now.log_prob,
@@ -220,6 +229,7 @@ def objective(
         "group": [
             *(question for question, _ in joined),
             *((group.rollouts[0].step, group.question) for group, _ in stored),
+            *(("alone", question) for question, _ in rows.rehearsed),
         ],
         "is_replayed": torch.arange(len(every)) >= len(rows.fresh),
     }
@@ -269,9 +279,16 @@ class Policy:
         )["input_ids"]
 
     @torch.no_grad()
-    def sample(self, questions: Sequence[str], step: int) -> list[Trajectory]:
-        """One sampled response per question, with its log-probs and its mean entropy."""
-        heads = [torch.tensor(self.encode(question)) for question in questions]
+    def sample(
+        self, questions: Sequence[str], step: int, given: Sequence[Given] | None = None
+    ) -> list[Trajectory]:
+        """One sampled response per question, with its log-probs and its mean entropy.
+
+        Args:
+            given: for each question the tokens, int32 [P], with which its response begins, or None.
+        """
+        prefixes = given or [None] * len(questions)
+        heads = self.heads(questions, prefixes)
         heads_BP = pad_sequence(heads, True, self.tokenizer.pad_token_id, padding_side="left")
         seen_BP = pad_sequence([torch.ones_like(head) for head in heads], True, padding_side="left")
         sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
@@ -290,6 +307,7 @@ class Policy:
         mask_BT = ends_BT.cumsum(1) - ends_BT.long() == 0  # the response, including its end token
         entropies_B, lengths_B = compute_entropy(logits_BTV, mask_BT), mask_BT.sum(1)
         rows = zip(
+            prefixes,
             tokens_BT.numpy(),
             log_probs_BT.numpy(),
             lengths_B.tolist(),
@@ -297,9 +315,27 @@ class Policy:
             strict=True,
         )
         return [
-            Trajectory(tokens[:n], log_probs[:n], step, entropy)
-            for tokens, log_probs, n, entropy in rows
+            self.behind(prefix, Trajectory(tokens[:n], log_probs[:n], step, entropy))
+            for prefix, tokens, log_probs, n, entropy in rows
         ]
+
+    def heads(self, questions: Sequence[str], prefixes: Sequence[Given]) -> list[Tensor]:
+        """What the model reads before it samples: prompt and prefix."""
+        each = zip(questions, prefixes, strict=True)
+        return [torch.tensor([*self.encode(q), *([] if p is None else p)]) for q, p in each]
+
+    def behind(self, prefix: Given, sampled: Trajectory) -> Trajectory:
+        """The whole response, the prefix masked; no longer than `max_tokens`."""
+        if prefix is None:
+            return sampled
+        room = self.max_tokens - len(prefix)
+        return Trajectory(
+            np.concatenate([prefix, sampled.tokens[:room]]),
+            np.concatenate([np.zeros(len(prefix)), sampled.log_probs[:room]]),
+            sampled.step,
+            sampled.entropy,
+            np.arange(len(prefix) + len(sampled.tokens[:room])) >= len(prefix),
+        )
 
     def decode(self, trajectory: Trajectory) -> str:
         return self.tokenizer.decode(trajectory.tokens, skip_special_tokens=True)
@@ -315,7 +351,8 @@ class Policy:
         past_BT, mask_BT = torch.zeros(2, len(rows), tokens_BT.shape[1] - 1)
         for row, (head, (_, trajectory)) in enumerate(zip(heads, rows, strict=True)):
             response = slice(len(head) - 1, len(head) - 1 + len(trajectory))
-            past_BT[row, response], mask_BT[row, response] = torch.tensor(trajectory.log_probs), 1.0
+            past_BT[row, response] = torch.tensor(trajectory.log_probs)
+            mask_BT[row, response] = own_tokens(trajectory)
         seen_BT = pad_sequence([torch.ones_like(row) for row in tokens], True)
         logits_BTV = self.model(tokens_BT, attention_mask=seen_BT).logits[:, :-1]
         log_prob_BT = logits_BTV.log_softmax(-1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
@@ -330,6 +367,13 @@ class Policy:
             TokenScores(now.entropy[row, mask].numpy(), now.log_prob[row, mask].numpy())
             for row, mask in enumerate(masks)
         ]
+
+
+def own_tokens(trajectory: Trajectory) -> Tensor:
+    """[T], 1 at the tokens that the policy sampled."""
+    if trajectory.loss_mask is None:
+        return torch.ones(len(trajectory))
+    return torch.tensor(trajectory.loss_mask).float()
 
 
 @torch.no_grad()

@@ -136,7 +136,7 @@ install_stack() {
     else
         has_torch
     fi
-    echo "set-up: installing $(grep -c '^[^#].*==' "$lock") packages of requirements.txt; a few minutes, 10 GB"
+    echo "set-up: installing $(grep -c '^[^#].*==' "$lock") packages of requirements.txt; a few minutes, 11 GB"
     install -r "$lock" || fail "requirements.txt could not be installed"
 }
 

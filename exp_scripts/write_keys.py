@@ -30,7 +30,7 @@ SECTIONS = {
     "TrainerKeys of exgrpo/experience/config.py": TRAINER,
     "exgrpo/loss_settings.py": LOSS,
 }
-YAML, PAGE = ROOT / "exgrpo" / "config" / "exgrpo_trainer.yaml", ROOT / "docs" / "keys.md"
+YAML, PAGE = ROOT / "exgrpo" / "config" / "exgrpo.yaml", ROOT / "docs" / "keys.md"
 
 
 def yaml_line(key: Field[Any], indent: str) -> str:

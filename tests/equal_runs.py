@@ -53,6 +53,7 @@ MEANT = {
     "rollout.quantization": "verl's list",
     "rollout_correction.rollout_is": "verl's list",
     "off_policy_min_clip": "below 1 with p_div_p",
+    "oldest, newest, or": "a new name",
 }
 
 

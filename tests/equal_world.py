@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -65,11 +66,14 @@ def saved(pool):
     found = {}
     for path in sorted(pool.rglob("*.parquet")):
         for column in (table := pq.read_table(path, partitioning=None)).column_names:
-            values = repr(table[column].to_pylist()).encode()
+            cells = repr(table[column].to_pylist())
+            values = re.sub("rules [0-9a-f]{8}", "rules", cells).encode()  # the grader's own code
             kept = f"{table.num_rows} rows, {hashlib.sha256(values).hexdigest()[:16]}"
             found[f"pool {path.relative_to(pool)} {column}"] = kept
     manifest = json.loads((pool / "manifest.json").read_text())
     del manifest["checksum"], manifest["sha256"]
+    for segment in manifest["segments"]:
+        del segment["sha256"]
     (manifest["replay_state"] or {}).pop("run", None)
     return found | {f"pool manifest {key}": value for key, value in manifest.items()}
 

@@ -13,8 +13,10 @@ sets on the hub. every_eval_ever: one JSON file in that schema.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from exgrpo.console import in_one_line, refused
 from exgrpo_eval.estimate import graded_file
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         record = graded_file.record(options.output_file.with_suffix(".run.json"))
-        run = Run(graded_file.read(options.output_file), record)
+        run = Run(_whole(graded_file.read(options.output_file)), _whole(record))
         options.output.mkdir(parents=True, exist_ok=True)
         for path in FORMATS[options.format](run, options.output):
             print(path)
@@ -56,6 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     except (ValueError, OSError) as error:
         refused("exgrpo-eval export", error)
+
+
+def _whole(value: Any) -> Any:
+    """JSON values without halves of characters, which no other tool's file can hold."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 if __name__ == "__main__":

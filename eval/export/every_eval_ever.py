@@ -12,14 +12,16 @@ from typing import Any
 
 import exgrpo
 from exgrpo_eval.benchmark_files import known
-from exgrpo_eval.export.graded_run import Run, accuracy, file_part
+from exgrpo_eval.export.graded_run import Run, accuracy
+from exgrpo_tools.texts import file_part
 
 SCHEMA = "0.3.0"
 
 
 def write(run: Run, folder: Path) -> list[Path]:
     """FOLDER/MODEL_TIME.json."""
-    path = folder / f"{file_part(run.model)}_{file_part(run.started)}.json"
+    time = run.started.replace(":", "-")
+    path = folder / f"{file_part(run.model)}_{file_part(time)}.json"
     path.write_text(json.dumps(_log(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return [path]
 

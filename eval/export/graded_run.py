@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -54,8 +53,3 @@ def accuracy(questions: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[float, f
     means = np.array([np.mean([row["correct"] for row in samples]) for samples in questions])
     error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
     return float(means.mean()), float(error)
-
-
-def file_part(name: str) -> str:
-    """A benchmark's name with only characters that are safe in a file name."""
-    return re.sub(r"[^\w.-]", "_", name)

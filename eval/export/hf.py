@@ -9,7 +9,9 @@ from pathlib import Path
 import yaml
 
 from exgrpo_eval.benchmark_files import known
-from exgrpo_eval.export.graded_run import Run, accuracy, file_part
+from exgrpo_eval.export.graded_run import Run, accuracy
+from exgrpo_tools.inspect.text import print_lines
+from exgrpo_tools.texts import file_part
 
 
 def write(run: Run, folder: Path) -> list[Path]:
@@ -23,7 +25,7 @@ def write(run: Run, folder: Path) -> list[Path]:
     paths = []
     for name, questions in run.benchmarks().items():
         if name not in known() or "hub" not in known()[name].source:
-            print(f"{name}: left out, no data set of the hub is known for it")
+            print_lines([f"{name}: left out, no data set of the hub is known for it"])
             continue
         entry = EvalResultEntry(
             dataset_id=known()[name].source["hub"],

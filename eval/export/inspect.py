@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exgrpo_eval.export.graded_run import Run, accuracy, file_part
+from exgrpo_eval.export.graded_run import Run, accuracy
+from exgrpo_tools.texts import file_part
 
 SCORER = "exgrpo"  # the score of the verdict that counts
 

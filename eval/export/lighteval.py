@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exgrpo_eval.export.graded_run import Run, file_part
+from exgrpo_eval.export.graded_run import Run
+from exgrpo_tools.texts import file_part
 
 
 def write(run: Run, folder: Path) -> list[Path]:
@@ -20,7 +21,8 @@ def write(run: Run, folder: Path) -> list[Path]:
     import pyarrow.parquet as pq
 
     time = re.sub(r"[:+]", "-", run.started)
-    details = folder / "details" / run.model.strip("/") / time
+    model = [file_part(part) for part in run.model.split("/") if part]  # organisation, name
+    details = folder.joinpath("details", *model, time)
     details.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, questions in run.benchmarks().items():

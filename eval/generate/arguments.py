@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from exgrpo_eval.generate.settings import DEBUG_QUESTIONS, Settings
 from exgrpo_eval.generate.templates import TEMPLATES
+from exgrpo_tools import reward_option
 
 
 def boolean(text: str) -> bool:
@@ -173,6 +174,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def _add_scoring(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scoring")
+    reward_option.add_to(group)
     _flag(
         group, "--add_oat_evaluate", False, "judge by Oat's grader, as the paper does (%(default)s)"
     )

@@ -23,10 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from exgrpo.console import refused
+from exgrpo.console import printable, refused
 from exgrpo_eval.generate import arguments, generation, model_files, question_files, served
 from exgrpo_eval.generate.finished import (
     FinishedRun,
+    chosen_reward,
     finish,
     finished_run,
     make_writable,
@@ -40,6 +41,7 @@ from exgrpo_eval.generate.settings import Settings
 from exgrpo_eval.generate.templates import TEMPLATES
 from exgrpo_eval.grade import response_files
 from exgrpo_tools.chat_template import keeps_system
+from exgrpo_tools.inspect.text import print_lines
 
 SHOWN_SYSTEM = 100  # characters of a system message
 
@@ -77,12 +79,14 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
 def evaluate(settings: Settings) -> None:
     """Check everything, generate the missing samples, judge and report."""
+    if reward := chosen_reward(settings):  # a wrong one fails before anything is generated
+        print_lines([f"Judged by the reward {reward.author} (--reward strict: by Math-Verify)"])
     if settings.grade_only:
         grade_file(settings, settings.grade_only)
         return
     inputs = read_inputs(settings)
     settings = replace(settings, remove_system=inputs.remove_system)
-    print(describe(settings, inputs.questions), flush=True)
+    print_lines(describe(settings, inputs.questions).split("\n"))
 
     from exgrpo_eval.generate import run_facts, sampler
 
@@ -124,25 +128,20 @@ def grade_file(settings: Settings, file: Path) -> None:
     from exgrpo_eval.generate import run_facts
     from exgrpo_eval.grade import grading
 
-    rows = response_files.read(file, question_files.expand(settings.input_file))
+    responses = response_files.read(file, question_files.expand(settings.input_file))
+    rows = responses.rows
     make_writable(settings.output_file)
     counts = Counter(row["benchmark"] for row in rows)
     prompt = f"Prompt: as in {file.name}, whose harness chose template and system message."
-    print(
-        "\n".join(
-            [prompt, *(f"{name}: {count} responses of {file}" for name, count in counts.items())]
-        ),
-        flush=True,
-    )
+    print_lines([prompt, *responses.columns])
+    print_lines(f"{name}: {count} responses of {file}" for name, count in counts.items())
     grading.check(rows)
     identity = {"grade_only": model_files.file_sha256(file)}
     finished_run(settings, identity)  # refuses to overwrite another run's output
-    finish(
-        settings,
-        FinishedRun(
-            rows, {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
-        ),
-    )
+    record = {"prompt": prompt, **run_facts.graded_record(settings, file, identity, rows)}
+    graded = finish(settings, FinishedRun(rows, record))
+    if said := response_files.agreement(responses.verdicts, graded):
+        print(f"\n{said}")
 
 
 def read_inputs(settings: Settings) -> Inputs:
@@ -183,7 +182,7 @@ def describe(settings: Settings, questions: Sequence[Question]) -> str:
             if repeats > 1
             else ""
         )
-        lines.append(f"{benchmark}: {count} questions x {samples} sample{plural}{note}")
+        lines.append(f"{printable(benchmark)}: {count} questions x {samples} sample{plural}{note}")
     return "\n".join(lines)
 
 

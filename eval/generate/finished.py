@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from exgrpo.saved import durable
 from exgrpo_eval.estimate import graded_file
 from exgrpo_eval.generate.partial_file import differences
 from exgrpo_eval.generate.settings import Settings
+from exgrpo_tools import reward_option
+from exgrpo_tools.reward_option import Reward
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,36 @@ def partial_path(settings: Settings) -> Path:
 def run_path(settings: Settings) -> Path:
     """The file that records how the output was made."""
     return settings.output_file.with_suffix(".run.json")
+
+
+def chosen_reward(settings: Settings) -> Reward | None:
+    """The reward function that judges: of --reward, or of the checkpoint that the model is of; None
+    where Math-Verify does.
+
+    Raises:
+        ValueError: it cannot be loaded, or --reward names none; in one line.
+    """
+    if settings.add_oat_evaluate or settings.skip_scoring:
+        return None
+    model = None if settings.model_path is None else Path(settings.model_path)
+    reward = reward_option.named(settings.reward, settings.reward_kwargs, model)
+    if reward is None or reward.is_ours:
+        return None
+    reward.load()
+    return reward
+
+
+def judge_by_reward(
+    rows: list[dict[str, Any]], record: dict[str, Any], reward: Reward | None
+) -> list[dict[str, Any]]:
+    """The graded rows by the reward function, if there is one; the record names it."""
+    record.pop("judged_by", None)
+    if reward is None:
+        return rows
+    from exgrpo_eval.grade.by_reward import let_decide
+
+    record["judged_by"] = str(reward.author)
+    return let_decide(rows, reward)
 
 
 def make_writable(output: Path) -> None:
@@ -74,9 +107,18 @@ def finished_run(settings: Settings, identity: dict[str, Any]) -> FinishedRun | 
     return FinishedRun(rows, record)
 
 
-def finish(settings: Settings, run: FinishedRun) -> None:
+def write_rows(rows: Sequence[Mapping[str, Any]], record: Mapping[str, Any], output: Path) -> None:
+    """Write the output file, and the run file beside it, each atomically."""
+    record_text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    row_lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    # a model's response may hold half of a character, which UTF-8 cannot encode
+    durable.replace_file(output.with_suffix(".run.json"), record_text, errors="replace")
+    durable.replace_file(output, row_lines, errors="replace")
+
+
+def finish(settings: Settings, run: FinishedRun) -> list[dict[str, Any]]:
     """Judge the rows, unless that is skipped, and write output, run record and report, each
-    atomically.
+    atomically; returns the rows.
     """
     output, rows = settings.output_file, run.rows
     if not settings.skip_scoring:
@@ -89,13 +131,11 @@ def finish(settings: Settings, run: FinishedRun) -> None:
             any_true=settings.any_true,
             require_think=think and not settings.no_split_think,
         )
-    record_text = json.dumps(run.record, indent=2, ensure_ascii=False) + "\n"
-    row_lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    # a model's response may hold half of a character, which UTF-8 cannot encode
-    durable.replace_file(run_path(settings), record_text, errors="replace")
-    durable.replace_file(output, row_lines, errors="replace")
+        rows = judge_by_reward(rows, run.record, chosen_reward(settings))
+    write_rows(rows, run.record, output)
     print(f"{output}: {len(rows)} samples", flush=True)
     if not settings.skip_scoring:
         from exgrpo_eval.reports import command as report
 
         report.write(rows, run.record, output)
+    return rows

@@ -85,7 +85,11 @@ def plan(
 def row(request: Request, response: Response) -> dict[str, Any]:
     """The row of the output file for a finished sample, before it is judged."""
     question = request.question
-    optional = {"grader": question.grader, "cluster": question.cluster}
+    optional = {
+        "grader": question.grader,
+        "cluster": question.cluster,
+        "answers": list(question.answers),
+    }
     return {
         "benchmark": question.benchmark,
         "question": question.index,

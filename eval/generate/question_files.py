@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from exgrpo.gold_answers import golds_of
+
 COLUMNS = ("data_source", "prompt", "reward_model")
 
 
@@ -24,6 +26,7 @@ class Question:
     `cluster`: the name of the question's cluster (eval/estimate/estimates.py), from extra_info;
     None if it has none.
     `left_out`: whether its system message was.
+    `answers`: all that count, where there are several; `answer` is the first.
     """
 
     benchmark: str
@@ -36,6 +39,7 @@ class Question:
     grader: str | None = None
     cluster: str | None = None
     left_out: bool = False
+    answers: tuple[str, ...] = ()
 
 
 def expand(patterns: Sequence[str], flag: str = "--input_file") -> list[Path]:
@@ -71,7 +75,7 @@ def read(files: Sequence[Path], *, remove_system: bool, limit: int | None) -> li
     benchmarks: dict[str, dict[str, Question]] = {}
     for file in files:
         rows = [_question(row, file, remove_system) for row in _rows(file)]
-        keys = [json.dumps([row.benchmark, row.messages, row.answer]) for row in rows]
+        keys = [json.dumps([row.benchmark, row.messages, row.answer, row.answers]) for row in rows]
         repeats = Counter(keys)
         for row, key in zip(rows, keys, strict=True):
             questions = benchmarks.setdefault(row.benchmark, {})
@@ -140,7 +144,8 @@ def _fault(row: dict[str, Any]) -> str | None:
         return "prompt: must be a list of messages with role and content"
     if not prompt or prompt[-1]["role"] != "user":
         return "prompt: must end with a message of the user"
-    if not isinstance(reward, dict) or reward.get("ground_truth") in (None, ""):
+    golds = golds_of(reward.get("ground_truth")) if isinstance(reward, dict) else []
+    if not golds or not all(golds):
         return "reward_model: must have a ground_truth"
     return None
 
@@ -160,6 +165,7 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
         extra.get("samples"),
         extra.get("cluster"),
     )
+    golds = golds_of(row["reward_model"]["ground_truth"])
     # other data sets may number their questions under this name
     is_hash = isinstance(stored_id, str) and re.fullmatch("[0-9a-f]{32}", stored_id)
     return Question(
@@ -167,10 +173,11 @@ def _question(row: dict[str, Any], file: Path, remove_system: bool) -> Question:
         index=0,
         question_id=row_question_id({"question_id": stored_id} if is_hash else None, messages),
         messages=tuple(messages),
-        answer=str(row["reward_model"]["ground_truth"]),
+        answer=golds[0],
         input_file=str(file),
         repeats=samples if isinstance(samples, int) else 1,
         grader="letter" if extra.get("grader") == "letter" else None,
         cluster=cluster if isinstance(cluster, str) and cluster else None,
         left_out=left_out,
+        answers=tuple(golds) if len(golds) > 1 else (),
     )

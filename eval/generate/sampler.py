@@ -13,6 +13,7 @@ from exgrpo_eval.generate.partial_file import PartialFile
 from exgrpo_eval.generate.served import Server
 from exgrpo_eval.generate.settings import Settings
 from exgrpo_eval.generate.vllm_engine import EngineSettings, Job, Sampling
+from exgrpo_tools.inspect.text import print_lines
 
 
 def generate_missing(
@@ -34,7 +35,7 @@ def generate_missing(
     from tqdm import tqdm
 
     if isinstance(model, Server):
-        print(f"asking {model.model} at {model.base_url}", flush=True)
+        print_lines([f"asking {model.model} at {model.base_url}"])
         batches = served.generate(model, settings, {place: requests[place] for place in missing})
     else:
         batches = _local(settings, model, requests, missing)

@@ -50,6 +50,8 @@ class Settings:
     base_url: str | None
     served_model: str | None
     api_key_env: str | None
+    reward: str | None = None
+    reward_kwargs: list[str] | None = None
 
     def __post_init__(self) -> None:
         """ValueError, naming the flag and its value, at the first wrong one."""
@@ -93,6 +95,12 @@ class Settings:
             )
         need(
             not self.any_true or self.add_oat_evaluate, "any_true", True, "needs --add_oat_evaluate"
+        )
+        need(
+            not (self.reward and self.add_oat_evaluate) or Path(self.reward).is_dir(),
+            "reward",
+            self.reward,
+            "not with --add_oat_evaluate, whose verdict then counts",
         )
         need(self.seed >= 0, "seed", self.seed, "must be 0 or more")
         suffix = self.output_file.suffix

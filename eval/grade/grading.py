@@ -38,6 +38,7 @@ VERDICT_KEYS = (
     "timed_out",
     "math_verify_correct",
     "oat_correct",
+    "reward",
 )
 OAT_GRADER = Path(__file__).parents[1] / "oat_grader.py"
 
@@ -62,6 +63,8 @@ def grade(
     ("math_verify", "intervals", "letter"), None if it does not; ``timed_out``, whether judging was
     abandoned. A truncated response is wrong and has no answer.
 
+    Of a row with ``answers`` each of these counts, else ``answer``.
+
     A row with ``grader`` "letter" is multiple choice, as are the benchmarks of CHOICE_BENCHMARKS.
 
     Args:
@@ -80,24 +83,27 @@ def grade(
         OSError: a grader's process does not start.
     """
     check(rows)
-    jobs = [_job(row, require_think) for row in rows]
+    jobs = [_jobs(row, require_think) for row in rows]
     mathematics = [
-        job for row, job in zip(rows, jobs, strict=True) if job[1] and not _is_choice(row)
+        job
+        for row, each in zip(rows, jobs, strict=True)
+        for job in each
+        if job[1] and not _is_choice(row)
     ]
     distinct = list(dict.fromkeys(mathematics))
     first = _judge(distinct, latex_forms, _full_grader, _count(distinct, processes, WORTH_A_START))
-    boxes = [_boxed_job(row, require_think) for row in rows] if oat else []
-    in_boxes = list(dict.fromkeys(job for job in boxes if job))
+    boxes = [_boxed_jobs(row, require_think) for row in rows] if oat else []
+    in_boxes = list(dict.fromkeys(job for each in boxes for job in each))
     second = _judge(
         in_boxes, lambda gold: (gold,), _oat_grader, _count(in_boxes, processes, WORTH_A_START)
     )
     graded = []
-    for row, job in zip(rows, jobs, strict=True):
-        verdict = _judge_choice(*job) if _is_choice(row) else first.get(job, _NOTHING)
+    for row, each in zip(rows, jobs, strict=True):
+        verdict = _judge_choice(*each[0]) if _is_choice(row) else _best(first, each)
         ungraded = {key: value for key, value in row.items() if key not in VERDICT_KEYS}
         graded.append(ungraded | _verdict(verdict))
-    for row, box in zip(graded, boxes, strict=oat):
-        _let_oat_decide(row, second[box] if box else _NOTHING, any_true)
+    for row, each in zip(graded, boxes, strict=oat):
+        _let_oat_decide(row, _best(second, each), any_true)
     return graded
 
 
@@ -105,23 +111,35 @@ def _is_choice(row: Mapping[str, Any]) -> bool:
     return row.get("grader") == "letter" or row["benchmark"] in CHOICE_BENCHMARKS
 
 
-def _job(row: Row, require_think: bool) -> Job:
-    """The gold answer and the part of the response that is judged, which is empty for a truncated
+def _golds(row: Row) -> list[str]:
+    return row.get("answers") or [row["answer"]]
+
+
+def _best(replies: Mapping[Job, Reply], jobs: Sequence[Job]) -> Reply:
+    """The reply for the first gold that the answer agrees with; for the first where with none."""
+    found = [replies.get(job, _NOTHING) for job in jobs] or [_NOTHING]
+    return max(found, key=lambda reply: (reply["correct"], reply.get("rule") is not None))
+
+
+def _jobs(row: Row, require_think: bool) -> list[Job]:
+    """Each gold answer with the part of the response that is judged, which is empty for a truncated
     response.
     """
     cut_off = row.get("finish_reason") == "length"
-    return row["answer"], "" if cut_off else judged_part(row["response"], require_think)
+    part = "" if cut_off else judged_part(row["response"], require_think)
+    return [(gold, part) for gold in _golds(row)]
 
 
-def _boxed_job(row: Row, require_think: bool) -> Job | None:
-    """The gold answer and the content of the last box, wherever it stands; None without one, or if
-    it is no answer.
+def _boxed_jobs(row: Row, require_think: bool) -> list[Job]:
+    """Each gold answer with the content of the last box, wherever it stands; none without a box, or
+    if that is no answer.
     """
     response = row["response"]
     if require_think and THINK_END in response:
         response = response.split(THINK_END)[1]
     box = last_box(response)
-    return None if box is None or len(box) > MAX_CHARACTERS else (row["answer"], box)
+    fits = box is not None and len(box) <= MAX_CHARACTERS
+    return [(gold, box) for gold in _golds(row)] if fits else []
 
 
 def check(rows: Sequence[Mapping[str, Any]]) -> None:

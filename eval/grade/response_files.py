@@ -1,9 +1,10 @@
 """Read the responses of another harness into rows of an output file, ready to be graded.
 
-A row has one of three forms: plain columns (the names below), a sample of lm-eval's
-``--log_samples``, or a row of lighteval's details. A row with a list of responses gives that many
-samples of its question. The released evaluation's files have plain columns, but no names of
-benchmarks: those come from the questions' files.
+A row has one of three forms: plain columns (the names below: of this evaluation, verl's dumps, the
+release, the toolkit of Qwen2.5-Math, OpenCompass, TRL), a sample of lm-eval's ``--log_samples``, or
+a row of lighteval's details. A row with a list of responses gives that many samples of its
+question. The released evaluation's files have no names of benchmarks: those come from the
+questions' files.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from exgrpo.prompts import THINK, opens_thought
 from exgrpo_eval.generate import question_files
 from exgrpo_eval.generate.question_files import Question
 from exgrpo_tools.sources import Row, open_file
-from exgrpo_tools.texts import answer_text, question_text
+from exgrpo_tools.texts import answer_text, answer_texts, question_text
 
-QUESTION = ("question", "problem", "prompt", "query", "input", "messages")
+QUESTION = ("question", "problem", "prompt", "query", "input", "messages", "origin_prompt")
 IDENTIFIER = ("question_id", "id", "doc_id", "unique_id")
 RESPONSE = (
     *(
@@ -36,6 +37,7 @@ RESPONSE = (
         "outputs",
     ),
     "generated_text",  # of the released evaluation
+    "code",  # of Qwen2.5-Math's, with or without a program
     *(
         "prediction",
         "pred",
@@ -45,6 +47,7 @@ GOLD = (
     "gold",
     "ground_truth",
     "gt",
+    "gts",
     "target",
     "expected_answer",
     "reference",
@@ -58,6 +61,9 @@ CUT_OFF = (
     "length",
     "max_tokens",
 )  # the finish reasons of truncated responses in OpenAI's and other interfaces
+# what the file's harness says of a response, beside which ours is shown
+VERDICT = ("correct", "is_correct", "correctness", "acc", "score", "exact_match")
+FORMS = {"question": QUESTION, "response": RESPONSE, "gold": GOLD, "verdict": VERDICT}
 GRADERS = ("math", "letter")
 SHOWN_FAULTS = 5
 
@@ -66,8 +72,8 @@ SHOWN_FAULTS = 5
 class Answered:
     """A question with its responses.
 
-    `tokens` and `reasons` have an entry for each response, None where the file has none; `question`
-    is then empty.
+    `tokens`, `reasons` and `verdicts` have an entry for each response, None where the file has
+    none; `question` is then empty. `golds` are all that count, `gold` the first.
     """
 
     benchmark: str
@@ -79,11 +85,28 @@ class Answered:
     reasons: list[str | None]
     grader: str | None = None
     cluster: str | None = None
+    golds: tuple[str, ...] = ()
+    verdicts: tuple[bool | None, ...] = ()
+    columns: str = ""
 
 
-def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """The file's responses as rows of an output file; None for tokens, finish reason and prompt if
-    it has none.
+@dataclass(frozen=True)
+class Responses:
+    """What a file holds.
+
+    Attributes:
+        rows: of an output file; None for tokens, finish reason and prompt if it has none.
+        verdicts: the harness's on each row, None where there is none.
+        columns: a line for each way in which rows were read: what was taken for what.
+    """
+
+    rows: list[dict[str, Any]]
+    verdicts: list[bool | None]
+    columns: list[str]
+
+
+def read(file: Path, asked: Sequence[Path] = ()) -> Responses:
+    """The file's responses.
 
     Args:
         asked: question files in verl's schema, whose rows are answered in their order, each by as
@@ -109,8 +132,34 @@ def read(file: Path, asked: Sequence[Path] = ()) -> list[dict[str, Any]]:
     if faults:
         more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
         raise ValueError(f"--grade_only={file}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
-    return _rows(
-        file, _of_benchmarks(answered, question_files.in_order(asked)) if asked else answered
+    ways = Counter(each.columns for _, each in answered)
+    return Responses(
+        _rows(
+            file, _of_benchmarks(answered, question_files.in_order(asked)) if asked else answered
+        ),
+        [
+            verdict
+            for _, each in answered
+            for verdict in each.verdicts or [None] * len(each.responses)
+        ],
+        [f"{count} rows: {columns}" for columns, count in ways.most_common()],
+    )
+
+
+def agreement(verdicts: Sequence[bool | None], rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line on the harness's verdicts beside ours on the same responses; empty if it has none."""
+    pairs = [
+        (theirs, bool(row["correct"]))
+        for theirs, row in zip(verdicts, rows, strict=True)
+        if theirs is not None
+    ]
+    if not pairs:
+        return ""
+    counts = Counter(pairs)
+    return (
+        f"the file's own verdicts: {counts[True, True] + counts[False, False]} of {len(pairs)} are "
+        f"the same here; right there and wrong here {counts[True, False]}, wrong there and right "
+        f"here {counts[False, True]}"
     )
 
 
@@ -158,7 +207,11 @@ def _rows(file: Path, answered: Sequence[tuple[int, Answered]]) -> list[dict[str
         index = of_benchmark.setdefault((question.question_id, question.gold), len(of_benchmark))
         key = (question.benchmark, index)
         first_row.setdefault(key, number)
-        optional = {"grader": question.grader, "cluster": question.cluster}
+        optional = {
+            "grader": question.grader,
+            "cluster": question.cluster,
+            "answers": list(question.golds) if len(question.golds) > 1 else None,
+        }
         for response, tokens, reason in zip(
             question.responses, question.tokens, question.reasons, strict=True
         ):
@@ -212,15 +265,20 @@ def _answered(row: Row, file: Path) -> Answered:
 
 def _plain(row: Row, file: Path) -> Answered:
     responses = [_with_thought(text, row) for text in _texts(_first(row, RESPONSE), RESPONSE)]
-    question = next((text for name in QUESTION if (text := question_text(row.get(name)))), "")
+    question = next((text for name in QUESTION if (text := _asked(row.get(name)))), "")
     written_id = _first(row, IDENTIFIER)
     gold = _first(row, GOLD)
+    golds = answer_texts(gold.get("ground_truth") if isinstance(gold, Mapping) else gold)
+    verdicts = _verdicts(_first(row, VERDICT), len(responses))
     return _checked(
         Answered(
             benchmark=str(_first(row, BENCHMARK) or file.stem),
             question=question,
             question_id=_identity(question, written_id),
-            gold=answer_text(gold.get("ground_truth") if isinstance(gold, Mapping) else gold),
+            gold=golds[0] if golds else "",
+            golds=tuple(golds),
+            verdicts=verdicts,
+            columns=_columns(row),
             responses=responses,
             tokens=_each(_first(row, TOKENS), int, len(responses)),
             reasons=[_reason(reason) for reason in _each(_first(row, FINISH), str, len(responses))],
@@ -239,6 +297,36 @@ def _with_thought(text: str, row: Row) -> str:
     if "correctness" not in row or not opens_thought(str(row.get("prompt"))):
         return text
     return text.removeprefix(THINK).lstrip("\n") if text.startswith(THINK) else THINK_END + text
+
+
+def _columns(row: Row) -> str:
+    """What is taken for what; a verdict that is no truth value or 0 or 1 is passed over."""
+    taken = {
+        part: next((name for name in names if row.get(name) is not None), None)
+        for part, names in FORMS.items()
+    }
+    return ", ".join(f"{part} of {name}" for part, name in taken.items() if name is not None)
+
+
+def _verdicts(value: Any, count: int) -> tuple[bool | None, ...]:
+    """One for each response; none where the file has another number of them."""
+    values = value if isinstance(value, list) else [value]
+    known = [bool(each) if each in (0, 1) else None for each in values]
+    return tuple(known) if len(known) == count else ()
+
+
+def _asked(value: Any) -> str:
+    """The question's text; OpenCompass's turns have other names."""
+    if isinstance(value, list) and all(isinstance(turn, Mapping) for turn in value):
+        names = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
+        value = [
+            {
+                "role": names.get(str(turn.get("role")), turn.get("role")),
+                "content": turn.get("content", turn.get("prompt")),
+            }
+            for turn in value
+        ]
+    return question_text(value)
 
 
 def _is_lm_eval(row: Row) -> bool:
@@ -262,6 +350,8 @@ def _lm_eval(row: Row, file: Path) -> Answered:
             question=question,
             question_id=_identity(question, row.get("doc_id")),
             gold=answer_text(row["target"]),
+            verdicts=_verdicts(row.get("exact_match"), len(responses)),
+            columns="samples of lm-eval",
             responses=responses,
             tokens=[None] * len(responses),
             reasons=[None] * len(responses),
@@ -306,6 +396,7 @@ def _lighteval(document: Row, response: Row, file: Path) -> Answered:
             question=question,
             question_id=_identity(question, document.get("id")),
             gold=answer_text(golds[0] if golds else None),
+            columns="details of lighteval",
             responses=responses,
             tokens=_each(tokens, int, len(responses)),
             reasons=[_reached(count, limit) for count in tokens],
@@ -345,12 +436,19 @@ def _first(row: Row, names: Sequence[str]) -> Any:
 
 
 def _texts(value: Any, names: Sequence[str]) -> list[str]:
-    texts = value if isinstance(value, list) else [value]
+    texts = value if isinstance(value, list) and not _is_chat(value) else [value]
+    # TRL's are chats, whose last turn is the response
+    texts = [text[-1].get("content") if _is_chat(text) else text for text in texts]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"no response: must have a text, or a list of texts, in {', '.join(names)}"
         )
     return texts
+
+
+def _is_chat(value: Any) -> bool:
+    is_list = isinstance(value, list) and bool(value)
+    return is_list and all(isinstance(turn, Mapping) and "role" in turn for turn in value)
 
 
 def _each(value: Any, kind: type, count: int) -> list[Any]:

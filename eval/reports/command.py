@@ -23,6 +23,7 @@ from exgrpo.saved import durable
 from exgrpo_eval.estimate import bayes, graded_file
 from exgrpo_eval.estimate.estimates import LEVEL, OVERALL, RESAMPLES, Estimate, estimate, score
 from exgrpo_eval.estimate.pass_curves import curves
+from exgrpo_eval.generate import finished
 from exgrpo_eval.reports import picture, report_page, report_text
 from exgrpo_eval.reports.report_text import (
     FULL,
@@ -35,6 +36,9 @@ from exgrpo_eval.reports.report_text import (
     markdown_table,
 )
 from exgrpo_eval.reports.terminal import show
+from exgrpo_tools import reward_option
+from exgrpo_tools.inspect.text import print_lines
+from exgrpo_tools.reward_option import Reward
 
 KEPT_DISAGREEMENTS = 500
 FEW = "Wilson"  # method of the intervals where too few questions differ for a bootstrap
@@ -57,9 +61,9 @@ def write(rows: Sequence[Row], run: Mapping[str, Any], output: Path) -> dict[str
     ):
         durable.replace_file(output.with_suffix(suffix), text, errors="replace")
     print(f"{output.with_suffix('.report.md')}, .json and .html\n")
-    print("\n".join(report_text.heading(summary)) + "\n")
+    print_lines([*report_text.heading(summary), ""])
     show(markdown_table(summary))
-    print("\n" + "\n".join(accuracies(summary)))
+    print_lines(["", *accuracies(summary)])
     return summary
 
 
@@ -112,7 +116,7 @@ def summarise(rows: Sequence[Row], run: Mapping[str, Any]) -> dict[str, Any]:
             "few": FEW,
         },
         "graders": graders,
-        "decided_by": _decided_by(rows),
+        "decided_by": _decided_by(rows, run),
         "disagreements": len(differing),
         "disagreements_listed": [_listed(row) for row in differing[:KEPT_DISAGREEMENTS]],
         "hardware": hardware(run),
@@ -191,8 +195,11 @@ def _by_math_verify(row: Row) -> bool:
     return bool(row.get("math_verify_correct", row["correct"]))
 
 
-def _decided_by(rows: Sequence[Row]) -> str:
+def _decided_by(rows: Sequence[Row], run: Mapping[str, Any]) -> str:
     """The grader whose verdict is ``correct``."""
+    if any(row.get("reward") is not None for row in rows):
+        # without the folder, the version and the arguments
+        return Path(str(run.get("judged_by", "the reward")).partition(";")[0]).name
     if any(row.get("oat_correct") is None for row in rows):
         return MATH_VERIFY
     return (
@@ -239,6 +246,20 @@ def _series(summary: Mapping[str, Any]) -> dict[str, dict[str, Estimate]]:
     }
 
 
+def _judged_anew(
+    rows: list[dict[str, Any]], run: dict[str, Any], output: Path, reward: Reward | None
+) -> list[dict[str, Any]]:
+    """The rows by another reward function, written in place of the old ones, with their record."""
+    if reward is None or reward.is_ours:
+        raise ValueError(
+            "--reward: must be a reward function; exgrpo-eval generate --force_generate False "
+            "judges by exgrpo's graders"
+        )
+    rows = finished.judge_by_reward(rows, run, reward)
+    finished.write_rows(rows, run, output)
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the report of a finished run again."""
     parser = argparse.ArgumentParser(
@@ -254,6 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--picture", type=Path, metavar="FILE", help="means with intervals, as .pdf or .svg"
     )
+    reward_option.add_to(parser)
     options = parser.parse_args(arguments)
     path = options.output_file
     try:
@@ -261,6 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             picture.check(options.picture)
         rows = graded_file.read(path)
         run = graded_file.record(path.with_suffix(".run.json"))
+        if options.reward:
+            rows = _judged_anew(rows, run, path, reward_option.chosen(options, None))
         summary = write(rows, run, path)
         if options.picture:
             picture.draw(_series(summary), "accuracy", options.picture)

@@ -38,7 +38,7 @@ METHODS_NOTE = (
 def markdown(runs: Sequence[Run]) -> str:
     """The whole comparison."""
     parts = [
-        "# " + " and ".join(run.name for run in runs),
+        "# " + " and ".join(plain(run.name) for run in runs),
         pairing(runs),
         _side_by_side(runs),
         _facts_table(runs),
@@ -221,7 +221,7 @@ def _flip(first: Run, other: Run, benchmark: str, place: int) -> str:
     question = first.scores[benchmark].questions[place]
     before, after = (run.scores[benchmark].column("mean")[place] for run in (first, other))
     end = plain(first.prompts[question])[-PROMPT_END:]
-    return f"- {question[0]} (Mean@n {number(before)} to {number(after)}): ...{end}"
+    return f"- {plain(question[0])} (Mean@n {number(before)} to {number(after)}): ...{end}"
 
 
 def methods_markdown(

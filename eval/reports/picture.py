@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo_eval.estimate.estimates import OVERALL, Estimate
+from exgrpo_tools.texts import picture_label
 
 FORMATS = (".pdf", ".svg")
 SHAPES = "osD^vP"
@@ -62,11 +63,15 @@ def draw(series: Mapping[str, Mapping[str, Estimate]], measure: str, path: Path)
             below = [max(0.0, estimate.value - estimate.low) for estimate in estimates]
             above = [max(0.0, estimate.high - estimate.value) for estimate in estimates]
             bars = axis.errorbar(
-                positions, values, yerr=[below, above], label=name, fmt=SHAPES[index % len(SHAPES)]
+                positions,
+                values,
+                yerr=[below, above],
+                label=picture_label(name),
+                fmt=SHAPES[index % len(SHAPES)],
             )
             bars[0].set_markersize(4)
-        labels = ["mean" if name == OVERALL else name for name in names]
-        axis.set_xticks(range(len(names)), [label.replace("$", r"\$") for label in labels])
+        labels = ["mean" if name == OVERALL else picture_label(name) for name in names]
+        axis.set_xticks(range(len(names)), labels)
         axis.set_ylabel(measure)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", alpha=0.25)

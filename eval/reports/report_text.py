@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from exgrpo.console import printable
+
 SHOWN_DISAGREEMENTS = 50
 # whose machine and versions a run file holds, by where the responses come from: an engine of our
 # own, a server, a file
@@ -190,7 +192,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         parts += ["## Where the graders disagree", _disagreements(summary)]
     parts += [
         "## How it was made",
-        "```json\n" + json.dumps(summary["run"], indent=2, ensure_ascii=False) + "\n```",
+        "```json\n" + _readable_json(summary["run"]) + "\n```",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -227,7 +229,9 @@ def notes(summary: Mapping[str, Any]) -> str:
 
 def _graders(summary: Mapping[str, Any]) -> str:
     decided_by = summary["decided_by"]
-    said = [
+    author = summary["run"].get("judged_by")
+    said = [f"{decided_by} is the training's reward function: {author}."] if author else []
+    said += [
         f"Right is what {decided_by} "
         f"accepts{', for multiple choice the letter' if decided_by == MATH_VERIFY else ''}."
     ]
@@ -326,12 +330,22 @@ def hardware(run: Mapping[str, Any]) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Text that is safe in a table and on the page."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """Somebody else's name or text in Markdown: one line that opens no cell, tag, code or link."""
+    shown = printable(" ".join(text.split())).replace("|", "\\|")
+    for mark, entity in (("<", "&lt;"), ("`", "&#96;"), ("](", "]&#40;")):
+        shown = shown.replace(mark, entity)
+    return shown
+
+
+def _readable_json(value: object) -> str:
+    """JSON in which only what a terminal cannot show is escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def _code(text: str | None) -> str:
     """A model's text as code in a table's cell."""
     if text is None:
         return "-"
-    return "`" + " ".join(text.split()).replace("`", "'").replace("|", "\\|")[:80] + "`"
+    shown = printable(" ".join(text.split()))[:80]
+    return "`" + shown.replace("`", "'").replace("|", "\\|") + "`"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from exgrpo_tools.inspect.text import print_lines
+
 
 def show(markdown: str) -> None:
     """Print it; only tables are drawn, so that text of a model or a data set is not changed."""
     if not sys.stdout.isatty():
-        print(markdown)
+        print_lines(markdown.split("\n"))
         return
     from rich.console import Console
     from rich.markdown import Markdown
@@ -18,4 +20,4 @@ def show(markdown: str) -> None:
         if block.startswith("|"):
             console.print(Markdown(block, hyperlinks=False))
         else:
-            print(f"{block}\n")
+            print_lines([*block.split("\n"), ""])

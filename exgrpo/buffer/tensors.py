@@ -18,11 +18,12 @@ from exgrpo.advantages import group_advantages
 from exgrpo.buffer import policies
 from exgrpo.buffer.policies import Policy, Rollouts, Row
 from exgrpo.experience.trajectory_selector import mean_entropy
-from exgrpo.loss_settings import LossSettings
+from exgrpo.loss_settings import LIKELIHOOD, LossSettings
 from exgrpo.mix_core_alg import mixed_token_losses
 from exgrpo.refusal import refuse_as
+from exgrpo.replay_losses import ReplayRows
 
-_ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed")
+_ROLLOUT_KEYS = ("log_prob", "old_log_prob", "response_mask", "group", "is_replayed", "age")
 
 
 @overload
@@ -153,13 +154,14 @@ def compute_grpo_loss(
     """The mixed-policy loss of equation 4 for whole groups, aggregated as in the trainer.
 
     Token losses are summed and divided by `length` and by the rows (verl's
-    seq-mean-token-sum-norm). Replayed rows of distinct questions, on their own, are groups of one
-    row.
+    seq-mean-token-sum-norm); those of off_policy_loss=likelihood by the rows alone. Replayed rows
+    of distinct questions, on their own, are groups of one row.
 
     Args:
         rollouts: log_prob, float[B, T] with gradient; old_log_prob, float[B, T] under the policy
             that generated each row's tokens; response_mask, [B, T]; group, as in
-            `group_advantages`; optionally is_replayed, bool[B]. Or B rows (exgrpo.buffer.policies),
+            `group_advantages`; optionally is_replayed, bool[B], and age, int[B], in steps, for a
+            loss that takes `rows`. Or B rows (exgrpo.buffer.policies),
             grouped by prompt: the gradient comes from `current_policy` or from the rows' log_probs,
                 and for replayed rows from `importance_weights`.
         rewards: [B]; with rows anything that can become a tensor.
@@ -190,8 +192,13 @@ def compute_grpo_loss(
     advantages = group_advantages(rewards, batch["group"], use_std).to(log_prob.dtype)
     advantages = advantages[:, None].expand_as(log_prob)
     given = {"is_replayed": is_replayed, "response_mask": mask}
+    settings, rows = settings or LossSettings(), None
+    if "age" in batch:
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(batch["group"]))}
+        group = torch.tensor([numbers[key] for key in batch["group"]], device=log_prob.device)
+        rows = ReplayRows(torch.as_tensor(batch["age"])[:, None], group[:, None])
     losses, metrics = mixed_token_losses(
-        log_prob, batch["old_log_prob"], advantages, **given, settings=settings or LossSettings()
+        log_prob, batch["old_log_prob"], advantages, **given, settings=settings, rows=rows
     )
     if importance_weights is not None:
         _check_weights(importance_weights, log_prob)
@@ -202,16 +209,22 @@ def compute_grpo_loss(
         unknown = {name for name in metrics if name.startswith("replayed_")}
         unknown.remove("replayed_tokens_share")
         metrics |= dict.fromkeys(unknown, torch.full((), math.nan))
-    loss = cast("Loss", losses.sum() / (log_prob.shape[0] * (length or log_prob.shape[1])))
+    rehearsed = losses.new_zeros(())
+    if settings.off_policy_loss == LIKELIHOOD:
+        rehearsed = losses[is_replayed].sum()
+    rows_of_loss, longest = log_prob.shape[0], length or log_prob.shape[1]
+    policy_loss = (losses.sum() - rehearsed) / (rows_of_loss * longest)
+    whole = policy_loss + settings.likelihood_weight * rehearsed / rows_of_loss
+    loss = cast("Loss", whole)
     loss.metrics = metrics
     return loss
 
 
 def _checked(rollouts: Mapping[str, Any], rewards: Tensor) -> dict[str, Any]:
     """The rollouts with `is_replayed`; ValueError if keys or lengths are wrong."""
-    for key in _ROLLOUT_KEYS[:-1]:
+    for key in _ROLLOUT_KEYS[:-2]:
         if key not in rollouts:
-            refuse_as(f"rollouts without {key!r}", f"have {', '.join(_ROLLOUT_KEYS[:-1])}")
+            refuse_as(f"rollouts without {key!r}", f"have {', '.join(_ROLLOUT_KEYS[:-2])}")
     unknown = [key for key in rollouts if key not in _ROLLOUT_KEYS]
     if unknown:
         refuse_as(f"rollouts[{unknown[0]!r}]", f"be one of {', '.join(_ROLLOUT_KEYS)}")

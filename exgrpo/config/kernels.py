@@ -34,6 +34,7 @@ ATTENTIONS = {
 }
 # compute capability that each needs; sdpa and eager run everywhere
 CAPABILITY = {"flash_attention_2": 8, "flash_attention_3": 9, "flash_attention_4": 9, VARLEN: 8}
+VERLS = "flash_attention_2"  # where nothing is given, as with method=replay_only
 TRITON_WIDTH = 128  # verl's kernels take only widths that it divides: SmolLM2-135M has 576
 _SIXTEEN_BITS = ("bf16", "bfloat16", "fp16", "float16")
 
@@ -66,6 +67,12 @@ def capability() -> int | None:
         return int(pynvml.nvmlDeviceGetCudaComputeCapability(card)[0])
     except Exception:  # no such package, no driver, no card
         return None
+
+
+def given(config: DictConfig) -> str | None:
+    """The configuration's attention."""
+    value = OmegaConf.select(config, ATTENTION)
+    return None if value is None else str(value)
 
 
 def _on_cpu(config: DictConfig) -> bool:
@@ -159,13 +166,14 @@ def settle(config: DictConfig) -> None:
     """Put the choices into the configuration: other processes lack the resolvers."""
     model = config.actor_rollout_ref.model
     with open_dict(config):
-        model.override_config.attn_implementation = model.override_config.attn_implementation
+        if (attention := given(config)) is not None:
+            model.override_config.attn_implementation = attention
         model.use_fused_kernels = model.use_fused_kernels
         options = model.fused_kernel_options
         options.impl_backend = options.impl_backend
         rollout = config.actor_rollout_ref.rollout
         rollout.temperature = float(rollout.temperature)  # the Triton kernels refuse an integer
-        if model.override_config.attn_implementation == VARLEN:
+        if attention == VARLEN:
             model.external_lib = _with_varlen(model.external_lib)
 
 
@@ -180,7 +188,7 @@ def _with_varlen(given: Any) -> Any:
 def line(config: DictConfig) -> str:
     """What the actor computes with, and why, for the start of a run."""
     model = config.actor_rollout_ref.model
-    attention = model.override_config.attn_implementation
+    attention = given(config) or VERLS
     kind = f"fused ({model.fused_kernel_options.impl_backend})"
     log_probs = kind if model.use_fused_kernels else "from logits"
     why = "" if installed("flash-attn") else "; flash-attn is not installed"

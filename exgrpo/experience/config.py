@@ -58,6 +58,13 @@ class TrainerKeys:
         "a token): a run that is killed does not generate them again; 0: off",
     )
 
+    rehearse_reward: bool = _key(
+        True,
+        check.boolean,
+        "before Ray starts a reward function of yours is tried on an answer that is right and on "
+        "three that are not; False: for one that cannot tell them apart, or asks a server",
+    )
+
     def __post_init__(self) -> None:
         _check_all(self)
 
@@ -91,17 +98,19 @@ class ExperienceConfig:
     )
     exp_unit: str = _key(
         "trajectory",
-        check.one_of("trajectory", "group", "prompt"),
+        check.one_of("trajectory", "group", "prefix", "prompt"),
         "what is replayed: trajectory, one success that joins K - 1 fresh rollouts (as "
         "published); group, a whole past group with its failures, for which nothing is generated, "
-        "all drawn alike (exp_sample_range and exp_bucket_manager have no effect, exp_metric on "
-        "exp_rescue alone); prompt, the question alone with K fresh rollouts, a control",
+        "drawn by exp_group_choice (rules of questions have no effect, exp_metric on exp_rescue "
+        "alone); prefix, the beginning of a rollout of such a group, which K fresh ones continue; "
+        "prompt, the question alone with K fresh rollouts, a control",
     )
     exp_place: str = _key(
         "share",
-        check.one_of("share", "dead"),
-        "what past groups of exp_unit=group replace: share, a share rho of the questions, which "
-        "are not asked; dead, fresh groups whose rewards are all equal, at most that many",
+        check.one_of("share", "dead", "beside"),
+        "where replay stands: share, in a share rho of the questions (past groups instead of them);"
+        " dead, past groups in place of fresh ones whose rewards are all equal, at most that many; "
+        "beside, K successes instead of each question of that share (off_policy_loss=likelihood)",
     )
     experience_start_sratio: float = _key(
         0.35,
@@ -168,7 +177,25 @@ class ExperienceConfig:
         "highest_entropy",
         check.rule(rules.EVICTIONS),
         "which trajectory of a full question is dropped first: highest_entropy (unknown before "
-        "any), lowest_entropy (for exp_select_mode=argmax), oldest, or your own rule",
+        "any), lowest_entropy (for exp_select_mode=argmax), oldest, newest, or your own rule",
+    )
+    exp_same: str = _key(
+        "tokens",
+        check.rule(rules.SAME),
+        "which of a question's trajectories are one success, of which the newest is kept: equal "
+        "tokens; bag, in any order; or your own rule",
+    )
+    exp_question_choice: str = _key(
+        rules.BUCKET,
+        check.rule(rules.QUESTION_CHOICES, rules.BUCKET),
+        "how questions are drawn: bucket, by exp_bucket_manager; longest_ago; or your own rule",
+    )
+    exp_group_choice: str = _key(
+        "uniform",
+        check.rule(rules.GROUP_CHOICES),
+        "how past groups are drawn: uniform; headroom, by 1 minus the newest success rate of their "
+        "question; age; advantage; or your own rule; with any but uniform others are drawn for "
+        "those that exp_max_drift drops",
     )
     exp_success_threshold: float = _key(
         0.5,
@@ -200,6 +227,12 @@ class ExperienceConfig:
         "a pool with which a new run starts: of exgrpo-inspect --import, or another run's folder "
         "experience/, whose trajectories then count as of step 0",
     )
+    experience_other_judge: str = _key(
+        "keep",
+        check.one_of("keep", "drop"),
+        "what becomes of a checkpoint's pool that another reward or grader, or other golds, have "
+        "judged: keep, with a line; drop, replay begins with an empty pool",
+    )
     experience_max_per_question: int = _key(
         8,
         check.integer(1),
@@ -216,8 +249,8 @@ class ExperienceConfig:
     experience_max_groups: int = _key(
         256,
         check.integer(1),
-        "groups kept with exp_unit=group, the newest, 8 bytes a token; those whose rewards are all "
-        "equal are not stored",
+        "groups kept with exp_unit=group or prefix, the newest, 8 bytes a token; those whose "
+        "rewards are all equal are not stored",
     )
     experience_max_age: int | None = _key(
         None,
@@ -241,8 +274,16 @@ class ExperienceConfig:
         if self.exp_place == "dead" and (not self.whole_groups or self.exp_rescue):
             allowed = "share, unless trainer.exp_unit=group and trainer.exp_rescue=False"
             check.refuse("trainer.exp_place", self.exp_place, allowed)
-        if self.whole_groups and self.experience_ratio == 1:
-            allowed = "below 1 with trainer.exp_unit=group: new groups must come in"
+        if self.rehearses and (
+            self.exp_unit != "trajectory" or self.exp_rescue or self.exp_max_drift is not None
+        ):
+            allowed = "share, unless exp_unit=trajectory exp_rescue=False exp_max_drift=null"
+            check.refuse("trainer.exp_place", self.exp_place, allowed)
+        if self.exp_unit == "prefix" and self.exp_rescue:
+            check.refuse("trainer.exp_rescue", True, "False with trainer.exp_unit=prefix")
+        if (self.keeps_groups or self.rehearses) and self.experience_ratio == 1:
+            what = "exp_place=beside" if self.rehearses else f"exp_unit={self.exp_unit}"
+            allowed = f"below 1 with trainer.{what}: new groups must come in"
             check.refuse("trainer.experience_ratio", 1, allowed)
         lbound, rbound = self.experience_lbound, self.collected_buckets.stop - 1
         if rbound > self.rollout_n:
@@ -289,6 +330,22 @@ class ExperienceConfig:
         """A trait that the difficulty rule states (`rules.difficulty`)."""
         rule = rules.DIFFICULTIES.load("trainer.exp_difficulty", self.exp_difficulty)
         return bool(getattr(rule, trait, False))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a rule looks at what is remembered of questions (QuestionMemory)."""
+        rules_look = self.exp_question_choice != rules.BUCKET or self.exp_group_choice != "uniform"
+        return rules_look or self.exp_unit == "prefix"
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether stored successes stand beside the groups, not in them."""
+        return self.exp_place == "beside"
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether whole groups are stored, failures too."""
+        return self.exp_unit in ("group", "prefix")
 
     @property
     def whole_groups(self) -> bool:

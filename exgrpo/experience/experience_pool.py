@@ -79,6 +79,7 @@ class ExperiencePool:
             config.experience_max_trajectories,
             config.experience_max_bytes,
             rules.EVICTIONS.load("trainer.exp_eviction", config.exp_eviction),
+            rules.SAME.load("trainer.exp_same", config.exp_same),
         )
         self._sampler = WeightedBucketSampler(
             config.exp_bucket_manager,

@@ -71,16 +71,29 @@ class GroupBuffer:
         return True
 
     def choose(
-        self, count: int, rng: np.random.Generator, exclude: Collection[str] = frozenset()
+        self,
+        count: int,
+        rng: np.random.Generator,
+        exclude: Collection[str] = frozenset(),
+        weights: npt.NDArray[np.float64] | None = None,
     ) -> list[StoredGroup]:
-        """Up to `count` groups of distinct questions, in random order, drawn uniformly."""
-        open_groups = [group for group in self._held if group.question not in exclude]
+        """Up to `count` groups of distinct questions, in random order.
+
+        Args:
+            weights: [len(self)], of each group in the draw, 0: never; None, or those that may be
+                drawn all equal: uniformly.
+        """
+        every = np.ones(len(self._held)) if weights is None else weights
+        pairs = zip(self._held, every.tolist(), strict=True)
+        open_groups = [each for each in pairs if each[0].question not in exclude and each[1]]
         chosen: dict[str, StoredGroup] = {}
         while open_groups and len(chosen) < count:
-            index = int(rng.choice(len(open_groups)))
-            picked = open_groups[index]
+            left = np.array([weight for _, weight in open_groups])
+            # an equal draw takes one number of the generator, as it did before there were weights
+            odds = None if (left == left[0]).all() else left / left.sum()
+            picked, _ = open_groups[int(rng.choice(len(open_groups), p=odds))]
             chosen[picked.question] = picked
-            open_groups = [group for group in open_groups if group.question != picked.question]
+            open_groups = [each for each in open_groups if each[0].question != picked.question]
         return list(chosen.values())
 
     def drop(self, groups: Collection[StoredGroup]) -> None:

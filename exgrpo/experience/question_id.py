@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,12 +20,25 @@ def row_question_id(
 
     Args:
         extra_info: its ``question_id`` is the id, if it has one (data/prepare_train.py writes it).
-        prompt: messages; without a ``question_id`` the id is the hash of the last user message.
+        prompt: messages; without a ``question_id`` the id is that of `prompt_id`.
     """
     stored_id = (extra_info or {}).get("question_id")
     if stored_id:
         return str(stored_id)
-    return question_id(question_text(prompt))
+    return prompt_id(prompt)
+
+
+def prompt_id(prompt: Sequence[Mapping[str, Any]]) -> str:
+    """The id of a prompt: the hash of its question, of a longer chat that of all messages.
+
+    A single question has no other messages than one with instructions before it.
+    """
+    instructed = prompt[0]["role"] in ("system", "developer")
+    if len(prompt) <= 1 + instructed:
+        return question_id(question_text(prompt))
+    # columns of Parquet have all keys in all messages, as null
+    said = [{key: value for key, value in each.items() if value is not None} for each in prompt]
+    return question_id(json.dumps(said, sort_keys=True, ensure_ascii=False, default=str))
 
 
 def question_text(prompt: Sequence[Mapping[str, Any]]) -> str:

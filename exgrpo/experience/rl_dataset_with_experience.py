@@ -8,6 +8,7 @@ from typing import Any
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from exgrpo.experience.question_id import row_question_id
+from exgrpo.refusal import refuse
 
 
 class RLHFDatasetWithExperience(RLHFDataset):
@@ -26,9 +27,7 @@ class RLHFDatasetWithExperience(RLHFDataset):
         self.data_files = files
 
     def __getitem__(self, item: int) -> dict[str, Any]:
-        row = super().__getitem__(item)
-        row["question_id"] = row_question_id(row["extra_info"], row[self.prompt_key])
-        return row
+        return _with_id(super().__getitem__(item), self.prompt_key)
 
     def question_ids(self) -> list[str]:
         """The id of every row that passed verl's length filter, in order."""
@@ -37,3 +36,29 @@ class RLHFDatasetWithExperience(RLHFDataset):
         if "extra_info" in self.dataframe.column_names:
             extras = self.dataframe["extra_info"]
         return [row_question_id(*row) for row in zip(extras, prompts, strict=True)]
+
+
+def with_ids(dataset: Any) -> Any:
+    """A user's data set (``data.custom_cls``), its rows with ids from now on.
+
+    Raises:
+        ValueError: its class does not extend verl's, by whose attributes the ids are read.
+    """
+    own = type(dataset)
+    if hasattr(dataset, "question_ids"):
+        return dataset
+    if not isinstance(dataset, RLHFDataset):
+        refuse("data.custom_cls.name", own.__name__, "a class that extends verl's RLHFDataset")
+
+    class WithIds(own):  # type: ignore[valid-type]
+        question_ids = RLHFDatasetWithExperience.question_ids
+
+        def __getitem__(self, item: int) -> dict[str, Any]:
+            return _with_id(super().__getitem__(item), self.prompt_key)
+
+    dataset.__class__ = WithIds  # verl's loader has the object already
+    return dataset
+
+
+def _with_id(row: dict[str, Any], prompt_key: str) -> dict[str, Any]:
+    return row | {"question_id": row_question_id(row.get("extra_info"), row[prompt_key])}

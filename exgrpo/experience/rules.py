@@ -5,15 +5,19 @@ trainer.exp_metric (ent): (entropies_T, log_probs_T, trajectory) -> score
 trainer.exp_difficulty (released): (groups, rollout_n) -> a bucket 0..K for each
 trainer.exp_retirement (all_solved): (group, rollout_n) -> whether the question is retired
 trainer.exp_eviction (highest_entropy): (trajectory) -> rank, the highest is dropped first
+trainer.exp_same (tokens): (trajectory) -> a key, equal for what counts as the same success
+trainer.exp_question_choice (bucket): (questions, step) -> weights [n], a `QuestionFacts`
+trainer.exp_group_choice (uniform): (groups, step) -> weights [n], a `GroupFacts`
 
 Rules are pure functions; a key takes your own by ``pkg://module:name`` or ``path/file.py:name``.
+That of `exp_question_choice` may be a class with a memory (exgrpo.experience.question_memory).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +31,41 @@ Metric = Callable[[Array, Array, Trajectory], float]
 Difficulty = Callable[[Sequence[RolloutGroup], int], Sequence[int]]
 Retirement = Callable[[RolloutGroup, int], bool]
 Eviction = Callable[[Trajectory], float]
+Same = Callable[[Trajectory], Hashable]
+
+
+class QuestionFacts(NamedTuple):
+    """What is known of the questions that may be drawn, int64 [n] each.
+
+    Attributes:
+        bucket: the success count that each is filed under, 1 to K.
+        visits: how many fresh groups of it were observed.
+        last_draw: the step that last drew it for replay, -1: none did.
+        newest_success: the step of its newest fresh success, -1: none is known.
+    """
+
+    bucket: Array
+    visits: Array
+    last_draw: Array
+    newest_success: Array
+
+
+class GroupFacts(NamedTuple):
+    """What is known of the past groups that may be drawn, [n] each.
+
+    Attributes:
+        step: int64, the step whose rollouts they are.
+        solved: float64, share of right rollouts of the newest fresh group of the same question.
+        advantage: float64, mean absolute advantage of the group's rollouts.
+    """
+
+    step: Array
+    solved: Array
+    advantage: Array
+
+
+QuestionChoice = Callable[[QuestionFacts, int], Array]
+GroupChoice = Callable[[GroupFacts, int], Array]
 
 
 # -- which questions are drawn: the log-weight of each bucket, by its success count out of rollout_n
@@ -141,6 +180,53 @@ def oldest(trajectory: Trajectory) -> float:
     return -trajectory.step
 
 
+def newest(trajectory: Trajectory) -> float:
+    """The reverse of `oldest`: a question's first successes are kept for ever."""
+    return trajectory.step
+
+
+# -- what is the same success: the newer replaces the older --------------------------------------
+
+
+def same_tokens(trajectory: Trajectory) -> Hashable:
+    """The tokens, or the note where there are none."""
+    return trajectory.key
+
+
+def bag(trajectory: Trajectory) -> Hashable:
+    """The tokens in any order."""
+    return np.sort(trajectory.tokens).tobytes()
+
+
+# -- weights of a draw, 0 or more: 0 is never drawn, and a draw of equal weights is uniform -------
+
+
+def longest_ago(questions: QuestionFacts, step: int) -> Array:
+    """The steps since a question was drawn; for one that never was all steps, and one."""
+    return step - questions.last_draw
+
+
+def uniform(groups: GroupFacts, step: int) -> Array:
+    """All alike."""
+    return np.ones(len(groups.step))
+
+
+def headroom(groups: GroupFacts, step: int) -> Array:
+    """1 minus the success rate of their question today (arXiv 2609.03941)."""
+    return 1.0 - groups.solved
+
+
+def age(groups: GroupFacts, step: int) -> Array:
+    """Half the weight for twice the age."""
+    return 1.0 / (1.0 + step - groups.step)
+
+
+def advantage(groups: GroupFacts, step: int) -> Array:
+    """The mean absolute advantage: most for a group that is half right."""
+    return groups.advantage
+
+
+BUCKET = "bucket"  # questions are drawn by their buckets' weights, exp_bucket_manager
 RANDOM = "random"  # the metric that needs no scores
 BUCKET_WEIGHTS: OpenTable[BucketWeights] = OpenTable(
     ("successes", "rollout_n", "mean", "sigma"),
@@ -158,5 +244,18 @@ RETIREMENTS: OpenTable[Retirement] = OpenTable(
 )
 EVICTIONS: OpenTable[Eviction] = OpenTable(
     ("trajectory",),
-    {"highest_entropy": highest_entropy, "lowest_entropy": lowest_entropy, "oldest": oldest},
+    {
+        "highest_entropy": highest_entropy,
+        "lowest_entropy": lowest_entropy,
+        "oldest": oldest,
+        "newest": newest,
+    },
+)
+SAME: OpenTable[Same] = OpenTable(("trajectory",), {"tokens": same_tokens, "bag": bag})
+QUESTION_CHOICES: OpenTable[QuestionChoice] = OpenTable(
+    ("questions", "step"), {"longest_ago": longest_ago}, with_memory=True
+)
+GROUP_CHOICES: OpenTable[GroupChoice] = OpenTable(
+    ("groups", "step"),
+    {"uniform": uniform, "headroom": headroom, "age": age, "advantage": advantage},
 )

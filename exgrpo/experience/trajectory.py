@@ -141,6 +141,8 @@ class RolloutGroup:
         replayed_reward: of the replayed row, if there is one.
         prompt: int [P], the tokens that they are responses to, for replay of whole groups; None
             where the loop renders the question itself.
+        prefix: with how many tokens of a stored rollout each of them begins, which none of them
+            sampled; such a group says where to cut next, and nothing of its question.
 
     Raises:
         ValueError: naming the field and its value.
@@ -155,6 +157,7 @@ class RolloutGroup:
     rewards: tuple[float, ...] = ()
     replayed_reward: float = 1.0
     prompt: npt.NDArray[np.int32] | None = field(default=None, compare=False)
+    prefix: int = 0
 
     @property
     def solved(self) -> int:

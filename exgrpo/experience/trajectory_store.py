@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from exgrpo.experience import packing
 from exgrpo.experience.packing import pack, unpack
-from exgrpo.experience.rules import Eviction
+from exgrpo.experience.rules import Eviction, Same, same_tokens
 from exgrpo.experience.trajectory import Trajectory
 
 # Python's overhead per entry, including its share of the question's entries, as measured by
@@ -27,7 +27,7 @@ class StoreCounters:
 
     Attributes:
         stored: added; one that replaced a duplicate counts in `duplicates` only.
-        duplicates: recorded again with the same tokens; the newer record replaced the older one.
+        duplicates: the same success recorded again; the newer record replaced the older one.
         evicted_by_question, evicted_by_size, evicted_by_age: dropped by the bound per question, by
             the bounds on the whole pool (trajectories, memory), by the bound on age.
         retired: dropped because their question was retired.
@@ -56,15 +56,21 @@ class TrajectoryStore:
         max_bytes: bound on `memory_bytes`. All three bounds hold after `trim` and `shrink`.
         eviction: rank of a trajectory; above the bound per question the highest rank is dropped
             first, the oldest among equals.
+        same: key of a trajectory; those of a question with equal keys, or tokens, are one success.
     """
 
     def __init__(
-        self, max_per_question: int, max_trajectories: int, max_bytes: int, eviction: Eviction
+        self,
+        max_per_question: int,
+        max_trajectories: int,
+        max_bytes: int,
+        eviction: Eviction,
+        same: Same = same_tokens,
     ) -> None:
         self._max_per_question = max_per_question
         self._max_trajectories = max_trajectories
         self._max_bytes = max_bytes
-        self._eviction = eviction
+        self._eviction, self._same = eviction, same
         self._held: dict[str, list[bytes]] = {}  # question -> packed, in serial order; never empty
         self._order = RecordingOrder()
         self._count = 0
@@ -120,15 +126,15 @@ class TrajectoryStore:
         return [packing.entropy(entry) for entry in self._held[question]]
 
     def record(self, question: str, trajectory: Trajectory) -> None:
-        """Store a trajectory as the question's newest; it replaces one with the same tokens."""
-        duplicate = self._find(question, trajectory.key)
-        if duplicate is None:
+        """Store a trajectory as the question's newest; it replaces the same success."""
+        duplicates = self._find(question, trajectory)
+        if not duplicates:
             self.counters.stored += 1
         else:
             self.counters.duplicates += 1
-        # Append before dropping the duplicate, so that the question always has a trajectory.
+        # Append before dropping the duplicates, so that the question always has a trajectory.
         self._append(question, pack(self.next_serial, trajectory))
-        if duplicate is not None:
+        for duplicate in duplicates:
             self._drop(question, duplicate)
 
     def trim(self, question: str) -> None:
@@ -184,12 +190,16 @@ class TrajectoryStore:
             self._append(question, packed)
         self._order.skip_to(next_serial)
 
-    def _find(self, question: str, key: bytes) -> bytes | None:
+    def _find(self, question: str, trajectory: Trajectory) -> list[bytes]:
+        """The entries that are the same success."""
+        found, key = [], trajectory.key
+        own = None if self._same is same_tokens else self._same(trajectory)
         for entry in self._held.get(question, ()):
             # startswith first: it copies nothing, and is false of almost all
-            if entry.startswith(key, packing.HEADER.size) and packing.key(entry) == key:
-                return entry
-        return None
+            same = entry.startswith(key, packing.HEADER.size) and packing.key(entry) == key
+            if same or (own is not None and self._same(unpack(entry)) == own):
+                found.append(entry)
+        return found
 
     def _append(self, question: str, entry: bytes) -> None:
         self._held.setdefault(question, []).append(entry)

@@ -19,7 +19,7 @@ from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.on_verl import seals
 from exgrpo.on_verl.seals import DamagedCheckpoint
 from exgrpo.saved import durable, pool_files
-from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest
+from exgrpo.saved.pool_files import DamagedPool, read_groups, read_manifest, read_memory
 from exgrpo.saved.pool_folder import PoolFolder
 
 if TYPE_CHECKING:
@@ -131,8 +131,10 @@ def open_experience(
         state = read_manifest(folder / POOL)["replay_state"]
         with pool_files.parsing(folder / POOL):
             replay.restore(state)
-        if config.whole_groups:
+        if config.keeps_groups:
             replay.groups.hold(read_groups(folder / POOL))
+        if config.remembers:
+            replay.memory.hold(*read_memory(folder / POOL))
         # the bound on age may be a new one
         pool.expire(step)
         replay.groups.expire(step)
@@ -153,7 +155,7 @@ def open_experience(
         compared = {name: identity[name] for name in ("data_fingerprint", "tokenizer")}
         pool, groups = pool_folder.adopt(config.experience_import, config, compared)
     replay = ExperienceReplay(config, questions, pool)
-    replay.groups.hold(groups if config.whole_groups else [])
+    replay.groups.hold(groups if config.keeps_groups else [])
     return OpenedExperience(0, replay, pool_folder, new_run)
 
 

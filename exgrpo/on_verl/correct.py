@@ -3,7 +3,8 @@
 verl's loss never sees the batch; the one channel that reaches it for each token is
 ``rollout_is_weights``. A fresh token has its weight of rollout correction there, 1 without
 correction. Before mixing begins the number is negative, -0.0 included. A token of a replayed
-trajectory, which has a ratio of its own, is infinite.
+trajectory, which has a ratio of its own, is infinite; or, for a loss that asks for age and group of
+a row, 2**40 times one more than both in one number.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.on_verl import queue
-from exgrpo.on_verl.queue import Batch, of_response
+from exgrpo.on_verl.queue import Batch, of_response, split_key
+from exgrpo.replay_losses import ReplayRows, takes_rows
 
 PHASE = "rollout_is_weights"  # verl's field
 ON_POLICY = -1.0  # before mixing begins: every token is fresh, with the clipped objective
 FRESH = 1.0  # a fresh token of a mixed step
 REPLAYED = math.inf  # a token of a replayed trajectory
+NUMBERED = 2.0**40  # the least code of one that says its age and group; no weight comes near it
+_AGES, _GROUPS = 2**11, 2**12  # how many of each fit into float32's 24 bits
 Past = Mapping[str, Trajectory]  # key of a replayed row -> its trajectory
 Rows = dict[str, npt.NDArray[np.float32]]  # key of a row -> a number of each of its tokens, [T]
 Current = Mapping[str, npt.NDArray[np.float32]]  # log-probs under the current policy
@@ -44,8 +48,35 @@ OF_POLICY_LOSS = {
 def code_of(tag: Mapping[str, Any], mixed: bool) -> float:
     """The phase code of a row's tokens, from its tag and whether mixing has begun."""
     if tag.get("is_replayed"):
-        return REPLAYED
+        return float(tag.get("replay_code", REPLAYED))
     return FRESH if mixed else ON_POLICY
+
+
+def number(batch: Batch, step: int, policy_loss: Any) -> None:
+    """If the loss of replayed tokens takes them, write age and group of each replayed row into its
+    tag, for the codes that say them.
+    """
+    if not takes_rows(policy_loss.off_policy_loss):
+        return
+    groups: dict[str, int] = {}
+    for key, tag in zip(batch.keys, batch.tags, strict=True):
+        if tag.get("is_replayed"):
+            # as `replayed_tag` has it: the weights that generated it are of the step before
+            age = min(max(step - 1 - tag["max_global_steps"], 0), _AGES - 1)
+            group = groups.setdefault(split_key(key)[0], len(groups)) % _GROUPS
+            tag["replay_code"] = NUMBERED * (1 + age * _GROUPS + group)
+
+
+def is_replayed(phase: torch.Tensor) -> torch.Tensor:
+    """Which tokens are replayed, bool [B, T], from their codes."""
+    return phase >= NUMBERED
+
+
+def rows_of(phase: torch.Tensor) -> ReplayRows:
+    """What `number` has written, from the codes [B, T]."""
+    highest = torch.where(phase.isfinite(), phase, 0.0).amax(-1, keepdim=True)
+    numbers = (highest / NUMBERED - 1).clamp(min=0).long()
+    return ReplayRows(numbers // _GROUPS, numbers % _GROUPS)
 
 
 def corrects(config: DictConfig) -> bool:
@@ -56,7 +87,7 @@ def corrects(config: DictConfig) -> bool:
 
 def corrected(phase: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """The codes [T], those of fresh tokens scaled by their weights [T] of rollout correction."""
-    return torch.where(phase.isinf(), phase, torch.copysign(weights, phase))
+    return torch.where(is_replayed(phase), phase, torch.copysign(weights, phase))
 
 
 def is_mixed(phase: torch.Tensor, mask: torch.Tensor) -> bool:
@@ -66,7 +97,7 @@ def is_mixed(phase: torch.Tensor, mask: torch.Tensor) -> bool:
 
 def weights_of(phase: torch.Tensor) -> torch.Tensor:
     """The weights of rollout correction; 1 at replayed tokens."""
-    return torch.where(phase.isinf(), 1.0, phase.abs())
+    return torch.where(is_replayed(phase), 1.0, phase.abs())
 
 
 # -- fields of the batch ---------------------------------------------------------------------------

@@ -43,6 +43,12 @@ class InFlight:
     def add(self, uid: str, prompt: Prompt) -> None:
         self._prompts[uid] = prompt
 
+    def add_drawn(self, columns: dict[str, Any], mixed: bool) -> None:
+        """The prompts of a batch by its columns, of which `is_replayed` is taken out."""
+        marks = columns.pop("is_replayed")
+        for uid, question, mark in zip(columns["uid"], columns["question_id"], marks, strict=True):
+            self.add(uid, Prompt(question, bool(mark), mixed))
+
     def take(self, uids: Collection[str]) -> dict[str, Prompt]:
         """Remove the prompts of these uids and return them, sorted by uid."""
         return {uid: self._prompts.pop(uid) for uid in sorted(uids) if uid in self._prompts}

@@ -22,6 +22,7 @@ from exgrpo.loss_settings import LossSettings
 from exgrpo.mix_core_alg import on_policy_ratio, token_losses_and_sums
 from exgrpo.on_verl.correct import Current, corrects, settings_of
 from exgrpo.on_verl.observe import FreshRow
+from exgrpo.replay_losses import takes_rows
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class LossShares:
             and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
             and not corrects(config)
             and keys.exp_unit != "group"  # whose rows are not among those of `fill`
+            and keys.exp_place != "beside"  # whose rows have no advantage
+            and not takes_rows(settings.off_policy_loss)
         )
         return cls(
             settings,
@@ -90,7 +93,7 @@ class LossShares:
         # is 1 before the update, follows from their advantage.
         own = {}
         for group, advantage in zip(joined, of_joined, strict=True):
-            own[group.uid] = self._replayed_loss(group, current, advantage)
+            own[group.uid] = self._replayed_loss(group, current, advantage) if self.known else 0.0
         losses = dict.fromkeys(uids, 0.0) | own  # uid -> absolute token losses of the group
         unit = self._fresh_unit()
         for row, advantage in zip(fresh, advantages, strict=False):

@@ -73,8 +73,9 @@ class StepMetrics:
 
     def work(self) -> dict[str, float]:
         """Cost of the whole step, which verl would otherwise average over the updates."""
+        given = sum(group.prefix * group.size for group in self.groups)
         return {
-            "experience/generated_tokens": self.generated_tokens,
+            "experience/generated_tokens": self.generated_tokens - given,
             "experience/seconds": self.seconds,
         }
 

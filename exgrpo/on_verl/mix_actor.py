@@ -24,8 +24,17 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from exgrpo.config import RELEASED_GPUS
 from exgrpo.loss_metrics import ENTROPY, ENTROPY_TOKENS, MAXIMUM, SUM
+from exgrpo.loss_settings import LIKELIHOOD
 from exgrpo.mix_core_alg import token_losses_and_sums
-from exgrpo.on_verl.correct import OF_POLICY_LOSS, ON_POLICY, is_mixed, settings_of, weights_of
+from exgrpo.on_verl.correct import (
+    OF_POLICY_LOSS,
+    ON_POLICY,
+    is_mixed,
+    is_replayed,
+    rows_of,
+    settings_of,
+    weights_of,
+)
 from exgrpo.on_verl.triton_start import compile_log_prob_kernels
 
 OURS = "exgrpo"
@@ -80,13 +89,12 @@ def compute_policy_loss_exgrpo(
     phase = rollout_is_weights
     if phase is None:
         phase = torch.full_like(log_prob, ON_POLICY)
-    loss_config, replayed = config.policy_loss, phase.isinf()
+    loss_config, replayed = config.policy_loss, is_replayed(phase)
     settings = settings_of(config)
     if not is_mixed(phase, response_mask):  # delayed start: plain PPO until mixing begins
         settings = replace(settings, loss_remove_clip=False)
-    token_losses, sums = token_losses_and_sums(
-        log_prob, old_log_prob, advantages, replayed, response_mask, settings=settings
-    )
+    row_values = log_prob, old_log_prob, advantages, replayed, response_mask
+    token_losses, sums = token_losses_and_sums(*row_values, settings=settings, rows=rows_of(phase))
     weights, ours, theirs = weights_of(phase), response_mask, {}
     fresh_loss: torch.Tensor | float = 0.0
     if loss_config.fresh_loss_mode != OURS:
@@ -98,8 +106,15 @@ def compute_policy_loss_exgrpo(
             old_log_prob, log_prob, advantages, fresh, loss_agg_mode, **given
         )
         sums |= dict.fromkeys(("fresh_loss", "fresh_clipped"), weights.new_zeros(()))
-    loss = fresh_loss + agg_loss(
-        token_losses * weights, ours, loss_agg_mode, **config.global_batch_info
+    rehearsal: torch.Tensor | float = 0.0
+    if settings.off_policy_loss == LIKELIHOOD:
+        rehearsed, ours = response_mask.bool() & replayed, response_mask.bool() & ~replayed & ours
+        mean = agg_loss(token_losses, rehearsed, "seq-mean-token-sum", **config.global_batch_info)
+        rehearsal = settings.likelihood_weight * mean
+    loss = (
+        rehearsal
+        + fresh_loss
+        + agg_loss(token_losses * weights, ours, loss_agg_mode, **config.global_batch_info)
     )
     # one transfer from the device
     values = torch.stack([value.double() for value in sums.values()]).tolist()

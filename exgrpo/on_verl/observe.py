@@ -132,7 +132,8 @@ def rollout_groups(
         config: what a success is; for replay of whole groups failures are kept too.
         judged_by: the author of the rewards, without a rule.
     """
-    threshold, whole = config.exp_success_threshold, config.whole_groups
+    threshold, whole = config.exp_success_threshold, config.keeps_groups
+    continues = config.exp_unit == "prefix"
 
     def make(row: FreshRow) -> Trajectory:
         return row.trajectory(step, vocab_size, judged_by, config.bounded_rewards)
@@ -162,6 +163,8 @@ def rollout_groups(
             rewards=tuple(rewards),
             replayed_reward=1.0 if past is None else past.rollouts[0].reward,
             prompt=siblings[0].prompt,
+            # the agent loop masks the prefix, and nothing else before the policy's first token
+            prefix=int(np.argmax(siblings[0].loss_mask != 0)) if continues else 0,
         )
         groups.append(group)
     return groups

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from exgrpo.data_files import read_question_ids
+from exgrpo import provenance
+from exgrpo.data_files import golds_fingerprint, read_question_ids
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_trainer_ops import ExperienceReplay
 from exgrpo.on_verl import checkpoints, old_checkpoints
@@ -28,6 +29,7 @@ class SavedRun:
         step: that was resumed from; 0 for a new run.
         state: JSON values saved with its pool; `run`, the id that its pools and seals name.
         identity: data, tokenizer and number of questions that a pool must belong to.
+        judged: by whom and against which golds the run's rewards are; JSON values, saved with it.
         pool_folder: saves the pool; knows the segments on disk that it was loaded from.
         rotation: deletes old checkpoints.
     """
@@ -37,6 +39,7 @@ class SavedRun:
     identity: Mapping[str, object]
     pool_folder: PoolFolder
     rotation: old_checkpoints.Rotation
+    judged: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -64,7 +67,13 @@ class SavedRun:
         opened = checkpoints.open_experience(keys, experience, identity, questions, check)
         limits = data.max_prompt_length, data.max_response_length
         checkpoints.keep_usable(opened.replay, questions, *limits)
-        return cls(opened.step, opened.state, identity, opened.folder, rotation), opened.replay
+        judged = {
+            "judged_by": str(provenance.of_settings(config.reward.custom_reward_function)),
+            "golds": golds_fingerprint(files, data.prompt_key),
+        }
+        _compare(opened.state, judged, opened.replay, experience.experience_other_judge == "drop")
+        state, folder = opened.state, opened.folder
+        return cls(opened.step, state, identity, folder, rotation, judged=judged), opened.replay
 
     @property
     def run(self) -> str:
@@ -79,11 +88,12 @@ class SavedRun:
         Returns:
             The steps that verl then deletes.
         """
-        state = replay.state() | {"run": self.run}
+        state = replay.state() | {"run": self.run} | dict(self.judged)
         if in_flight is not None:
             state["prompts"] = in_flight.state()
         place, groups = folder / checkpoints.POOL, list(replay.groups)
-        self.pool_folder.save(replay.pool, place, step, self.identity, state, groups=groups)
+        what = replay.pool, place, step, self.identity, state
+        self.pool_folder.save(*what, groups=groups, memory=replay.memory)
         return self.rotation.make_room(step)
 
     def expect_weights_of(self, step: int) -> None:
@@ -103,3 +113,28 @@ class SavedRun:
                 "%d prompts were in flight and are dropped: trainer.v1.trainer_mode is not theirs",
                 len(saved),
             )
+
+
+def _compare(
+    before: Mapping[str, Any], now: Mapping[str, str], replay: ExperienceReplay, drop: bool
+) -> None:
+    """Say what judged the pool of a checkpoint, where it is not what judges now.
+
+    Args:
+        drop: the pool is left empty then.
+    """
+    changed = [name for name in now if before.get(name) not in (None, now[name])]
+    if not changed:
+        return
+    who = "by " + " and now by ".join((before["judged_by"], now["judged_by"]))
+    parts = {"judged_by": who, "golds": "against other golds than now"}
+    said = ", ".join(parts[name] for name in changed)
+    if drop:
+        left = replay.pool.keep_only((), 0) + replay.groups.keep_only((), 0, 0)
+        what = f"dropped, {left} trajectories and groups"
+    else:
+        what = (
+            "kept; trainer.experience_other_judge=drop leaves it out, exgrpo-inspect --quarantine "
+            "--reward judges it again"
+        )
+    logger.warning("exgrpo: the checkpoint's pool was judged %s: it is %s", said, what)

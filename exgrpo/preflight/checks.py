@@ -22,14 +22,26 @@ from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
 from exgrpo.loss_settings import LossSettings
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.on_verl.checkpoints import POOL
-from exgrpo.preflight import data_rows, machine, modes, resume, sizes, user_rules, values
+from exgrpo.preflight import (
+    data_files,
+    legacy_reward,
+    machine,
+    modes,
+    other_defaults,
+    released,
+    resume,
+    sizes,
+    user_rules,
+    values,
+)
 from exgrpo.preflight.absolute_paths import make_absolute, name_log_folders
 from exgrpo.preflight.prompt_check import verify_prompts
 from exgrpo.preflight.reward_rehearsal import rehearse
 from exgrpo.saved.pool_files import MANIFEST, compare, read_manifest
 
 _logger = logging.getLogger(__name__)
-SEEDED, AGENT_LOOPS = "exgrpo_seeded", Path(__file__).parents[1] / "config" / "agent_loops.yaml"
+SEEDED, PREFIX = "exgrpo_seeded", "exgrpo_prefix"
+AGENT_LOOPS = Path(__file__).parents[1] / "config" / "agent_loops.yaml"
 
 
 @contextlib.contextmanager
@@ -49,6 +61,7 @@ def check(config: DictConfig) -> None:
     """
     verify(config)
     machine.verify(config, os.environ)
+    print(other_defaults.line(config), flush=True)
     resolve(config)
     if config.trainer.device != "cpu":
         print(kernels.line(config), flush=True)
@@ -68,9 +81,11 @@ def verify(config: DictConfig) -> None:
     with_replay = experience.experience
     _all(
         lambda: values.verify_together(config),
+        lambda: released.verify(config),
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
+        lambda: legacy_reward.verify(config),
         lambda: user_rules.verify_reward(config.reward.custom_reward_function),
         *([lambda: modes.verify_names(config)] if with_replay else []),
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
@@ -79,7 +94,7 @@ def verify(config: DictConfig) -> None:
     checkpoints.settle(trainer, with_replay, has_states, actor.checkpoint.load_contents)
     resumed = resume.resumed_folder(trainer)
     _all(
-        lambda: data_rows.verify_rows(config),
+        lambda: data_files.verify_rows(config),
         lambda: sizes.verify(config, resumed),
         lambda: resume.verify_loader(config.data.dataloader_num_workers, resumed),
         lambda: _attention(config),
@@ -129,9 +144,12 @@ def resolve(config: DictConfig) -> None:
         kernels.settle(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
-        if config.trainer.rollout_seeded:
+        modes.watch_rewards(config)
+        seeded = config.trainer.rollout_seeded  # which goes on from prefixes, too
+        if seeded or (config.trainer.experience and config.trainer.exp_unit == "prefix"):
             agent = config.actor_rollout_ref.rollout.agent
-            agent.default_agent_loop, agent.agent_loop_config_path = SEEDED, str(AGENT_LOOPS)
+            agent.default_agent_loop = SEEDED if seeded else PREFIX
+            agent.agent_loop_config_path = str(AGENT_LOOPS)
         losses = actor.policy_loss
         if config.trainer.experience:
             losses.fresh_loss_mode, losses.loss_mode = losses.loss_mode, modes.OURS
@@ -153,14 +171,18 @@ def _platform(config: DictConfig) -> None:
 
 def _attention(config: DictConfig) -> None:
     """The package of the actor's attention is there, and it fits card and settings."""
-    value = str(OmegaConf.select(config, kernels.ATTENTION))
+    value = kernels.given(config) or kernels.VERLS
     if value not in kernels.ATTENTIONS and "/" not in value:
         raise ValueError(
             f"{kernels.ATTENTION}={value}: must be one of {', '.join(kernels.ATTENTIONS)}, or a "
             "kernel of the hub, OWNER/NAME"
         )
     if config.trainer.device != "cpu" and (why := _unfit(config, value)):
-        raise ValueError(f"{kernels.ATTENTION}={value}: {why}; {_instead(config)}")
+        if kernels.given(config):
+            raise ValueError(f"{kernels.ATTENTION}={value}: {why}; {_instead(config)}")
+        key = f"+{kernels.ATTENTION}"  # verl does not list it
+        works = f"{key}={kernels.attention(_root_=config)} works"
+        raise ValueError(f"{key}: not given, which means {value} to verl: {why}; {works}")
     ranks = kernels.sequence_parallel(config.actor_rollout_ref.actor)
     if ranks > 1 and not value.startswith("flash_attention"):
         raise ValueError(

@@ -60,6 +60,16 @@ def use_group_filter(config: DictConfig) -> None:
     }
 
 
+def watch_rewards(config: DictConfig) -> None:
+    """Name our part of verl's reward managers (exgrpo.on_verl.watched_rewards) in their place.
+
+    Not of one of the user's own, nor of a reward model's.
+    """
+    manager = config.reward.reward_manager
+    if manager.source == "register" and not config.reward.reward_model.enable:
+        manager.source, manager.module.path = "importlib", "pkg://exgrpo.on_verl.watched_rewards"
+
+
 def verify_names(config: DictConfig) -> None:
     """ValueError, in one line, for an estimator or a loss that does not work with replay."""
     loss = "actor_rollout_ref.actor.policy_loss.loss_mode"

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.data_files import is_local, paths_of, read_columns
 from exgrpo.prompts import load_tokenizer, opens_thought, render, small_files, token_count
+from exgrpo.refusal import shown
 
 SAMPLE = 256  # number of prompts that are counted; beyond it the first that fits ends the search
 CONTEXT_KEYS = ("max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling")
@@ -106,42 +107,35 @@ def _window(config: DictConfig, folder: Path) -> None:
 
 
 def _prompts(config: DictConfig, files: str, tokenizer: Any) -> None:
-    """Prompts open a thought if the reward requires its end; at least one is short enough."""
+    """Prompts open a thought if the reward requires its end; the template renders each of those
+    that are looked at, and at least one is short enough.
+    """
     paths = paths_of(config.data[files])
     if not all(map(is_local, paths)):
         return
     limit, filtered = config.data.max_prompt_length, config.data.filter_overlong_prompts
     options = config.data.get("apply_chat_template_kwargs") or {}
     counts: list[int] = []
-    failures: list[str] = []
     key = config.data.prompt_key
     columns = (read_columns(Path(path), [key])[key] for path in paths)
     for messages in itertools.chain.from_iterable(column.to_pylist() for column in columns):
         try:
             prompt = render(tokenizer, messages, **options)
         except Exception as error:  # a template may raise any error
-            failures.append(str(error))
-            continue
+            raise ValueError(
+                f"data.{files}: the chat template fails on row {len(counts)} "
+                f"({shown(error, 200)}), and verl would drop such rows or end at them"
+            ) from error
         if not counts:
             _thought(config, prompt)
         counts.append(token_count(tokenizer, prompt))
-        sampled = len(counts) + len(failures) >= SAMPLE
-        if sampled and (not filtered or min(counts) <= limit):
+        if len(counts) >= SAMPLE and (not filtered or min(counts) <= limit):
             break
-        if not filtered and counts[-1] <= limit:
-            break
-    if failures and not counts:
-        raise ValueError(
-            f"data.{files}: the chat template fails on each of its {len(failures)} prompts "
-            f"({failures[0].splitlines()[0]}), and verl would drop them all"
-        )
     if counts:
-        _lengths(f"data.{files}", limit, counts, failures, filtered)
+        _lengths(f"data.{files}", limit, counts, filtered)
 
 
-def _lengths(
-    files: str, limit: int, counts: list[int], failures: list[str], filtered: bool
-) -> None:
+def _lengths(files: str, limit: int, counts: list[int], filtered: bool) -> None:
     if min(counts) > limit:
         drop = f"verl's length filter would drop all of its {len(counts)} questions"
         cut = f"verl would cut off the beginning of each of the first {len(counts)}"
@@ -149,12 +143,15 @@ def _lengths(
             f"data.max_prompt_length={limit}: must be at least {min(counts)}, the tokens of the "
             f"shortest prompt in {files}; {drop if filtered else cut}"
         )
-    prompts = len(counts) + len(failures)
-    dropped = len(failures) + sum(count > limit for count in counts)
+    dropped = sum(count > limit for count in counts)
     if dropped and filtered:
-        why = f"longer than data.max_prompt_length={limit} (or cannot be rendered)"
+        why = f"longer than data.max_prompt_length={limit}"
         _logger.warning(
-            "%s: %d of the first %d prompts are %s and are dropped", files, dropped, prompts, why
+            "%s: %d of the first %d prompts are %s and are dropped",
+            files,
+            dropped,
+            len(counts),
+            why,
         )
 
 

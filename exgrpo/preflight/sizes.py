@@ -136,17 +136,19 @@ def _updates(config: DictConfig) -> Iterator[str]:
             f"trainer.v1.trainer_mode=separate_async: parameter_sync_step={updates} times "
             f"ppo_mini_batch_size={mini_batch}"
         )
-    if not (trainer.experience and trainer.exp_unit == "group" and trainer.exp_place == "share"):
+    what = "exp_place=beside" if trainer.exp_place == "beside" else "exp_unit=group"
+    taken = trainer.exp_unit == "group" and trainer.exp_place == "share"
+    if not (trainer.experience and (taken or trainer.exp_place == "beside")):
         return
     ratio, ahead = trainer.experience_ratio, settings.num_warmup_batches
     if ratio * size > size - updates + 1e-9:
         yield (
             f"trainer.experience_ratio={ratio}: must leave {updates} of data.train_batch_size="
-            f"{size} groups fresh with trainer.exp_unit=group, one for each update of a step"
+            f"{size} groups fresh with trainer.{what}, one for each update of a step"
         )
     if settings.hybrid_rollout.enable_switch and ahead < ratio:
         yield (
             f"trainer.v1.separate_async.num_warmup_batches={ahead}: must be at least "
-            f"trainer.experience_ratio={ratio} with trainer.exp_unit=group and "
+            f"trainer.experience_ratio={ratio} with trainer.{what} and "
             "hybrid_rollout.enable_switch=True, which may wait for a whole batch"
         )

@@ -13,9 +13,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.overrides import override
+from exgrpo.preflight import released
 from exgrpo.preflight.values import entries
 
-_UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")  # Hydra's message begins so
+# Hydra's messages begin so
+_UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")
+_THERE = re.compile(r"Could not append to config. An item is already at '(?P<key>[^']+)'\.")
 # keys of earlier versions, and what to use now
 GONE = {
     "trainer.exp_max_candidates": "every candidate is scored",
@@ -41,8 +44,9 @@ def explain(
     """
     if unread := [line for each in overrides if (line := _unreadable(each))]:
         return unread
-    found = _UNKNOWN.match(str(error))
-    unknown = [each for each in overrides if found and _key(each) == found["key"]]
+    found = _UNKNOWN.match(str(error)) or _THERE.match(str(error))
+    plus = "+" if found and found.re is _THERE else ""
+    unknown = [each for each in overrides if found and _key(each) == plus + found["key"]]
     if not unknown:
         return [" ".join(_ADVICE.sub("", str(error) or str(error.__cause__)).split())]
     left = [each for each in overrides if each not in unknown]
@@ -53,7 +57,8 @@ def explain(
         following = explain(another, left, compose)
         config = compose([])
     keys = [key for key, _ in entries(OmegaConf.to_container(config, resolve=False))]
-    return [*(f"{each}: no such key; {_hint(_key(each), keys)}" for each in unknown), *following]
+    said = "verl has the key; write it without the +" if plus else "no such key; {}"
+    return [*(f"{each}: {said.format(_hint(each, keys))}" for each in unknown), *following]
 
 
 def _unreadable(given: str) -> str:
@@ -70,10 +75,15 @@ def _key(given: str) -> str:
     return given.partition("=")[0]
 
 
-def _hint(key: str, keys: Sequence[str]) -> str:
-    """The nearest key; one of the same last name, if no key is as near as a typing error."""
+def _hint(given: str, keys: Sequence[str]) -> str:
+    """What a released or earlier key is now; else the nearest key; one of the same last name, if no
+    key is as near as a typing error.
+    """
+    key = _key(given)
     if key in GONE:
         return f"it is gone: {GONE[key]}"
+    if known := released.hint(given):
+        return known
     name = key.rpartition(".")[2]
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
     namesakes = [each for each in keys if each.rpartition(".")[2] == name]

@@ -15,12 +15,13 @@ import numpy as np
 from omegaconf import DictConfig
 
 from exgrpo import full_grader
+from exgrpo.experience import rules
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.loss_settings import LossSettings
 from exgrpo.math_verify_reward import FULL
 from exgrpo.open_table import is_reference, load_function
-from exgrpo.preflight.values import shown
+from exgrpo.refusal import shown
 
 REWARD_PARAMETERS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
@@ -85,9 +86,11 @@ def verify_reward(settings: DictConfig) -> None:
 
 
 def _wrong(call: _Call) -> str | None:
-    rule = load_function(call.key, call.reference)  # the settings have checked what it takes
+    # the settings have checked what it takes
+    rule = load_function(call.key, call.reference)
     try:
-        given = rule(*call.arguments)
+        made: Any = rule() if inspect.isclass(rule) else rule
+        given = made(*call.arguments)
     except Exception as error:  # a user's rule may raise any error
         why = " ".join(str(error).split())[:200]
         said = f"raises {type(error).__name__} ({why})"
@@ -133,6 +136,18 @@ def _of_replay(config: ExperienceConfig) -> Iterator[_Call]:
     for group in groups:
         yield call("exp_retirement", (group, k), "true or false", lambda given: given in both)
     yield call("exp_eviction", (success,), "a number", lambda given: not math.isnan(float(given)))
+    yield call("exp_same", (success,), "a key that can be hashed", lambda given: bool({given}))
+    three = np.array([1, 2, 3])
+    of_questions = rules.QuestionFacts(np.minimum(three, k), three, three - 2, three - 2)
+    of_groups = rules.GroupFacts(three - 1, three / 3, three / 8)
+    weights = "3 finite weights of 0 or more"
+    yield call("exp_question_choice", (of_questions, 3), weights, lambda given: _are_weights(given))
+    yield call("exp_group_choice", (of_groups, 3), weights, lambda given: _are_weights(given))
+
+
+def _are_weights(given: Any) -> bool:
+    weights = np.asarray(given, dtype=np.float64)
+    return weights.shape == (3,) and bool((np.isfinite(weights) & (weights >= 0)).all())
 
 
 def _are_log_weights(given: Any, rollout_n: int) -> bool:
@@ -150,11 +165,15 @@ def _of_loss(name: str, settings: LossSettings) -> _Call:
     """A rule of the loss, on two rows of three tokens; needs torch, which is imported now alone."""
     import torch
 
+    from exgrpo.replay_losses import ReplayRows, takes_rows
+
     log_prob = torch.tensor([[-0.4, -0.2, -0.9], [-1.0, -0.3, -0.1]], requires_grad=True)
     log_ratio = log_prob - torch.tensor([[-0.5, -0.1, -1.0], [-0.8, -0.4, -0.1]])
     advantages = torch.tensor([[0.5], [-0.5]]).expand(2, 3)
     if name == "off_policy_loss":
         more: tuple[Any, ...] = (advantages, torch.ones(2, 3, dtype=torch.bool), settings)
+        if takes_rows(settings.off_policy_loss):
+            more += (ReplayRows(torch.tensor([[0], [3]]), torch.tensor([[0], [1]])),)
     else:
         side = name.removesuffix("_reshape")
         more = tuple(getattr(settings, f"{side}_reshape_{each}") for each in ("weight", "pow_exp"))

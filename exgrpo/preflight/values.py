@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from exgrpo.data_files import is_local
 from exgrpo.experience.config import ExperienceConfig, TrainerKeys
 from exgrpo.loss_settings import LossSettings
+from exgrpo.refusal import shown
 
 TABLE = Path(__file__).with_name("values.yaml")
 _LOSS = "actor_rollout_ref.actor.policy_loss"
@@ -233,12 +234,6 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "module": _is_module,
     "group": lambda value, rule: isinstance(value, DictConfig),
 }
-
-
-def shown(value: Any, most: int = 60) -> str:
-    """A value as part of a message, as yaml has null: in one line, of so many characters."""
-    text = "null" if value is None else " ".join(str(value).split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _wrong_of_ours(config: DictConfig) -> Iterator[str]:

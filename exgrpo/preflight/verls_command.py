@@ -1,4 +1,4 @@
-"""Our checks where verl's own command trains with our configuration (docs/modes.md)."""
+"""Our checks where verl's own command trains with our configuration (docs/verl-command.md)."""
 
 from __future__ import annotations
 

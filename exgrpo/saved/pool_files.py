@@ -10,9 +10,11 @@ questions.parquet        question, bucket, position, retired: in order of entry,
 history.parquet          step and the metrics of each step
 replayed.parquet         what each step replayed and why (pool_tables)
 groups.parquet           whole past groups, if there are any (pool_tables)
+memory.parquet           what rules know of each question, if one looks at it (pool_tables)
 manifest.json            format_version, step, rollout_n, identity, counts, counters, next_serial,
                          segments, sha256, checksum, and replay_state: mixing, rng, deferred,
-                         skipped, odds (ExperienceReplay.state), run, prompts in flight
+                         skipped, odds (ExperienceReplay.state), run, prompts in flight; of a
+                         question rule with a memory question_choice
 
 pandas.read_parquet(f"{pool}/trajectories").merge(pandas.read_parquet(f"{pool}/live.parquet"))
 """
@@ -38,6 +40,7 @@ from exgrpo.experience import checked
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import key, length, unpack
+from exgrpo.experience.question_memory import COLUMNS
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo.saved import durable, pool_segments, pool_tables
@@ -51,7 +54,9 @@ QUESTIONS = "questions.parquet"
 HISTORY = "history.parquet"
 REPLAYED = "replayed.parquet"
 GROUPS = "groups.parquet"
-TABLES = (LIVE, QUESTIONS, HISTORY, REPLAYED, GROUPS)
+MEMORY = "memory.parquet"
+_OPTIONAL = {GROUPS, MEMORY}
+TABLES = (LIVE, QUESTIONS, HISTORY, REPLAYED, GROUPS, MEMORY)
 _READERS = 4  # at most this many segments in memory at a time, besides the pool
 
 
@@ -191,7 +196,7 @@ def read_saved(folder: Path) -> SavedPool:
 def _read_saved(folder: Path) -> SavedPool:
     manifest = read_manifest(folder)
     there = durable.newest(folder)
-    checksums = {name: checksum for name, checksum in manifest["sha256"].items() if name != GROUPS}
+    checksums = {name: manifest["sha256"][name] for name in TABLES if name not in _OPTIONAL}
     with parsing(folder):
         contents = {
             name: table(checked_bytes(there / name, checksum))
@@ -250,7 +255,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _check_manifest(manifest: Mapping[str, Any]) -> None:
     """Types and ranges of what a load reads."""
     named, counts = manifest["sha256"].keys(), manifest["counts"]
-    if not set(TABLES) - {GROUPS} <= named <= set(TABLES):
+    if not set(TABLES) - _OPTIONAL <= named <= set(TABLES):
         raise ValueError(f"sha256 names {sorted(named)}")
     numbers = {**counts, **manifest["counters"]}
     numbers |= {name: manifest[name] for name in ("step", "next_serial")}
@@ -278,6 +283,18 @@ def read_groups(folder: Path) -> list[StoredGroup]:
         if any(len(group.rollouts) > manifest["rollout_n"] for group in groups):
             raise ValueError(f"a group of more than {manifest['rollout_n']} rollouts")
     return groups
+
+
+def read_memory(folder: Path) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """What was remembered with a pool: questions and columns, for `QuestionMemory.hold`; errors as
+    read_saved.
+    """
+    manifest = read_manifest(folder)
+    if MEMORY not in manifest["sha256"]:
+        return [], np.empty((0, len(COLUMNS)))
+    content = checked_bytes(durable.newest(folder) / MEMORY, manifest["sha256"][MEMORY])
+    with parsing(folder):
+        return pool_tables.read_memory(table(content))
 
 
 def compare(folder: Path, saved: Mapping[str, object], expected: Mapping[str, object]) -> None:

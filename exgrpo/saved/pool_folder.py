@@ -12,6 +12,7 @@ from exgrpo.experience import packing
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool, Snapshot
 from exgrpo.experience.group_buffer import StoredGroup
+from exgrpo.experience.question_memory import QuestionMemory
 from exgrpo.experience.replay_log import ReplayLog
 from exgrpo.saved import durable, pool_files, pool_segments, pool_tables
 from exgrpo.saved.pool_segments import Segment
@@ -35,6 +36,7 @@ class PoolFolder:
         identity: Mapping[str, object],
         replay_state: Mapping[str, object] | None = None,
         groups: Collection[StoredGroup] = (),
+        memory: QuestionMemory | None = None,
     ) -> None:
         """Replace `folder` with the pool atomically: a kill at any moment leaves the old state or
         the new one.
@@ -45,6 +47,7 @@ class PoolFolder:
                 checked by `load`.
             replay_state: state of the caller to save with the pool; JSON values, in the manifest.
             groups: past groups to save with the pool, such as `ExperienceReplay.groups`.
+            memory: of the questions, such as `ExperienceReplay.memory`; saved if it knows any.
 
         Raises:
             OSError: the disk is full, the folder read-only, or another process is writing; the old
@@ -59,9 +62,13 @@ class PoolFolder:
         place, snapshot = Path(folder).absolute(), pool.snapshot()
         previous = self._on_disk if self._on_disk.whole else pool_files.OnDisk()
         written: list[Segment] = []
-        durable.replace_folder(
-            place, lambda fresh: written.extend(_write(fresh, snapshot, previous, facts, groups))
-        )
+
+        def write(fresh: Path) -> None:
+            if memory:
+                pool_tables.write_memory(fresh / pool_files.MEMORY, memory)
+            written.extend(_write(fresh, snapshot, previous, facts, groups))
+
+        durable.replace_folder(place, write)
         self._on_disk = pool_files.OnDisk(place, written)
 
     def load(

@@ -17,6 +17,9 @@ serial, question, stored, prompt
 step, entropy, tokens, log_probs, loss_mask, reward, note, grader
                              of the rollout, as in the pool's segments
 
+memory.parquet, a row each question: question, and the columns of
+exgrpo.experience.question_memory as numbers.
+
 A table that holds something else raises ValueError or TypeError, naming the column.
 """
 
@@ -33,6 +36,7 @@ import numpy.typing as npt
 from exgrpo.experience.experience_bucket_manager import BucketState
 from exgrpo.experience.group_buffer import StoredGroup
 from exgrpo.experience.packing import unpack
+from exgrpo.experience.question_memory import COLUMNS, QuestionMemory
 from exgrpo.experience.replay_log import NUMBERS, Block, LoggedCandidate, ReplayLog
 from exgrpo.experience.replayed_group import WHOLE_GROUP
 from exgrpo.experience.trajectory import Trajectory
@@ -153,6 +157,24 @@ def read_replays(saved: pa.Table) -> ReplayLog:
         if not WHOLE_GROUP <= row.chosen < len(row.candidates):
             raise ValueError(f"chosen is {row.chosen} of {len(row.candidates)} candidates")
     return ReplayLog([block])
+
+
+def write_memory(path: Path, memory: QuestionMemory) -> None:
+    """What is remembered of each question."""
+    questions = memory.questions()
+    known = memory.columns(questions).T
+    _write(path, {"question": questions, **dict(zip(COLUMNS, known, strict=True))})
+
+
+def read_memory(saved: pa.Table) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """The questions, and [n, COLUMNS] of them."""
+    import pyarrow as pa
+
+    questions = column(saved, "question", pa.string(), False).to_pylist()
+    if len(set(questions)) != len(questions):
+        raise ValueError("memory: a question is twice there")
+    known = [column(saved, name, pa.float64(), False).to_numpy() for name in COLUMNS]
+    return questions, np.column_stack(known)
 
 
 def _write(path: Path, columns: Mapping[str, Any], **options: Any) -> None:

@@ -5,6 +5,7 @@ anywhere else.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from exgrpo.console import printable
+
 # What of the log tells where the start-up is; each is shown once, with the time it came at. The
 # first three are there if they take ten seconds.
 STAGES = {
@@ -33,6 +36,7 @@ STAGES = {
     "reward loop manager initialized": "actor and rewards are up; starting the vLLM server",
     "ready to fit": "everything is up",
 }
+WARNING = re.compile(r"WARNING:[-\d :,]+:(exgrpo: .*)")  # of the training's own, in the log
 LAST_STEPS = 5  # the time left is reckoned from their mean
 
 
@@ -50,6 +54,9 @@ class View(Protocol):
 
     def stage(self, words: str, seconds: float) -> None:
         """The start-up has come this far."""
+
+    def warning(self, line: str, seconds: float) -> None:
+        """A line that the training warns with."""
 
     def step(self, entry: dict[str, Any], seconds: float) -> None:
         """A line of the metrics file."""
@@ -75,6 +82,8 @@ class Lines:
     def stage(self, words: str, seconds: float) -> None:
         print(f"[{seconds:5.0f} s] {words}", flush=True)
 
+    warning = stage
+
     def step(self, entry: dict[str, Any], seconds: float) -> None:
         print(f"[{seconds:5.0f} s] {learning_curves.progress(entry, self._steps)}", flush=True)
 
@@ -87,7 +96,7 @@ class LivePanel:
         self._began = self._changed = time.monotonic()
         self._doing = "loading Python packages, starting Ray"
         self._up_after: float | None = None
-        self._tests: list[float] = []
+        self._tests: list[dict[str, float]] = []
         self._trained: list[dict[str, Any]] = []
         self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
         self._live = Live(get_renderable=self.panel, console=console, refresh_per_second=2)
@@ -108,6 +117,9 @@ class LivePanel:
         self._doing = "ended" if kind is None else "stopping"
         self._live.stop()
 
+    def warning(self, line: str, seconds: float) -> None:
+        self._console.print(Text(line))  # above the panel
+
     def stage(self, words: str, seconds: float) -> None:
         self._changed, self._doing = time.monotonic(), words
         if words == STAGES["ready to fit"]:
@@ -122,8 +134,7 @@ class LivePanel:
         self._doing = (
             f"training step {self._done + 1}" if self._done < self._steps else "saving, ending Ray"
         )
-        test = learning_curves.test_accuracy(metrics)
-        self._tests += [] if test is None else [test]
+        self._tests += [tested] if (tested := learning_curves.tests(metrics)) else []
         self._trained += [metrics] if "timing_s/step" in metrics else []
 
     def panel(self) -> Panel:
@@ -164,7 +175,12 @@ class LivePanel:
         return f"{clock((self._steps - self._done) * seconds)} left, {seconds:.1f} s a step"
 
     def _accuracy(self) -> str:
-        tests = "test " + " → ".join(f"{test:.3f}" for test in self._tests) if self._tests else ""
+        names = {name: None for tested in self._tests for name in tested}
+        curves = []
+        for name in names:
+            values = " → ".join(f"{each[name]:.3f}" for each in self._tests if name in each)
+            curves.append(f"{printable(name)} {values}" if len(names) > 1 else values)
+        tests = f"test {', '.join(curves)}" if curves else ""
         train = (
             f"train {learning_curves.fresh_accuracy(self._trained[-1]):.3f}"
             if self._trained
@@ -199,13 +215,19 @@ def view(folder: Path, steps: int, done: int) -> View:
 def follow(process: subprocess.Popen[bytes], log: Path, metrics: Path, shown: View) -> int:
     """Show what log and metrics file say until the process ends; its exit code."""
     started = time.monotonic()
-    stages, lines = dict(STAGES), 0
+    stages, lines, place, rest = dict(STAGES), 0, 0, b""
     while True:
         ended = process.poll() is not None
         seconds = time.monotonic() - started
-        text = log.read_text(errors="replace") if stages else ""
-        for mark in [mark for mark in stages if mark in text]:
-            shown.stage(stages.pop(mark), seconds)
+        with log.open("rb") as said:
+            said.seek(place)
+            *whole, rest = (rest + said.read()).split(b"\n")
+            place = said.tell()
+        for line in (each.decode(errors="replace") for each in whole):
+            for mark in [mark for mark in stages if mark in line]:
+                shown.stage(stages.pop(mark), seconds)
+            if warning := WARNING.search(line):
+                shown.warning(warning[1], seconds)
         written = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
         for line in written[lines:]:
             shown.step(json.loads(line), seconds)

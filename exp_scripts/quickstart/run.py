@@ -99,7 +99,19 @@ def quickstart(arguments: argparse.Namespace) -> int:
         print(failure(output / "train.log", code, arguments.restart), file=sys.stderr)
     else:
         learning_curves.show([output])
+        show_replay(output)
     return code
+
+
+def show_replay(output: Path) -> None:
+    """Write the page on what replay did; nothing of a run without replay."""
+    page = output / "replay.html"
+    arguments: list[object] = [output / "checkpoints", "--html", page]
+    arguments += ["--train_files", output / "data" / "train.parquet"]
+    arguments += ["--rollouts", output / "rollouts"]
+    command = [sys.executable, "-m", "exgrpo_tools.inspect", *map(str, arguments)]
+    if subprocess.run(command, capture_output=True).returncode == 0:
+        print(f"  {'what replay did':26} {page}")
 
 
 class Stopped(Exception):
@@ -150,6 +162,7 @@ def command(output: Path, seed: int, done: int, overrides: list[str]) -> list[st
         override("data.val_files", output / "data" / "test.parquet"),
         override("actor_rollout_ref.model.path", HERE / "base_model"),
         override("trainer.default_local_dir", output / "checkpoints"),
+        override("trainer.rollout_data_dir", output / "rollouts"),
         f"trainer.total_training_steps={STEPS}",
         f"trainer.val_before_train={not done}",
         *(

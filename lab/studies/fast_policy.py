@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from minimal_loop import Look, Policy
+from minimal_loop import Given, Look, Policy, own_tokens
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -45,7 +45,7 @@ class FastPolicy(Policy):
         longest = max(len(row) for _, row in rows)
         past_BT, mask_BT = torch.zeros(2, len(rows), longest)
         for number, (_, row) in enumerate(rows):
-            past_BT[number, : len(row)], mask_BT[number, : len(row)] = torch.tensor(row.log_probs), 1.0
+            past_BT[number, : len(row)], mask_BT[number, : len(row)] = torch.tensor(row.log_probs), own_tokens(row)
         log_probs, entropies, order = [], [], []
         for batch in _similar([len(self.encode(question)) + len(row) for question, row in rows]):
             mine = [rows[number] for number in batch]
@@ -69,15 +69,18 @@ class FastPolicy(Policy):
         return Look(log_prob_BT, past_BT, entropy_BT, mask_BT)
 
     @torch.no_grad()
-    def sample(self, questions: Sequence[str], step: int) -> list[Trajectory]:
+    def sample(self, questions: Sequence[str], step: int, given: Sequence[Given] | None = None) -> list[Trajectory]:
         """One response to each question, as sampled, with its log-probs and its mean entropy."""
         rows: list[Trajectory] = []
+        prefixes = given or [None] * len(questions)
         for first in range(0, len(questions), _CHUNK):
-            rows += self._sample(questions[first : first + _CHUNK], step)
+            part = slice(first, first + _CHUNK)
+            rows += map(self.behind, prefixes[part], self._sample(questions[part], prefixes[part], step))
         return rows
 
-    def _sample(self, questions: Sequence[str], step: int) -> list[Trajectory]:
-        decoder = _Decoder(Network(self.model), [self.encode(question) for question in questions], self.max_tokens)
+    def _sample(self, questions: Sequence[str], prefixes: Sequence[Given], step: int) -> list[Trajectory]:
+        heads = [head.tolist() for head in self.heads(questions, prefixes)]
+        decoder = _Decoder(Network(self.model), heads, self.max_tokens)
         end, count = self.tokenizer.eos_token_id, len(questions)
         tokens_BT = torch.zeros(count, self.max_tokens, dtype=torch.long)
         log_probs_BT, entropies_BT = torch.zeros(2, count, self.max_tokens)

@@ -13,6 +13,7 @@ import random
 import string
 from collections.abc import Callable
 
+from many_answers import MANY_ANSWERS
 from rare_tasks import LETTERS, RARE_TASKS, RareTask, kept_back, noisy, small_choices, split
 from skills import Phase
 
@@ -80,4 +81,4 @@ ONCE_TASKS = {
         "atbash", _letters, _mirrored, lambda question, rng: "".join(noisy(_mirrored(question), LETTERS, rng))
     ),
 }
-EVERY_TASK = RARE_TASKS | ONCE_TASKS
+EVERY_TASK = RARE_TASKS | ONCE_TASKS | MANY_ANSWERS

@@ -104,6 +104,7 @@ def parts(rows: Rows, loop: StudyLoop) -> Iterator[Rows]:
         mine = set(questions[number :: loop.updates])
         fresh = [row for row in rows.fresh if row[0] in mine]
         past = [row for row in rows.past if row[0] in mine]
-        part = Rows(fresh, past, rows.stored[number :: loop.updates])
+        beside = rows.rehearsed[number :: loop.updates]
+        part = Rows(fresh, past, rows.stored[number :: loop.updates], beside)
         if part.fresh or part.stored:
             yield part

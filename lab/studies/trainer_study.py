@@ -26,7 +26,6 @@ from typing import Any
 import study_folders
 from comparison import estimate, marked
 from equal_grids import FILE, KEYS, overrides
-from learning_curves import generated_tokens, load
 from rare_tasks import BASES, RARE_TASKS, RareTask
 from run_measures import ANSWERS, area
 from study_runs import Point, Results, Run
@@ -34,6 +33,8 @@ from study_runs import Point, Results, Run
 from exgrpo.overrides import override
 from exgrpo.saved import durable
 from exgrpo_data.verl_rows import make_row, write_parquet
+from exgrpo_tools.run_figures import generated_tokens
+from exgrpo_tools.run_files import of_lines
 
 HERE = Path(__file__).resolve().parent
 GUARDED = study_folders.SCRIPTS / "guarded"
@@ -64,6 +65,7 @@ SETTINGS = (
     "trainer.total_epochs=100000",
 )
 Figures = dict[str, Any]
+METRICS = "metrics-0000.jsonl"
 
 
 def verl_keys(study: Sequence[str]) -> list[str]:
@@ -114,12 +116,12 @@ def perform(run: Run, folder: Path) -> Figures:
         *verl_keys(overrides(run, KEYS[run.method])),
     ]
     train_to(task, arguments, folder)
-    return figures(task, load(folder))
+    return figures(task, load(folder / METRICS))
 
 
 def train_to(task: RareTask, arguments: Sequence[str], folder: Path) -> None:
     """Train until a test comes after the last token of the budget."""
-    metrics = folder / "metrics-0000.jsonl"
+    metrics = folder / METRICS
     metrics.unlink(missing_ok=True)
     environment = os.environ | {
         "VERL_PLATFORM": "cpu",
@@ -135,7 +137,7 @@ def train_to(task: RareTask, arguments: Sequence[str], folder: Path) -> None:
     try:
         while (code := process.poll()) is None and time.monotonic() - started < LIMIT_S:
             time.sleep(1)
-            if metrics.exists() and (curve := curve_of(task, load(folder))) and curve[-1]["generated"] >= task.budget:
+            if metrics.exists() and (curve := curve_of(task, load(metrics))) and curve[-1]["generated"] >= task.budget:
                 return
     finally:
         process.terminate()
@@ -144,6 +146,11 @@ def train_to(task: RareTask, arguments: Sequence[str], folder: Path) -> None:
         sys.exit(
             f"{folder}/train.log: {'no end in an hour' if code is None else f'exit code {code}'} before the budget"
         )
+
+
+def load(metrics: Path) -> dict[int, Figures]:
+    """Step -> metrics, as far as they are written."""
+    return dict(of_lines(metrics))
 
 
 def curve_of(task: RareTask, steps: Mapping[int, Figures]) -> list[Figures]:

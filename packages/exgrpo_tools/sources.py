@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
+_WHOLE = re.compile(r'\s*(\[|\{\s*"\d+"\s*:\s*\{)')  # a list, or numbered objects
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Source:
 
 
 def open_file(path: Path) -> Source:
-    """A parquet, jsonl (or .json with one object per line) or csv file.
+    """A parquet, jsonl or csv file; .json with an object a line, a list of them, or one object of
+    them by numbers. With a byte order mark or without; csv with commas, semicolons or tabs.
 
     Raises:
         ValueError: another suffix, another content, or no rows.
@@ -54,12 +58,35 @@ def open_file(path: Path) -> Source:
 def _open_text(path: Path) -> Source:
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise ValueError(f"{path}: must end in .parquet, .jsonl, .json or .csv")
-    csv.field_size_limit(1 << 30)  # answers with worked solutions exceed the default
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines)) if path.suffix == ".csv" else _json_lines(path, lines)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        text = file.read()
+    rows = _csv(text) if path.suffix == ".csv" else _json(path, text)
     if not rows:
         raise ValueError(f"{path}: no rows")
-    return Source(str(path), list(rows[0]), len(rows), lambda columns: rows)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    return Source(str(path), columns, len(rows), lambda columns: rows)
+
+
+def _csv(text: str) -> list[dict[str, Any]]:
+    """The separator is the one that the first line has most of."""
+    csv.field_size_limit(1 << 30)  # answers with worked solutions exceed the default
+    header = text.partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
+    return list(reader)
+
+
+def _json(path: Path, text: str) -> list[dict[str, Any]]:
+    """Objects in lines, in a list, or numbered in one object."""
+    if _WHOLE.match(text):
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: is not JSON ({error})") from error
+        rows = whole if isinstance(whole, list) else list(whole.values())
+        if wrong := [place for place, row in enumerate(rows) if not isinstance(row, dict)]:
+            raise ValueError(f"{path}: entry {wrong[0]} is not an object")
+        return rows
+    return _json_lines(path, io.StringIO(text, newline="\n"))
 
 
 def _open_parquet(path: Path) -> Source:

@@ -101,18 +101,44 @@ def test_a_run_starts_with_an_imported_pool_and_updates_above_the_bound_are_skip
     assert steps[2]["actor/replayed_ratio_max"] == pytest.approx(1, abs=1e-4)
 
 
-def test_verls_own_command_trains_with_replay(settings, forks, questions, tmp_path):
+HIS = """
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+
+class Mine(RLHFDataset):
+    pass
+
+
+def reward(data_source, solution_str, ground_truth, extra_info=None):
+    return 2.0 * (ground_truth in solution_str)
+"""
+
+
+def test_verls_own_command_trains_with_replay_and_keeps_what_is_the_users(
+    settings, forks, questions, tmp_path
+):
+    (tmp_path / "his.py").write_text(HIS)
     arguments = [
         "verl.trainer.main_ppo",
         "--config-path",
         "pkg://exgrpo.config",
         "--config-name",
         "exgrpo_trainer",
+        "method=replay_only",
     ]
-    arguments += [*settings, forks, "trainer.total_training_steps=2", "trainer.save_freq=-1"]
+    arguments += [each for each in settings if "require_think" not in each]
+    arguments += [forks, "trainer.total_training_steps=6", "trainer.save_freq=-1"]
     arguments += [
+        "algorithm.adv_estimator=grpo",
+        f"reward.custom_reward_function.path={tmp_path}/his.py",
+        "reward.custom_reward_function.name=reward",
+        f"data.custom_cls.path={tmp_path}/his.py",
+        "data.custom_cls.name=Mine",
         "trainer.experience_start_sratio=0",
         f"trainer.experience_import={teacher(questions, tmp_path / 't')}",
     ]
-    steps = Run(tmp_path, arguments, "verls").wait()
-    assert sorted(steps) == [1, 2] and steps[1]["experience/replayed_groups"] == 4
+    run = Run(tmp_path, arguments, "verls")
+    steps = run.wait()
+    assert sorted(steps) == [1, 2, 3, 4, 5, 6] and steps[1]["experience/replayed_groups"] == 4
+    assert {*run.scores(2).values()} <= {0.0, 2.0}
+    assert "Using dataset class: Mine" in run.log.read_text()

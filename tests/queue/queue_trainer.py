@@ -23,7 +23,9 @@ from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight
 from exgrpo.on_verl.loss_shares import LossShares
 from exgrpo.on_verl.metrics import StepMetrics
+from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse
+from exgrpo.on_verl.watched_rewards import Rewards
 from exgrpo.preflight.checks import resolve
 from exgrpo.preflight.modes import use_group_filter
 
@@ -127,6 +129,7 @@ def make_trainer(trainer_class, questions, failing, *overrides):
     trainer.replay.mixing = True
     trainer.mix_collate = ExperienceMixCollateFn(trainer._row, K, collate_fn)
     trainer.global_steps, trainer.in_flight, trainer.waiting = STEP, InFlight(), []
+    trainer.rehearsal = Rehearsal(K, trainer._row, None, None)
     use_group_filter(trainer.config)
     trainer.replay_buffer = trainer._build_replay_buffer()
     if isinstance(trainer.replay_buffer, GroupFilter):
@@ -144,6 +147,7 @@ def make_ready(trainer):
     trainer.tokenizer, trainer.actor_rollout_wg = AutoTokenizer.from_pretrained(BASE_MODEL), Model()
     trainer.loss_shares = LossShares.of_config(trainer.config)
     trainer.provenance = provenance.of_settings(trainer.config.reward.custom_reward_function)
+    trainer.rewards = Rewards()
     trainer.so_far, trainer.first_response = StepMetrics(), FirstResponse(trainer.tokenizer)
     trainer.local_trigger_step, trainer.use_critic = 0, False
 

@@ -251,3 +251,28 @@ def test_a_dead_group_stays_where_no_past_one_may_take_its_place(training_queue,
     assert {key.split("_")[0] for key in batch.keys} == set(trainer.agent_loop_manager.asked)
     assert metrics["experience/stored_groups"] == 0 and metrics["experience/fresh_score"] == 3 / 16
     assert {each.question for each in trainer.replay.groups} == {"q0", "q2", "q3"}
+
+
+def test_past_groups_are_drawn_by_headroom_until_the_budget_is_full(training_queue):
+    keys = [*KEYS, "trainer.experience_ratio=0.5", "trainer.exp_max_drift=0.1"]
+    keys += ["trainer.exp_group_choice=headroom"]
+    trainer = make_trainer(ExperienceMixPPOTrainer, 9, set(), *keys)
+    trainer.replay = ExperienceReplay(trainer.experience, trainer.row_of_question.keys())
+    trainer.replay.mixing = True
+    groups = [stored(question, (1.0, 0.0, 0.0, 0.0)) for question in ("q7", "q8")]
+    for question in ("q5", "q6"):  # as the model sees them today
+        rollouts = [
+            dataclasses.replace(one, log_probs=-one.tokens.astype(np.float32))
+            for one in stored(question, (1.0, 1.0, 0.0, 0.0)).rollouts
+        ]
+        prompt = np.array([3, 4], np.int32)
+        groups.append(StoredGroup(question, 1, tuple(rollouts), prompt))
+    trainer.replay.groups.hold(groups)
+    make_ready(trainer)
+    trainer._add_batch_to_generate()
+    drawn = {group.question for group in trainer.waiting}
+    batch = pass_batch(trainer, sample(trainer), metrics := {})
+    assert {group.question for group in past(trainer)} == {"q5", "q6"}
+    assert len(batch) == 4 * K and metrics["experience/stored_group_drift"] == 0
+    gone = {"q7", "q8"} - {group.question for group in trainer.replay.groups}
+    assert gone and gone >= drawn - {"q5", "q6"}

@@ -26,7 +26,7 @@ def validated(rewards, correct=None):
 
 def test_each_source_counts_once_and_the_stable_one_is_without_minerva():
     aime, math = [[1, 0, 0, 0]] * 3, [[1], [1], [0], [1], [1]]
-    metrics = validated({"aime": aime, "math/500": math, "minerva": [[0], [1]]})
+    metrics = validated({"aime": aime, "math/500": math, "minerva_math": [[0], [1]]})
     assert metrics["val-core/aime/reward/mean@4"] == 0.25
     assert metrics["val-core/math/500/reward/mean@1"] == 0.8
     expected = [(0.25 + 0.8 + 0.5) / 3, (0.25 + 0.8) / 2]

@@ -258,6 +258,18 @@ def test_an_empty_marker_names_the_newest_whole_checkpoint(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
+def test_what_a_torn_marker_may_have_named_is_tried_after_the_steps_before_it(tmp_path):
+    """4 is what a kill may have left of 40, or the step that was saved."""
+    for step in (3, 4, 5, 40):
+        make(tmp_path, step)
+    (tmp_path / checkpoints.MARKER).write_text("4")
+    assert open_(tmp_path)[0] == 4
+    for step, then in ((4, 3), (3, 40)):
+        damage(checkpoints.step_folder(tmp_path, step))
+        assert open_(tmp_path)[0] == then
+        (tmp_path / checkpoints.MARKER).write_text("4")
+
+
 @pytest.mark.parametrize("torn", ["4", "7", None])
 def test_a_marker_that_names_no_step_that_is_there_is_no_new_run(tmp_path, torn, caplog):
     for step in (2, 30, 40):

@@ -192,7 +192,7 @@ def words(page: Path) -> int:
 def test_the_pages_are_short():
     """All together, and those that should be read in one go; the Chinese README is the README's."""
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "README.zh-CN.md"]
-    assert sum(map(words, pages)) <= 15_000
+    assert sum(map(words, pages)) <= 15_200
     longest = {"experiments.md": 450, "which-keys.md": 500, "performance.md": 600}
     assert {name for name, most in longest.items() if words(ROOT / "docs" / name) > most} == set()
 

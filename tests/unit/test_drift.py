@@ -38,6 +38,13 @@ def test_the_drift_of_a_group_is_the_mean_over_all_its_tokens(shifts, is_admitte
     ] * is_admitted
 
 
+def test_a_candidate_that_alone_is_close_is_chosen_without_a_score():
+    near, far = Trajectory([1], [-1.0], 1), Trajectory([2], [-1.0], 1)
+    replay = ExperienceReplay(ExperienceConfig(rollout_n=2, exp_max_drift=0.04), ["a"])
+    (group,) = replay.choose({"a": (far, near)}, shifted(1.0, 0.0)).groups
+    assert group.chosen == 1 and np.isnan(group.scores).all()
+
+
 @pytest.mark.parametrize(("shift", "is_kept"), [((0, 9, 0), True), ((0, 0, 3), False)])
 def test_what_a_tool_has_said_is_no_drift(shift, is_kept):
     with_a_tool = Trajectory([1, 2, 3], [-1.0, -1.0, -1.0], 1, loss_mask=[1, 0, 1])

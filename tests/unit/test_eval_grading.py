@@ -144,3 +144,8 @@ def test_agreement_with_given_verdicts(name, share):
     correct = verdicts([row(each["pred"], each["gold"]) for each in given], processes=2)
     agree = sum(verdict == each["expected"] for verdict, each in zip(correct, given, strict=True))
     assert agree / len(given) >= share, f"{agree} of {len(given)}"
+
+
+def test_of_several_answers_each_counts():
+    rows = [row(rf"\boxed{{{said}}}", "7", answers=["7", "1/2"]) for said in ("0.5", "7", "8")]
+    assert verdicts(rows) == verdicts(rows, oat=True) == [True, True, False]

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
-from exchanged_rows import TOKENS, Letters, bits, random_trajectories, write_train_file
+from exchanged_rows import TOKENS, Letters, bits, question, random_trajectories, write_train_file
 from transformers import AutoTokenizer
 
-from exgrpo.experience.question_id import question_id
+from exgrpo.experience.question_id import prompt_id, question_id
 from exgrpo.experience.trajectory import Trajectory
 from exgrpo_tools.inspect.exchange import read_rows, to_row, write_rows
 from exgrpo_tools.inspect.import_rows import RowImporter
@@ -77,7 +77,8 @@ def test_a_file_reads_back_in_pandas_and_the_old_one_stays_until_the_new_is_whol
         {"question_id": "why"},
         {"question": "  Why?\n"},
         {"prompt": "Why?"},
-        {"prompt": [{"role": "user", "content": "No."}, {"role": "user", "content": "Why?"}]},
+        {"prompt": [{"role": "user", "content": "Why?"}]},
+        question("Why?"),
         {"question_id": "why", "question": "something else"},
     ],
 )
@@ -85,10 +86,9 @@ def test_a_question_is_found_by_id_text_or_messages(importer, named):
     assert importer.read({"tokens": [1], **named}).question == "why"
 
 
-def test_the_id_of_a_question_without_a_name_is_that_of_its_text(importer):
-    assert importer.read({"question": "What is 1  + 1?", "tokens": [1]}).question == question_id(
-        "What is 1 + 1?"
-    )
+def test_the_id_of_a_chat_without_a_name_is_that_of_its_messages(importer):
+    name = prompt_id(question("What is\n1 + 1?")["prompt"])
+    assert importer.read({"question": "What is 1  + 1?", "tokens": [1]}).question == name
 
 
 def test_a_text_under_two_ids_is_no_name():

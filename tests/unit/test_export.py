@@ -9,6 +9,7 @@ from exgrpo_eval.export import __main__ as export
 from exgrpo_eval.export import graded_run as export_run
 from exgrpo_eval.generate import command as generate_vllm
 from exgrpo_eval.grade import response_files
+from exgrpo_tools.texts import file_part
 
 RIGHT, WRONG = r"\boxed{1}", r"\boxed{2}"
 
@@ -50,7 +51,8 @@ def run(tmp_path):
 def test_inspects_log_is_read_by_inspect(run):
     log = pytest.importorskip("inspect_ai.log")
     folder = run("inspect")
-    assert {path.name for path in folder.iterdir()} == {"aime26.eval", "my_own.eval"}
+    own = file_part("my own")
+    assert {path.name for path in folder.iterdir()} == {"aime26.eval", f"{own}.eval"}
     read = log.read_eval_log(str(folder / "aime26.eval"))
     assert (
         read.status == "success" and read.eval.model == "org/model" and read.eval.config.epochs == 2
@@ -70,7 +72,7 @@ def test_inspects_log_is_read_by_inspect(run):
     )
     assert [
         summary.target
-        for summary in log.read_eval_log_sample_summaries(str(folder / "my_own.eval"))
+        for summary in log.read_eval_log_sample_summaries(str(folder / f"{own}.eval"))
     ] == ["3"]
 
 
@@ -85,7 +87,8 @@ def test_lightevals_details_are_read_as_its_documentation_says_and_graded_again(
     datasets = pytest.importorskip("datasets")
     folder = run("lighteval")
     files = sorted(folder.glob("details/org/model/*/details_*.parquet"))
-    assert [file.name.split("|")[0] for file in files] == ["details_aime26", "details_my_own"]
+    own = file_part("my own")
+    assert [file.name.split("|")[0] for file in files] == ["details_aime26", f"details_{own}"]
     details = datasets.load_dataset(
         "parquet", data_files=str(files[0]), split="train", cache_dir=str(folder / "cache")
     )
@@ -95,7 +98,7 @@ def test_lightevals_details_are_read_as_its_documentation_says_and_graded_again(
         WRONG,
     ]
     assert details["metric"][1] == {"avg@n:n=2": 0.5, "pass@2": 1.0}
-    again = response_files.read(files[0])
+    again = response_files.read(files[0]).rows
     assert [(row["benchmark"], row["question"], row["sample"], row["tokens"]) for row in again] == [
         ("aime26", 0, 0, 5),
         ("aime26", 0, 1, 9),

@@ -43,13 +43,16 @@ def test_each_key_has_a_heading_a_signature_and_an_example():
         "exp_difficulty",
         "exp_retirement",
         "exp_eviction",
+        "exp_question_choice",
+        "exp_group_choice",
+        "exp_same",
     }
-    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 8
+    assert len(re.findall(r"^def ", CODE, re.MULTILINE)) == 11
 
 
 def test_a_file_given_to_any_of_the_keys_is_the_commands_on_every_node(tmp_path, monkeypatch):
     keys = re.findall(r"`((?:trainer|actor_rollout_ref)\.\S*(?:exp|off_policy)_[a-z_]+)`", PAGE)
-    assert len(set(keys)) == 7
+    assert len(set(keys)) == 10
     config = OmegaConf.create({})
     for key in keys:
         OmegaConf.update(config, key, "my_rules.py:rule")

@@ -98,6 +98,12 @@ def test_a_question_of_the_step_waits_for_the_next():
     assert fresh.take(3, {"q2"}, data) == ["q0", "q4", "q5"] and fresh.deferred == ["q2"]
 
 
+def test_a_question_that_waits_already_is_not_deferred_again():
+    fresh, data = stream(ExperiencePool(CONFIG)), Data()
+    fresh.deferred = ["q2", "q3", "q2"]
+    assert fresh.take(1, {"q2"}, data) == ["q3"] and fresh.deferred == ["q2"]
+
+
 def test_nothing_is_left_when_every_question_of_the_data_is_retired():
     pool = ExperiencePool(CONFIG)
     fresh = stream(pool)

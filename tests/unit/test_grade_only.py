@@ -215,7 +215,7 @@ def test_rows_of_one_question_are_its_samples_and_are_paired_across_harnesses(tm
         jsonl(
             tmp_path / "one.jsonl", *({"query": PROMPT, "output": r, "target": "1"} for r in "ab")
         )
-    )
+    ).rows
     (two,) = response_files.read(
         jsonl(
             tmp_path / "two.jsonl",
@@ -225,7 +225,7 @@ def test_rows_of_one_question_are_its_samples_and_are_paired_across_harnesses(tm
                 "reward_model": {"ground_truth": "1"},
             },
         )
-    )
+    ).rows
     assert [(row["question"], row["sample"]) for row in one] == [(0, 0), (0, 1)]
     assert one[0]["question_id"] == one[1]["question_id"] == two["question_id"]
 
@@ -233,7 +233,7 @@ def test_rows_of_one_question_are_its_samples_and_are_paired_across_harnesses(tm
 def test_without_a_text_the_harness_own_number_names_the_question(tmp_path):
     rows = response_files.read(
         jsonl(tmp_path / "a.jsonl", *({"id": n, "response": "a", "answer": "1"} for n in (4, 5)))
-    )
+    ).rows
     assert [(row["question"], row["question_id"], row["prompt"]) for row in rows] == [
         (0, "4", None),
         (1, "5", None),
@@ -425,3 +425,77 @@ def test_another_runs_output_is_not_overwritten(tmp_path, capsys):
     with pytest.raises(SystemExit):
         graded(jsonl(tmp_path / "in.jsonl", {**GOOD, "gold": "2"}), tmp_path)
     assert "--restart overwrites it" in capsys.readouterr().err
+
+
+TOOLKIT = [
+    {"question": PROMPT, "gt": "0.5", "code": [RIGHT, WRONG], "pred": ["0.5", "2"]},
+    {"question": "1+1?", "gt": "2", "code": [WRONG, "3"], "pred": ["2", "3"]},
+]
+CHAT = [{"role": "user", "content": PROMPT}]
+OTHERS = {
+    "the toolkit of Qwen2.5-Math": (
+        [row | {"score": [True, False]} for row in TOOLKIT],
+        "2 rows: question of question, response of code, gold of gt, verdict of score",
+        [True, False, True, False],
+        4,
+    ),
+    "verl's dump of a validation": (
+        [
+            {"input": "user\nhalf?\nassistant\n", "output": RIGHT, "gts": "0.5", "score": 1.0},
+            {"input": "user\nhalf?\nassistant\n", "output": WRONG, "gts": "0.5", "score": 1.0},
+        ],
+        "2 rows: question of input, response of output, gold of gts, verdict of score",
+        [True, False],
+        1,
+    ),
+    "OpenCompass": (
+        {
+            str(place): {
+                "origin_prompt": [{"role": "HUMAN", "prompt": f"{PROMPT} {place}"}],
+                "prediction": said,
+                "gold": "0.5",
+            }
+            for place, said in enumerate((RIGHT, WRONG))
+        },
+        "2 rows: question of origin_prompt, response of prediction, gold of gold",
+        [True, False],
+        None,
+    ),
+    "TRL": (
+        [
+            {
+                "prompt": CHAT,
+                "completion": [{"role": "assistant", "content": RIGHT}],
+                "answer": 0.5,
+            },
+            {
+                "prompt": CHAT,
+                "completion": [{"role": "assistant", "content": WRONG}],
+                "answer": 0.5,
+            },
+        ],
+        "2 rows: question of prompt, response of completion, gold of answer",
+        [True, False],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_files_of_other_harnesses_are_read_by_their_responses(name, tmp_path, capsys):
+    content, columns, verdicts, same = OTHERS[name]
+    file = tmp_path / "theirs.json"
+    file.write_text(json.dumps(content, indent=4))
+    rows = graded(file, tmp_path)
+    assert [row["correct"] for row in rows] == verdicts
+    said = capsys.readouterr().out
+    assert columns in said
+    assert ("the file's own verdicts" in said) is (same is not None)
+    if same is not None:
+        assert f"own verdicts: {same} of {len(rows)} are the same here; right there and " in said
+
+
+def test_of_a_list_of_golds_each_counts(tmp_path):
+    rows = [{"question": PROMPT, "response": RIGHT, "answer": ["7", "1/2"]}]
+    (row,) = graded(jsonl(tmp_path / "o.jsonl", *rows), tmp_path)
+    assert row["correct"] and row["answers"] == ["7", "1/2"]

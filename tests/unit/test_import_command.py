@@ -211,7 +211,7 @@ def test_a_reward_function_of_ones_own_judges(tmp_path):
         {"question": QUESTIONS[0], "response": "10"},
         {"question": QUESTIONS[1], "response": "10"},
     ]
-    done, pool = judged(tmp_path, rows, "--grader", "mine.py:score")
+    done, pool = judged(tmp_path, rows, "--reward", "mine.py:score")
     assert (
         "judged: 1 right, 1 wrong, 0 unreadable; by mine.py:score; sha256" in done.stdout
         and len(pool) == 1

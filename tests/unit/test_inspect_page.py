@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from browser import ask, dump, needs_browser
 
+from exgrpo.console import printable
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
@@ -19,7 +20,7 @@ from exgrpo_tools import charts
 from exgrpo_tools.inspect.page import MAX_POINTS, Sample, build_page, draw_sample
 from exgrpo_tools.inspect.questions import Question
 from exgrpo_tools.inspect.summary import read_overview
-from exgrpo_tools.inspect.text import Decoder, printable
+from exgrpo_tools.inspect.text import Decoder
 
 HOSTILE = [
     "</script><script>document.body.id = 'owned'</script>",

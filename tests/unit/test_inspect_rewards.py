@@ -319,7 +319,7 @@ def test_a_training_that_is_under_way_is_not_disturbed(run, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--quarantine"], "requires --grader, --version or --rule"),
+        (["--quarantine"], "requires --grader, --version, --rule or --reward"),
         (["--rule", "lists"], "--rule=lists: requires --quarantine"),
         (
             ["--quarantine", "--rule", "lists"],
@@ -430,3 +430,37 @@ def test_a_line_of_a_dump_that_is_no_rollout_is_named(run, capsys, line, message
         printed(capsys, *dump(run, good, line.encode() + b"\n", good))
     error = capsys.readouterr().err
     assert f"{run / 'rollouts' / '1.jsonl'}:2: {message}" in error and error.count("\n") == 1
+
+
+# -- a reward of the user's ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Takes answers to the first question of the data alone."""
+    first = world.rows()[0]["reward_model"]["ground_truth"]
+    (tmp_path / "mine.py").write_text(
+        "def score(data_source, solution_str, ground_truth, extra_info):\n"
+        f"    return float(str(ground_truth) == {str(first)!r})\n"
+    )
+    return f"{tmp_path}/mine.py:score"
+
+
+def test_a_reward_of_ones_own_judges_the_pool_again(run, mine, capsys):
+    data = ["--train_files", run / "train.parquet"]
+    said = "\n".join(printed(capsys, run, "--rewards", *data, "--reward", mine))
+    assert f"and by          {mine}; sha256" in said and "run and reward" in said
+    assert "rows on which reward and run disagree" in said and ", reward 0" in said
+
+
+def test_what_it_does_not_accept_leaves_the_pool_and_comes_back(run, mine, capsys):
+    folder = pool_of(run)
+    before, was = content(folder), [name for name, _ in read_saved(folder).trajectories()]
+    data = ["--train_files", run / "train.parquet", "--reward", mine]
+    said = "\n".join(printed(capsys, run, "--quarantine", *data))
+    assert f"quarantine      reward {mine}, steps 0 to {world.STEPS}" in said
+    golds = {world.names()[i]: row["reward_model"] for i, row in enumerate(world.rows())}
+    kept = [name for name in was if golds[name] == world.rows()[0]["reward_model"]]
+    assert [name for name, _ in read_saved(folder).trajectories()] == kept != was
+    printed(capsys, run, "--quarantine", "--undo")
+    assert content(folder) == before

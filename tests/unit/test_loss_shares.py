@@ -116,6 +116,7 @@ def test_log_probs_nobody_recorded_weigh_as_the_key_says():
         ("algorithm.adv_estimator=rloo", False),
         ("actor_rollout_ref.actor.policy_loss.loss_mode=gspo", False),
         ("algorithm.rollout_correction.rollout_is=token", False),
+        ("algorithm.use_kl_in_reward=True", False),
     ],
 )
 def test_shares_are_known_where_all_tokens_have_our_loss(files, override, known):

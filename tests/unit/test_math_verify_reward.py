@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from exgrpo import math_verify_reward as reward
@@ -277,3 +278,14 @@ def test_agreement_with_given_verdicts(name, share):
     rows = [json.loads(line) for line in (GRADING / f"{name}.jsonl").read_text().splitlines()]
     agree = [whole(row["pred"], row["gold"])["score"] == float(row["expected"]) for row in rows]
     assert sum(agree) / len(agree) >= share, f"{sum(agree)} of {len(agree)}"
+
+
+@pytest.mark.parametrize("grader", ["strict", "full"])
+def test_of_several_golds_each_counts(grader):
+    def score(gold):
+        answer = r"so \boxed{0.5}"
+        judged = compute_score("x", answer, gold, require_think=False, grader=grader)
+        return judged["score"]
+
+    assert score(["7", "1/2"]) == 1 and score(["1/2", "7"]) == 1 and score(np.array(["1/2"])) == 1
+    assert score(["7", "8"]) == 0 and score([]) == 0 and score(["", None]) == 0

@@ -25,6 +25,10 @@ SEPARATE = [
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
 ]
 # the metric is given: its default is not the same in all versions of verl
+REHEARSES = [
+    "trainer.exp_place=beside",
+    "actor_rollout_ref.actor.policy_loss.off_policy_loss=likelihood",
+]
 FILTERED = ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"]
 LENT = ["trainer.v1.separate_async.hybrid_rollout.enable_switch=True"]
 REFUSED = {
@@ -125,6 +129,29 @@ def test_what_replay_cannot_be_combined_with_is_named(files, wrong, line):
             ],
             "trainer.v1.separate_async.num_warmup_batches=0.25: must be at least "
             "trainer.experience_ratio=0.5 with",
+        ),
+        (
+            ["trainer.exp_place=beside"],
+            "policy_loss.off_policy_loss=shaped: must be likelihood with trainer.exp_place=beside",
+        ),
+        (
+            ["actor_rollout_ref.actor.policy_loss.off_policy_loss=likelihood"],
+            "trainer.exp_place=share: must be beside with",
+        ),
+        (
+            [*REHEARSES, "actor_rollout_ref.rollout.multi_turn.enable=True"],
+            "multi_turn.enable=True: must be False with trainer.exp_place=beside",
+        ),
+        (
+            [
+                "trainer.exp_unit=prefix",
+                "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
+            ],
+            "default_agent_loop=tool_agent: must be single_turn_agent with trainer.exp_unit=prefix",
+        ),
+        (
+            ["trainer.exp_unit=prefix", *FILTERED],
+            "trainer.exp_unit=prefix: must be trajectory, group or prompt with",
         ),
         (
             [*FILTERED, "trainer.exp_unit=group", "trainer.exp_place=dead"],

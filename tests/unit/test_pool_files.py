@@ -17,6 +17,7 @@ from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.saved import pool_segments
 from exgrpo.saved.pool_files import read_saved
+from exgrpo.saved.pool_segments import Segment, plan
 
 
 @pytest.fixture
@@ -144,6 +145,13 @@ def test_segments_stay_few_and_mostly_alive(tmp_path, small_segments):
     # 120 trajectories of about two tokens are at most 8 segments above half the size, with a small
     # one in each gap
     assert 4 < most <= 8 + 9
+
+
+@pytest.mark.parametrize(("alive", "is_linked"), [(5, True), (4, False)])
+def test_a_segment_that_is_more_than_half_dead_is_written_anew(alive, is_linked):
+    segment = Segment("segment-000000000000.parquet", 0, 9, 10, 1000, "")
+    (piece,) = plan([segment], np.arange(alive), 10, mean_bytes=100.0)
+    assert (piece.segment is segment) is is_linked and piece.bytes == 100 * alive
 
 
 def test_a_segment_ends_where_its_size_does(tmp_path, small_segments):

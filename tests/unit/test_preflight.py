@@ -13,6 +13,7 @@ import pytest
 from composed import configuration, overrides
 from omegaconf import OmegaConf
 
+from exgrpo.on_verl.agent_loop import PrefixAgentLoop
 from exgrpo.preflight.checks import resolve, verify
 
 
@@ -204,7 +205,9 @@ def test_a_key_that_our_reward_does_not_have_is_named_with_those_it_has(files):
     known = "grader, require_think, timeout_s"
     with pytest.raises(ValueError, match=f"^{wrong}=False: no such key; known keys are {known}$"):
         verify(configuration(files, f"+{wrong}=False"))
-    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    (files / "mine.py").write_text(
+        'def compute_score(solution_str, **_):\n    return float("box" in solution_str)\n'
+    )
     verify(
         configuration(
             files, f"reward.custom_reward_function.path={files}/mine.py", f"+{wrong}=False"
@@ -234,7 +237,9 @@ def test_a_missing_math_verify_is_named(files, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="the package math-verify is not installed"):
         verify(configuration(files))
-    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    (files / "mine.py").write_text(
+        'def compute_score(solution_str, **_):\n    return float("box" in solution_str)\n'
+    )
     verify(configuration(files, f"reward.custom_reward_function.path={files}/mine.py"))
 
 
@@ -242,9 +247,23 @@ def test_seeded_rollouts_are_an_agent_loop_verl_can_load(files):
     config = configuration(files, "trainer.rollout_seeded=True")
     resolve(config)
     agent = config.actor_rollout_ref.rollout.agent
-    (loop,) = OmegaConf.load(agent.agent_loop_config_path)
-    assert loop.name == agent.default_agent_loop
-    assert hydra.utils.get_class(loop._target_).run
+    loops = {loop.name: loop for loop in OmegaConf.load(agent.agent_loop_config_path)}
+    assert hydra.utils.get_class(loops[agent.default_agent_loop]._target_).run
+
+
+def test_prefixes_are_an_agent_loop_also_with_seeds(files):
+    for seeded, name in ((False, "exgrpo_prefix"), (True, "exgrpo_seeded")):
+        config = configuration(files, "trainer.exp_unit=prefix", f"trainer.rollout_seeded={seeded}")
+        resolve(config)
+        assert config.actor_rollout_ref.rollout.agent.default_agent_loop == name
+        (target,) = [
+            each._target_
+            for each in OmegaConf.load(
+                config.actor_rollout_ref.rollout.agent.agent_loop_config_path
+            )
+            if each.name == name
+        ]
+        assert issubclass(hydra.utils.get_class(target), PrefixAgentLoop)
 
 
 def test_seeds_differ_between_runs_places_and_sessions():

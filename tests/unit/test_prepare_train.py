@@ -75,7 +75,7 @@ def test_a_system_message_of_the_data_is_kept_unless_another_is_given(
     options = [str(tmp_path / "file") if option == "file" else option for option in options]
     rows = prepare(
         tmp_path,
-        [{"prompt": CHAT, "answer": "1"}, {"prompt": CHAT[1:] * 2, "answer": "1"}],
+        [{"prompt": CHAT, "answer": "1"}, {"prompt": CHAT[1:], "answer": "1"}],
         *options,
     )
     assert len(rows) == 1  # one question, written twice; the first stays
@@ -144,7 +144,7 @@ def test_what_is_dropped_is_said(tmp_path, capsys):
     rows = prepare(tmp_path, [{"question": q, "answer": a} for q, a in questions])
     assert [row["prompt"][1]["content"] for row in rows] == ["a x", "e"]
     assert [row["extra_info"]["index"] for row in rows] == [0, 1]
-    assert capsys.readouterr().out.splitlines()[:5] == [
+    assert capsys.readouterr().out.splitlines()[1:6] == [
         "9 rows read, 2 questions kept",
         "dropped 2: no answer, such as row 5 'c'; row 7 'd'",
         "dropped 1: no question, such as row 6 '4'",
@@ -225,3 +225,102 @@ def test_real_files_go_through(tmp_path):
     assert ids == [row["extra_info"]["question_id"] for row in written]
     (own,) = {row["prompt"][0]["content"] for row in pq.read_table(files[0]).to_pylist()}
     assert {row["prompt"][0]["content"] for row in written} == {own.strip()}
+
+
+TURNS = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": "What is 20+20?"},
+    {"role": "assistant", "content": "", "tool_calls": [{"name": "add"}]},
+    {"role": "tool", "content": "40"},
+    {"role": "assistant", "content": "40"},
+    {"role": "user", "content": "And half of it?"},
+]
+
+
+def test_a_chat_keeps_all_its_messages_and_is_told_from_others_by_all_of_them(tmp_path, capsys):
+    other = [{**turn, "content": turn["content"].replace("40", "100")} for turn in TURNS]
+    prefilled = [TURNS[1], {"role": "assistant", "content": "It is"}]
+    rows = [(TURNS, "20"), (other, "50"), (prefilled, "40"), (TURNS[1:2], "40")]
+    found = prepare(tmp_path, [{"prompt": chat, "answer": answer} for chat, answer in rows])
+    kept = [
+        [{key: value for key, value in turn.items() if value is not None} for turn in row["prompt"]]
+        for row in found
+    ]
+    assert kept[0] == TURNS and kept[1] == other  # the developer's message is the instructions
+    assert kept[2][1:] == prefilled and kept[3][1:] == TURNS[1:2]
+    said = capsys.readouterr().out
+    assert "3 rows are chats, with all messages; 1 end in the assistant's turn" in said
+    ids = read_question_ids([str(tmp_path / "out" / "train.parquet")])
+    assert len(set(ids)) == 4 and ids[3] == question_id(TURNS[1]["content"])
+    # the file without our ids names them alike where no instructions were added
+    assert row_question_id(None, found[0]["prompt"]) == ids[0]
+
+
+def test_the_answer_at_the_end_of_messages_is_no_part_of_the_question(tmp_path, capsys):
+    answered = [TURNS[1], {"role": "assistant", "content": r"It is \boxed{40}."}]
+    (row,) = prepare(tmp_path, [{"messages": answered}], "--system_prompt_file", "none")
+    assert row["prompt"] == TURNS[1:2] and row["reward_model"]["ground_truth"] == "40"
+    assert "questions of messages, answers of messages" in capsys.readouterr().out
+    rows = [{"messages": answered, "answer": 41}]
+    (row,) = prepare(tmp_path, rows, "--system_prompt_file", "none")
+    assert row["prompt"] == TURNS[1:2] and row["reward_model"]["ground_truth"] == "41"
+
+
+def test_several_answers_of_a_row_all_count(tmp_path):
+    rows = [{"question": "a", "answer": ["1/2", "0.5", None]}, {"question": "b", "answer": 3}]
+    golds = [row["reward_model"]["ground_truth"] for row in prepare(tmp_path, rows)]
+    assert golds == [["1/2", "0.5"], ["3"]]
+
+
+FORMS = {
+    "bom.jsonl": '\ufeff{"question":"2+3","answer":5}\r\n{"question":"7","answer":"\u2028 7"}\r\n',
+    "list.json": '[{"question": "2+3", "answer": 5},\n {"question": "7", "answer": 7}]',
+    "excel.csv": "\ufeffquestion;answer\r\n2+3;5\r\n7;7\r\n",
+    "tabs.csv": "question\tanswer\n2+3\t5\n7\t7\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_files_as_laptops_write_them(tmp_path, name):
+    rows = prepare(tmp_path, FORMS[name], name=name)
+    assert [row["reward_model"]["ground_truth"] for row in rows] == ["5", "7"]
+
+
+def test_an_integer_keeps_its_digits_and_a_file_is_no_name_of_a_dataset(tmp_path):
+    source, output = tmp_path / "in.jsonl", tmp_path / "o.parquet"
+    source.write_text('{"question": "big?", "answer": 12345678901234567890123}\n')
+    prepare_train.main(["--dataset_name", str(source), "--output_file", str(output)])
+    (row,) = pq.read_table(output).to_pylist()
+    assert row["reward_model"]["ground_truth"] == "12345678901234567890123"
+    assert row["data_source"] == "in"
+
+
+def test_answers_that_the_grader_does_not_take_are_counted(tmp_path, capsys):
+    rows = [{"question": "a", "answer": "2"}, {"question": "b", "answer": "x^{"}]
+    prepare(tmp_path, rows)
+    assert "not take 1 of 2 as their own response: no rollout can be right there (row 1 'x^" in (
+        capsys.readouterr().out
+    )
+
+
+BASE = Path(__file__).parents[2] / "exp_scripts" / "quickstart" / "base_model"
+
+
+def test_lengths_in_tokens_and_how_many_the_limit_drops(tmp_path, capsys):
+    rows = [{"question": "1" * count, "answer": "2"} for count in (2, 3, 90)]
+    options = ["--tokenizer", str(BASE), "--max_prompt_length", "40"]
+    prepare(tmp_path, rows, "--system_prompt_file", "none", *options)
+    assert "1 are longer than data.max_prompt_length=40, and a training" in capsys.readouterr().out
+
+
+def test_answers_are_judged_by_the_reward_that_is_named(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "def score(data_source, solution_str, ground_truth, extra_info, least):\n"
+        "    return float(len(ground_truth) >= least and ground_truth in solution_str)\n"
+    )
+    rows = [{"question": "a", "answer": "2"}, {"question": "b", "answer": "a whale"}]
+    prepare(tmp_path, rows, "--reward", f"{tmp_path}/mine.py:score", "--reward_kwargs", "least=5")
+    said = capsys.readouterr().out
+    assert (
+        "mine.py:score does not take 1 of 2 as their own response" in said and "row 0 '2'" in said
+    )

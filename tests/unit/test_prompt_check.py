@@ -144,7 +144,9 @@ def test_a_prompt_that_opens_no_thought(files, end):
     assert "reward_kwargs.require_think=True: the prompts end in" in said
     assert "exgrpo-data thinking-copy" in said and "or set it to False" in said
     verify(configuration(files, "reward.custom_reward_function.reward_kwargs.require_think=False"))
-    (files / "mine.py").write_text("def compute_score(**settings):\n    return 1.0\n")
+    (files / "mine.py").write_text(
+        'def compute_score(solution_str, **_):\n    return float("box" in solution_str)\n'
+    )
     verify(
         configuration(files, f"reward.custom_reward_function.path={files}/mine.py")
     )  # another reward, other rules
@@ -193,15 +195,15 @@ def test_some_questions_that_are_too_long_are_counted(files, caplog):
     )
 
 
-def test_a_template_that_fails_on_every_question(files):
+@pytest.mark.parametrize("row", [0, 5])
+def test_a_template_that_fails_on_a_row(files, row):
+    asked = pd.read_parquet(files / "data.parquet")["prompt"][row][-1]["content"]
     (files / "model" / "chat_template.jinja").write_text(
-        "{{ raise_exception('no user turns here') }}"
+        f"{{% if messages[-1]['content'] == '{asked}' %}}{{{{ raise_exception('none here') }}}}"
+        "{% endif %}{{ messages[-1]['content'] }}<think>"
     )
     said = refusal(files)
-    assert (
-        "data.train_files: the chat template fails on each of its 16 prompts (no user turns here)"
-        in said
-    )
+    assert f"data.train_files: the chat template fails on row {row} (none here)" in said
 
 
 def test_a_file_without_prompts(files):

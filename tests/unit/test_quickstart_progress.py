@@ -122,6 +122,18 @@ def test_a_run_of_group_replay_has_its_groups_ages_and_tokens(progress, tmp_path
     ] == 3.0 and "replayed 3  " in progress.learning_curves.progress(steps[1], 40)
 
 
+def test_own_questions_are_shown_by_their_own_names(progress, panel, capsys):
+    tested = {"val-core/own/acc/mean@4": 0.402, "val-core/b/reward/mean@1": 0.5}
+    made, shown = panel()
+    made.step({"step": 0, "data": {"val-core/own/acc/mean@4": 0.402}}, 40.0)
+    assert "test 0.402" in shown()
+    made.step({"step": 5, "data": TRAINED["data"] | tested}, 60.0)
+    assert "test own 0.402 → 0.402, b 0.500" in shown()
+    with progress.Lines(40) as lines:
+        lines.step({"step": 5, "data": TRAINED["data"] | tested}, 60.0)
+    assert "test accuracy own 0.402, b 0.500" in capsys.readouterr().out
+
+
 def test_a_run_without_tests_has_its_table_and_picture(progress, tmp_path, capsys):
     steps = [
         {"step": n, "data": TRAINED["data"] | {"experience/generated_tokens": 99.0}} for n in (1, 2)
@@ -151,7 +163,8 @@ def test_live_panel_leaves_the_cursor_visible(progress):
 
 def test_lines_of_a_run(progress, tmp_path, capsys):
     log, metrics = tmp_path / "train.log", tmp_path / "metrics-0000.jsonl"
-    log.write_text(LOG)
+    warning = "(Task pid=1) WARNING:2026-11-27 10:31:59,053:exgrpo: step 3: nothing is learned"
+    log.write_text(f"{LOG}\n{warning}\n")
     metrics.write_text(
         "".join(json.dumps(entry) + "\n" for entry in (BASE, TRAINED)) + '{"step": 4, "da'
     )
@@ -169,6 +182,7 @@ def test_lines_of_a_run(progress, tmp_path, capsys):
         "loading the actor (FSDP2)",
         "actor and rewards are up; starting the vLLM server",
         "everything is up",
+        "exgrpo: step 3: nothing is learned",
         "step   0/40  test accuracy 0.359",
         "step   3/40  train accuracy 0.525  replayed 8  pool 32 questions  retired 1  5.9 "
         "s a step, 3.7 min left",

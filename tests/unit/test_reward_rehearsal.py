@@ -42,11 +42,12 @@ def rehearsed(files):
     """Rehearse the reward of a name with the first question of the fixture's data."""
     (files / "rewards.py").write_text(REWARDS)
 
-    def run(name, **kwargs):
+    def run(name, told="trainer.rehearse_reward=True", **kwargs):
         config = configuration(
             files,
             f"reward.custom_reward_function.path={files}/rewards.py",
             f"reward.custom_reward_function.name={name}",
+            told,
         )
         config.reward.custom_reward_function.reward_kwargs = OmegaConf.create(kwargs)
         rehearse(config)
@@ -78,12 +79,28 @@ def test_a_bug_is_one_line_with_its_place(rehearsed, name):
     assert "\n" not in str(error.value)
 
 
-def test_a_reward_that_tells_nothing_apart_is_named(rehearsed, caplog):
-    rehearsed("always_zero")
-    (record,) = caplog.records
-    assert "always_zero gives each of these answers the same reward" in record.getMessage()
+def test_a_reward_that_tells_nothing_apart_is_refused_unless_told(rehearsed, capsys):
+    with pytest.raises(ValueError, match="always_zero gives each of these answers the same rew"):
+        rehearsed("always_zero")
+    capsys.readouterr()
+    rehearsed("always_zero", told="trainer.rehearse_reward=False")
+    assert not capsys.readouterr().out
 
 
 def test_exgrpos_own_reward_needs_no_rehearsal(files, capsys):
     rehearse(configuration(files))
     assert not capsys.readouterr().out
+
+
+def test_golds_that_the_reward_does_not_take_are_counted_with_examples(files, rehearsed, caplog):
+    import pandas as pd
+
+    table = pd.read_parquet(files / "data.parquet")
+    table["reward_model"] = [{"ground_truth": "x^{"}] + [{"ground_truth": "2"}] * (len(table) - 1)
+    table.to_parquet(files / "data.parquet")
+    rehearse(configuration(files))
+    said = f"does not take 1 of {len(table)} golds as their own response, no rollout can be right"
+    assert said in caplog.text and "row 0 x^{" in caplog.text
+    caplog.clear()
+    rehearsed("right")
+    assert not caplog.text

@@ -43,23 +43,23 @@ ARROWS = {
     "loss_settings": "refusal open_table",
     "replay_losses": "open_table loss_settings",
     "mix_core_alg": "open_table loss_metrics loss_settings replay_losses",
-    "buffer": "refusal experience saved advantages loss_settings mix_core_alg",
+    "buffer": "refusal experience saved advantages loss_settings replay_losses mix_core_alg",
     "replay": "buffer",
     "math_verify_reward": "gold_answers full_grader",
     "on_verl": (
-        "config console provenance prompts experience data_files saved advantages "
-        "loss_metrics loss_settings "
+        "config console refusal provenance prompts experience data_files saved advantages "
+        "loss_metrics loss_settings replay_losses "
         "mix_core_alg"
     ),
     "preflight": (
         "config overrides refusal open_table verl_contract full_grader prompts experience "
-        "data_files saved "
-        "loss_settings math_verify_reward on_verl"
+        "data_files saved gold_answers provenance "
+        "loss_settings replay_losses math_verify_reward on_verl"
     ),
     "mix_trainer_experience": "provenance console experience loss_metrics on_verl",
     "main_mix_ppo": "console on_verl preflight",
     "verl_plugin": "",
-    "commands": "console main_mix_ppo",
+    "commands": "console main_mix_ppo preflight",
 }
 MAP = (ROOT / "docs" / "map.md").read_text()
 BESIDE = sorted((ROOT / "packages").glob("*/src/*/**/*.py"))  # distributions of their own

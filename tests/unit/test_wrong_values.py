@@ -218,6 +218,15 @@ def test_values_that_passed_are_refused_with_what_is_allowed(files, wrong, said)
     assert said in line
 
 
+def test_a_bound_that_a_value_must_be_above_is_itself_refused(files):
+    bounds = {key: rule["above"] for key, rule in values.alone().items() if "above" in rule}
+    config = configuration(files, *ENOUGH)
+    for key, bound in bounds.items():
+        OmegaConf.update(config, key, bound, force_add=True)
+    lines = refusal(config)
+    assert bounds and [key for key in bounds if not any(key in line for line in lines)] == []
+
+
 @pytest.mark.parametrize("given", ["top_p=0.9", "top_k=20"])
 def test_a_truncated_rollout_gets_one_line_that_says_what_the_ratio_becomes(files, given, caplog):
     verify(configuration(files, *ENOUGH, f"{ROLLOUT}.{given}"))
@@ -444,3 +453,25 @@ def test_rows_of_json_that_nest_deeply_are_refused_since_from_20_000_levels_on_t
     (files / "wrong.jsonl").write_text(f"{right}\n{deep}\n")
     (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.jsonl"))
     assert "wrong.jsonl: cannot be read as .jsonl (line 2 nests more than 100 levels)" in line
+
+
+@pytest.mark.parametrize(
+    ("gold", "said"),
+    [
+        ("", "must have text that is not empty as ground_truth"),
+        (["1", " "], "must have text that is not empty as ground_truth"),
+        (12345678901234567890120, "must have text as ground_truth: as a number of so many digits"),
+    ],
+)
+def test_a_gold_that_cannot_be_won_is_refused(files, gold, said):
+    rows = [RIGHT | {"reward_model": {"ground_truth": gold}} for _ in range(2)]
+    (files / "wrong.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (line,) = refusal(configuration(files, *ENOUGH, f"data.val_files={files}/wrong.jsonl"))
+    assert "wrong.jsonl: row 0, column reward_model: " in line and said in line
+
+
+def test_a_list_of_golds_is_right(files):
+    pd.DataFrame([RIGHT | {"reward_model": {"ground_truth": ["1", "one"]}}]).to_parquet(
+        files / "right.parquet"
+    )
+    verify(configuration(files, *ENOUGH, f"data.val_files={files}/right.parquet"))

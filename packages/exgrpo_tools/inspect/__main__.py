@@ -7,6 +7,7 @@ trajectories.
     exgrpo-inspect CHECKPOINT --export rows.parquet --train_files train.parquet
     exgrpo-inspect CHECKPOINT --rewards --train_files train.parquet --rollouts FOLDER
     exgrpo-inspect CHECKPOINT --explain STEP [ROW]
+    exgrpo-inspect RUN --curves [--beside OTHER]  what a run, or each of two, has learned
     exgrpo-inspect CHECKPOINT --quarantine --grader full --rule lists --steps 10-25  (then --undo)
     exgrpo-inspect --import rows.parquet --output POOL --train_files train.parquet --tokenizer MODEL
 
@@ -27,12 +28,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from exgrpo import __version__
-from exgrpo.math_verify_reward import GRADERS, STRICT
-from exgrpo.open_table import REFERENCES, is_reference
+from exgrpo.console import printable
 from exgrpo.saved.durable import newest
+from exgrpo_tools import reward_option
 from exgrpo_tools.inspect.exchange import SUFFIXES
-from exgrpo_tools.inspect.text import printable
 
+_JUDGES = "requires --rewards, --quarantine or --import"
 LOG_PROBS = ("recorded", "none", "model")
 # options of only one of the two commands, with their defaults
 _SUSPECT: dict[str, Any] = {
@@ -43,14 +44,18 @@ _SUSPECT: dict[str, Any] = {
     "undo": False,
     "dry_run": False,
 }
+_REWARD: dict[str, Any] = {"reward": None, "reward_kwargs": None}
 _REWARDS: dict[str, Any] = {
     "rewards": False,
     "rollouts": None,
     "explain": None,
     "quarantine": False,
     **_SUSPECT,
+    **_REWARD,
 }
 _SHOWING: dict[str, Any] = {
+    "curves": False,
+    "beside": None,
     "question": None,
     "html": None,
     "export": None,
@@ -63,8 +68,8 @@ _IMPORTING: dict[str, Any] = {
     "rollout_n": 8,
     "successes": None,
     "log_probs": "recorded",
-    "grader": STRICT,
     "trust": False,
+    **_REWARD,
 }
 
 
@@ -113,6 +118,11 @@ def _run(options: argparse.Namespace) -> int | None:
         from exgrpo_tools.inspect.importing import import_pool
 
         return import_pool(options)
+    if options.curves:
+        from exgrpo_tools.inspect import curves
+
+        curves.show(options.checkpoint, options.beside)
+        return None
     from exgrpo_tools.inspect.show import show
 
     show(options)
@@ -160,6 +170,10 @@ def _make_parser() -> _Parser:
     )
     add("--model", metavar="PATH", help=text)
     add = parser.add_argument_group("inspecting").add_argument
+    text = "draw RUN/curves.png: accuracy, pool, replay; from any logger's files of the run"
+    add("--curves", action="store_true", default=None, help=text)
+    text = "with --curves: two runs in one picture, at equal steps and at equal generated tokens"
+    add("--beside", type=Path, metavar="OTHER", help=text)
     add("--question", metavar="ID", help="print the trajectories of this question, decoded")
     add(
         "--html",
@@ -201,10 +215,7 @@ def _make_parser() -> _Parser:
         "recorded: those of the rows that have them; none; model: computed with --model (recorded)"
     )
     add("--log_probs", choices=LOG_PROBS, help=text)
-    text = (
-        "do not judge the rows (by default --grader does, as the run would: strict, full or a "
-        "reward function)"
-    )
+    text = "do not judge the rows (by default --reward does, as the run would: strict)"
     add("--trust", action="store_true", default=None, help=text)
     return parser
 
@@ -213,26 +224,25 @@ def _add_rewards(parser: _Parser) -> None:
     """Options on who judged what; the flags are None if they are absent, as the other
     options are.
     """
-    add = parser.add_argument_group("rewards").add_argument
+    group = parser.add_argument_group("rewards, also with --import and --quarantine")
+    reward_option.add_to(group)
+    add = group.add_argument
     text = (
-        "judge the pool's trajectories again, strict and full: where they disagree (requires "
-        "--train_files)"
+        "judge the pool's trajectories again, strict, full and by --reward: where they disagree "
+        "(requires --train_files)"
     )
     add("--rewards", action="store_true", default=None, help=text)
-    text = "with --rewards: also the rollouts in this folder, the run's trainer.rollout_data_dir"
+    text = "the run's trainer.rollout_data_dir: judged with --rewards, shown with --html"
     add("--rollouts", type=Path, metavar="FOLDER", help=text)
     text = "why this trajectory was replayed: a step's rows, or one row (from 1)"
     add("--explain", type=int, nargs="+", metavar=("STEP", "ROW"), help=text)
     add = parser.add_argument_group("quarantine").add_argument
     text = (
-        "take out of the pool what a grader let in, by the next four; the latest checkpoint, "
-        "or the one named"
+        "take out of the pool what a grader let in, by the next four, or what --reward does not "
+        "accept; the latest checkpoint, or the one named"
     )
     add("--quarantine", action="store_true", default=None, help=text)
-    text = (
-        "strict, full, a reward function's PATH:NAME, stated or unknown; with --import: who "
-        "judges the rows (strict)"
-    )
+    text = "who judged: strict, full, a reward function's PATH:NAME, stated or unknown"
     add("--grader", metavar="NAME", help=text)
     add("--version", metavar="TEXT", help="a part of the recorded version; alone: print exgrpo's")
     add("--rule", metavar="NAME", help="a rule of docs/grading.md")
@@ -283,6 +293,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_show(options: argparse.Namespace) -> None:
+    other = options.beside
+    _need(other is None or bool(options.curves), "--beside", other, "requires --curves")
+    if options.curves:
+        _check_rewards(options)
+        return
     _need(newest(options.checkpoint).is_dir(), "CHECKPOINT", options.checkpoint, "no such folder")
     _need(options.sample >= 1, "--sample", options.sample, "must be 1 or more")
     _need(options.seed >= 0, "--seed", options.seed, "must be 0 or more")
@@ -329,7 +344,7 @@ def _check_show(options: argparse.Namespace) -> None:
 def _check_rewards(options: argparse.Namespace) -> None:
     commands = [
         f"--{name}"
-        for name in ("question", "html", "rewards", "explain", "quarantine")
+        for name in ("curves", "question", "html", "rewards", "explain", "quarantine")
         if getattr(options, name)
     ]
     _need(len(commands) < 2, " ".join(commands), "", "only one of these")
@@ -354,7 +369,9 @@ def _check_rewards(options: argparse.Namespace) -> None:
             "must end in .jsonl with --rewards",
         )
     folder = options.rollouts
-    _need(folder is None or bool(options.rewards), "--rollouts", folder, "requires --rewards")
+    used = bool(options.rewards or (options.html and options.train_files))
+    rule = "requires --rewards, or --html with --train_files"
+    _need(folder is None or used, "--rollouts", folder, rule)
     _need(folder is None or folder.is_dir(), "--rollouts", folder, "no such folder")
     _need(
         options.explain is None or len(options.explain) < 3,
@@ -372,10 +389,15 @@ def _check_rewards(options: argparse.Namespace) -> None:
         )
     asked = [options.grader, options.version, options.rule, options.steps]
     if options.quarantine and options.undo:
-        rule = "takes no --grader, --version, --rule, --steps or --dry_run"
-        _need(not any([*asked, options.dry_run]), "--undo", "", rule)
+        rule = "takes no --grader, --version, --rule, --steps, --reward or --dry_run"
+        _need(not any([*asked, options.reward, options.dry_run]), "--undo", "", rule)
     elif options.quarantine:
-        _need(any(asked[:3]), "--quarantine", "", "requires --grader, --version or --rule")
+        asks = any([*asked[:3], options.reward])
+        _need(asks, "--quarantine", "", "requires --grader, --version, --rule or --reward")
+    judges = bool(options.rewards or options.quarantine)
+    _need(options.reward is None or judges, "--reward", options.reward, _JUDGES)
+    needed = options.reward is None or options.train_files is not None
+    _need(needed, "--train_files", "", "is required with --reward")
 
 
 def _check_import(options: argparse.Namespace) -> None:
@@ -390,12 +412,8 @@ def _check_import(options: argparse.Namespace) -> None:
         options.successes = rollout_n // 2
     in_range = 1 <= options.successes < rollout_n
     _need(in_range, "--successes", options.successes, f"must be between 1 and {rollout_n - 1}")
-    grader, allowed = options.grader, ", ".join(GRADERS)
-    known = grader in GRADERS or is_reference(grader)
-    _need(known, "--grader", grader, f"must be one of {allowed}, or {REFERENCES}")
-    _need(
-        not options.trust or grader == STRICT, "--trust", "", "takes no --grader: nothing is judged"
-    )
+    trusting = not options.trust or options.reward is None
+    _need(trusting, "--trust", "", "takes no --reward: nothing is judged")
     consistent = (options.log_probs == "model") == (options.model is not None)
     _need(
         consistent,

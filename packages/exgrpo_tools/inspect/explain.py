@@ -34,7 +34,7 @@ def explanation(
         return
     if not 1 <= row <= len(rows):
         raise ValueError(f"--explain={step} {row}: must be a row from 1 to {len(rows)}")
-    yield from _one(rows[row - 1], row, len(rows), saved.manifest["rollout_n"], questions)
+    yield from about_row(rows[row - 1], row, len(rows), saved.manifest["rollout_n"], questions)
 
 
 def _overview(rows: Sequence[LoggedReplay]) -> Iterator[str]:
@@ -54,9 +54,12 @@ def _overview(rows: Sequence[LoggedReplay]) -> Iterator[str]:
         )
 
 
-def _one(
+def about_row(
     row: LoggedReplay, number: int, count: int, rollout_n: int, questions: Mapping[str, Question]
 ) -> Iterator[str]:
+    """The lines on one row, the `number`-th of its step's `count`: a name of at most 16 characters,
+    then what it is.
+    """
     odds = row.odds
     yield f"{'row':16}{number} of {count} in step {row.step}"
     yield f"{'question':16}{row.question}"

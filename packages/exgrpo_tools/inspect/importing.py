@@ -15,14 +15,17 @@ from exgrpo.data_files import read_question_ids
 from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.experience_pool import ExperiencePool
 from exgrpo.experience.question_id import fingerprint, tokenizer_fingerprint
+from exgrpo.math_verify_reward import STRICT
 from exgrpo.saved.durable import replace_file
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools import reward_option
 from exgrpo_tools.inspect.exchange import read_rows
 from exgrpo_tools.inspect.import_rows import Imported, RowImporter, one_line
 from exgrpo_tools.inspect.judging import Judge
 from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question, read_questions
 from exgrpo_tools.inspect.text import load_tokenizer, print_lines
+from exgrpo_tools.reward_option import Reward
 
 SHOWN = 20  # rejected rows printed on the terminal; the file lists all of them
 _UNBOUNDED = 2**53 - 1  # the training that loads the pool applies its own bounds
@@ -50,7 +53,8 @@ def import_pool(options: argparse.Namespace) -> int:
         "tokenizer": tokenizer_fingerprint(tokenizer),
     }
     importer = RowImporter(questions, tokenizer, options.rollout_n, options.log_probs)
-    judge = None if options.trust else Judge(options.grader, questions, tokenizer)
+    reward = reward_option.chosen(options, None) or Reward(STRICT)
+    judge = None if options.trust else Judge(reward, questions, tokenizer)
     refused: Refused = []
     with contextlib.closing(judge) if judge is not None else contextlib.nullcontext():
         accepted = list(_accepted(options.import_file, importer, judge, refused))

@@ -13,25 +13,17 @@ from exgrpo.gold_answers import latex_forms
 from exgrpo.math_verify_reward import (
     FULL,
     FULL_GRADER,
-    GRADERS,
     THINK_END,
     Verifier,
     is_right,
     judged_part,
 )
-from exgrpo.open_table import load_reference
 from exgrpo.prompts import opens_thought, render
 from exgrpo.provenance import OURS, of_settings
 from exgrpo_tools.inspect.questions import Question
 from exgrpo_tools.inspect.rewards import LIMIT_S
+from exgrpo_tools.reward_option import SUCCESS, Reward
 
-SUCCESS = 0.5  # a reward above it is a right answer, the default of trainer.exp_success_threshold
-_ARGUMENTS = (
-    "data_source",
-    "solution_str",
-    "ground_truth",
-    "extra_info",
-)  # of verl's reward functions
 _SHOWN = 60  # characters of an answer in a reason
 Grade = Callable[
     [Question, str], tuple[float, str]
@@ -54,7 +46,7 @@ class Judge:
     reward is.
 
     Args:
-        grader: strict, full, or a reward function as path/file.py:name or pkg://module:name.
+        reward: strict, full, or a reward function.
         questions: of the training files.
         tokenizer: of the model to be trained.
 
@@ -66,15 +58,15 @@ class Judge:
         ValueError: the grader cannot be loaded, or no question has a gold; in one line.
     """
 
-    def __init__(self, grader: str, questions: Mapping[str, Question], tokenizer: Any) -> None:
+    def __init__(self, reward: Reward, questions: Mapping[str, Question], tokenizer: Any) -> None:
+        grader = reward.name
         self._questions = questions
         self._tokenizer = tokenizer
         self._verifier = Verifier(*FULL_GRADER) if grader == FULL else Verifier()
         self.counts = Counter({"right": 0, "wrong": 0, "unreadable": 0})
-        if grader not in GRADERS:
-            path, _, name = grader.rpartition(":")
-            self.author = of_settings({"path": path, "name": name})
-            self._grade: Grade = _custom(grader)
+        if not reward.is_ours:
+            self.author = reward.author
+            self._grade: Grade = _custom(reward)
             return
         if grader == FULL:
             full_grader.package()
@@ -116,13 +108,17 @@ class Judge:
 
 def _ours(grader: str, think: bool, verifier: Verifier) -> Grade:
     def grade(question: Question, text: str) -> tuple[float, str]:
-        forms = latex_forms(question.gold)
-        if not forms:
+        golds = list(filter(None, map(latex_forms, question.golds)))
+        if not golds:
             raise Unreadable("not judged: its question has no gold answer")
         part = judged_part(text, think)
         if not part:
             raise Unreadable(f"unreadable: {f'nothing after {THINK_END}' if think else 'empty'}")
-        reply = verifier.judge(forms, part, LIMIT_S, LIMIT_S)
+        # each gold counts; the first that the answer agrees with ends it
+        for forms in golds:
+            reply = verifier.judge(forms, part, LIMIT_S, LIMIT_S)
+            if reply is not None and is_right(reply, grader):
+                break
         if reply is None:
             raise Unreadable(f"unreadable: no verdict within {LIMIT_S:g} s")
         if is_right(reply, grader):
@@ -136,24 +132,19 @@ def _ours(grader: str, think: bool, verifier: Verifier) -> Grade:
     return grade
 
 
-def _custom(reference: str) -> Grade:
-    """A reward function of the user's own, called as verl calls it."""
-    function = load_reference("--grader", reference, _ARGUMENTS)
+def _custom(reward: Reward) -> Grade:
+    """A reward function of the user's own."""
 
     def grade(question: Question, text: str) -> tuple[float, str]:
         try:
-            result = function(solution_str=text, **question.reward_arguments)
-            fields = result if isinstance(result, dict) else {"score": result}
-            reward, rule = float(fields["score"]), str(fields.get("rule") or "")
-        except Exception as error:  # of another author
-            raise Unreadable(
-                f"unreadable: the reward function failed ({type(error).__name__}: {error})"
-            ) from error
-        if not 0 <= reward <= 1:
-            raise Unreadable(f"unreadable: reward {reward}: must be between 0 and 1")
-        if reward <= SUCCESS:
-            raise Wrong(f"wrong: reward {reward:g}")
-        return reward, rule
+            score, fields = reward.score(text, question.reward_arguments)
+        except ValueError as error:
+            raise Unreadable(f"unreadable: {error}") from error
+        if not 0 <= score <= 1:
+            raise Unreadable(f"unreadable: reward {score}: must be between 0 and 1")
+        if score <= SUCCESS:
+            raise Wrong(f"wrong: reward {score:g}")
+        return score, str(fields.get("rule") or "")
 
     return grade
 

@@ -1,9 +1,9 @@
 """A saved pool as one self-contained HTML page: its data is embedded as JSON and drawn by its own
 script.
 
-page.html, page.css, pool_charts.js and page.js are in this folder; ../charts draws. Text written by
-a model or from a data file is only in the JSON, whose brackets are escaped, and the script shows it
-as text, never as markup.
+page.html, page.css, page.js, strips.js and pool_charts.js are in this folder; ../charts draws. Text
+written by a model or from a data file is only in the JSON, whose brackets are escaped, and the
+script shows it as text, never as markup.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def build_page(
     decoder: Decoder,
     model: str | None,
     now: Scores,
+    strips: Mapping[str, Any] | None = None,
 ) -> str:
     """The page's text.
 
@@ -102,6 +103,7 @@ def build_page(
         questions: of the data files; a question that is not in them has no text on the page.
         model: the model of `now`; None if nothing was scored.
         now: log-probs of the trajectories of `sample.cut`; empty if nothing was scored.
+        strips: what replay did (`strips.content`); None if nothing was replayed.
     """
     shown = sample.cut(overview.kept)
     state = overview.saved.state
@@ -115,6 +117,7 @@ def build_page(
         "sizes": overview.sizes,
         "model": model,
         "history": _history(overview),
+        "strips": strips,
         "histograms": _histograms(overview),
         "sample": {
             "trajectories": sum(map(len, shown.values())),
@@ -157,7 +160,7 @@ def _tiles(overview: Overview) -> dict[str, str]:
 def _fill(data: object) -> str:
     page = _part("page.html").replace("/*css*/", _part("page.css"))
     page = page.replace("/*charts*/", charts.script())
-    page = page.replace("/*js*/", _part("page.js") + _part("pool_charts.js"))
+    page = page.replace("/*js*/", _part("page.js") + _part("strips.js") + _part("pool_charts.js"))
     return page.replace(
         "/*data*/", charts.embedded(data)
     )  # last, so that no placeholder in the data is replaced

@@ -7,19 +7,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exgrpo.experience.packing import unpack
 from exgrpo.experience.replay_log import LoggedReplay, digest_of
 from exgrpo.experience.replayed_group import WHOLE_GROUP
+from exgrpo.experience.trajectory import Trajectory
 from exgrpo.provenance import Provenance
 from exgrpo.saved import durable
 from exgrpo.saved.pool_files import SavedPool, read_groups, read_saved
 from exgrpo_tools.inspect import pool_quarantine
 from exgrpo_tools.inspect.text import print_lines
+from exgrpo_tools.reward_option import SUCCESS
 
+Rejects = Callable[[str, Trajectory], bool]  # question, trajectory
 SHOWN = 10  # questions or steps named on the terminal
 
 
@@ -32,6 +35,8 @@ class Suspect:
             "decimals+lists").
         version: a part of the recorded version.
         first, last: steps that generated the trajectories, both included.
+        reward: that judges again, and does not accept the trajectory.
+        rejects: whether it does not.
     """
 
     grader: str | None
@@ -39,6 +44,13 @@ class Suspect:
     rule: str | None
     first: int
     last: int
+    reward: str | None = None
+    rejects: Rejects | None = field(default=None, repr=False)
+
+    def holds(self, question: str, trajectory: Trajectory) -> bool:
+        """Whether the trajectory is to be taken out."""
+        judged = self.judged(trajectory.grader, trajectory.step)
+        return judged and (self.rejects is None or self.rejects(question, trajectory))
 
     def judged(self, grader: str | None, step: int) -> bool:
         author = Provenance.read(grader)
@@ -50,15 +62,11 @@ class Suspect:
         )
 
     def __str__(self) -> str:
-        named = [
-            f"{name} {value}"
-            for name, value in asdict(self).items()
-            if name in _NAMED and value is not None
-        ]
+        named = [f"{name} {value}" for name in _NAMED if (value := getattr(self, name)) is not None]
         return ", ".join([*named, f"steps {self.first} to {self.last}"])
 
 
-_NAMED = ("grader", "version", "rule")
+_NAMED = ("grader", "version", "rule", "reward")
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Affected:
     graders: Counter[str]
 
 
-def run(options: argparse.Namespace, folder: Path) -> None:
+def run(options: argparse.Namespace, folder: Path, rejects: Rejects | None = None) -> None:
     """Do it and print the report. ValueError or OSError, in one line, if it fails; the pool is then
     as it was.
     """
@@ -97,13 +105,19 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         saved = read_saved(folder)
         last = options.steps[1] if options.steps else int(saved.manifest["step"])
         first = options.steps[0] if options.steps else 0
-        suspect = Suspect(options.grader, options.version, options.rule, first, last)
+        asked = options.grader, options.version, options.rule
+        suspect = Suspect(*asked, first, last, options.reward, rejects)
         affected = find_affected(saved, suspect)
         groups = read_groups(folder)
         kept = [
             group
             for group in groups
-            if not any(suspect.judged(one.grader, one.step) for one in group.rollouts)
+            if not any(
+                suspect.holds(group.question, one)
+                for one in group.rollouts
+                # failures are none of a reward's mistakes
+                if rejects is None or one.reward > SUCCESS
+            )
         ]
         if not affected.serials and len(kept) == len(groups):
             graders = ", ".join(
@@ -159,7 +173,7 @@ def find_affected(saved: SavedPool, suspect: Suspect) -> Affected:
         graders[str(Provenance.read(trajectory.grader))] += 1
         held[question] += 1
         identity = question, digest_of(trajectory)
-        if not suspect.judged(trajectory.grader, trajectory.step):
+        if not suspect.holds(question, trajectory):
             others.add(identity)
             continue
         serials.append(serial)

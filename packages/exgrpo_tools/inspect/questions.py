@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.data_files import is_prompt
-from exgrpo.experience.question_id import question_id, question_text, row_question_id
+from exgrpo.experience.question_id import (
+    prompt_id,
+    question_id,
+    question_text,
+    row_question_id,
+)
+from exgrpo.gold_answers import golds_of
 from exgrpo_tools.inspect.exchange import read_rows
 
 
@@ -29,8 +35,13 @@ class Question:
     reward_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def golds(self) -> list[str]:
+        """All correct answers, each of which counts."""
+        return golds_of(self.reward_arguments.get("ground_truth", self.gold or None))
+
+    @property
     def text(self) -> str:
-        """The last user message; a question's id is its hash."""
+        """The last user message."""
         return question_text(self.messages)
 
 
@@ -45,13 +56,15 @@ def read_questions(files: Sequence[str]) -> dict[str, Question]:
 
 
 def ids_by_text(questions: dict[str, Question]) -> dict[str, str]:
-    """Hash of a question's text -> its id; they differ if a data file sets its own ids.
+    """Hash of a question's text, and of a chat's messages, -> its id.
 
-    A text with two ids is left out, since it is ambiguous.
+    They differ if a data file sets its own ids. A text with two ids is left out, since it is
+    ambiguous.
     """
     ids: dict[str, list[str]] = {}
     for name, question in questions.items():
-        ids.setdefault(question_id(question.text), []).append(name)
+        for text in {question_id(question.text), prompt_id(question.messages)}:
+            ids.setdefault(text, []).append(name)
     return {text: names[0] for text, names in ids.items() if len(names) == 1}
 
 
@@ -74,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Question]]:
             }
             yield (
                 row_question_id(extra, row["prompt"]),
-                Question(row["prompt"], "" if gold is None else str(gold), handed),
+                Question(row["prompt"], ", ".join(golds_of(gold)), handed),
             )
     except ValueError as error:  # pyarrow's errors are ValueErrors, too
         raise ValueError(f"{path}: cannot be read ({error})") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo import full_grader
-from exgrpo.gold_answers import latex_forms
+from exgrpo.gold_answers import golds_of, latex_forms
 from exgrpo.math_verify_reward import FULL_GRADER, THINK_END, Verifier, judged_part
 from exgrpo.provenance import Provenance, version_of
 from exgrpo.saved.durable import replaced
@@ -21,6 +21,7 @@ from exgrpo.saved.pool_files import SavedPool
 from exgrpo_tools.inspect.progress import progress
 from exgrpo_tools.inspect.questions import Question
 from exgrpo_tools.inspect.text import print_lines
+from exgrpo_tools.reward_option import SUCCESS, Reward
 
 SHOWN = 20  # rows on the terminal
 LIMIT_S = 5.0  # for an answer, the reward's own default
@@ -44,6 +45,8 @@ class Judged:
         strict: Math-Verify's verdict now; rule: by which the full grader accepts it now, None if it
             does not.
         gold, answer: the right answer; the end of what was judged.
+        reward: what the reward function of --reward, or the pool's own, gives now; None without
+            one, or if it fails.
     """
 
     place: str
@@ -55,6 +58,7 @@ class Judged:
     rule: str | None
     gold: str
     answer: str
+    reward: float | None = None
 
     @property
     def full(self) -> bool:
@@ -62,13 +66,18 @@ class Judged:
 
     @property
     def notable(self) -> bool:
-        """Whether the graders disagree with each other, or both with the run."""
-        return self.strict != self.full or self.full != (self.score > 0.5)
+        """Whether the graders disagree with each other, or both with the run; with a reward
+        function whether that and the run do.
+        """
+        if self.reward is not None:
+            return (self.reward > SUCCESS) != (self.score > SUCCESS)
+        return self.strict != self.full or self.full != (self.score > SUCCESS)
 
 
 class _Graders:
-    def __init__(self) -> None:
+    def __init__(self, reward: Reward | None) -> None:
         self._process = Verifier(*FULL_GRADER)
+        self._reward = None if reward is None or reward.is_ours else reward
 
     def judge(
         self,
@@ -77,7 +86,7 @@ class _Graders:
         question: str,
         author: Provenance,
         score: float,
-        gold: str,
+        handed: Mapping[str, Any],
         text: str,
     ) -> Judged:
         """Both verdicts on a text; what follows </think> is judged if the run did so, or if that is
@@ -85,29 +94,48 @@ class _Graders:
         """
         think = author.requires_think if author.is_ours else THINK_END in text
         part = judged_part(text, think)
-        forms = latex_forms(gold)
-        reply = self._process.judge(forms, part, LIMIT_S, LIMIT_S) if part and forms else None
-        verdict = reply or {"correct": False, "rule": None}
+        golds = golds_of(handed["ground_truth"])
+        found = [
+            self._process.judge(forms, part, LIMIT_S, LIMIT_S) or {"correct": False, "rule": None}
+            for forms in filter(None, map(latex_forms, golds if part else ()))
+        ]
+        strict = any(each["correct"] for each in found)
+        rule = next((each["rule"] for each in found if each["rule"] is not None), None)
         answer = " ".join(part.split())[-_TAIL:]
-        strict, rule = bool(verdict["correct"]), verdict["rule"]
-        return Judged(place, step, question, str(author), score, strict, rule, gold, answer)
+        now = self._score(text, handed)
+        gold = ", ".join(golds)
+        return Judged(place, step, question, str(author), score, strict, rule, gold, answer, now)
+
+    def _score(self, text: str, handed: Mapping[str, Any]) -> float | None:
+        try:
+            return None if self._reward is None else self._reward.score(text, handed)[0]
+        except ValueError as error:
+            print_lines([f"--reward: {error}"], sys.stderr)
+            return None
 
     def close(self) -> None:
         self._process.close()
 
 
 def judge_again(
-    saved: SavedPool, questions: Mapping[str, Question], tokenizer: Any, rollouts: Path | None
+    saved: SavedPool,
+    questions: Mapping[str, Question],
+    tokenizer: Any,
+    rollouts: Path | None,
+    reward: Reward | None = None,
 ) -> list[Judged]:
     """Verdicts on the pool's trajectories whose question has a gold, then on the rollouts in a
     folder of dumps.
+
+    Args:
+        reward: a reward function that judges, too.
 
     Raises:
         ValueError: the full grader's package is not installed, the folder has no dumps, or one is
             none of verl's.
     """
     full_grader.package()
-    graders = _Graders()
+    graders = _Graders(reward)
     try:
         rows = list(_pool(saved, questions, tokenizer, graders))
         if rollouts is not None:
@@ -127,25 +155,35 @@ def _pool(
         if name in questions and questions[name].gold:
             text = tokenizer.decode(trajectory.tokens.tolist(), skip_special_tokens=True)
             author = Provenance.read(trajectory.grader)
-            yield graders.judge(
-                "pool", trajectory.step, name, author, 1.0, questions[name].gold, text
-            )
+            handed = questions[name].reward_arguments
+            yield graders.judge("pool", trajectory.step, name, author, 1.0, handed, text)
 
 
 def _dumps(folder: Path, author: Provenance, graders: _Graders) -> Iterator[Judged]:
-    """Rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout; without replayed
-    ones' marks.
+    """Rows of verl's trainer.rollout_data_dir; without replayed ones' marks."""
+    for row in dumped_rows(folder):
+        handed: dict[str, Any] = {
+            "data_source": "",
+            "ground_truth": row.get("gts"),
+            "extra_info": {},
+        }
+        uid, score = str(row.get("uid", "")), float(row["score"])
+        yield graders.judge("rollouts", row["step"], uid, author, score, handed, row["output"])
+
+
+def dumped_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of verl's trainer.rollout_data_dir: a file a step, a line a rollout.
+
+    Raises:
+        ValueError: the folder has no such files, or a row is none of verl's.
     """
     files = sorted(folder.glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
     if not files:
         raise ValueError(
             f"--rollouts={folder}: has no files STEP.jsonl, as trainer.rollout_data_dir gets them"
         )
-    for path in progress(files, len(files), "judging", "step"):
-        for row in _dumped(path):
-            gold = "" if row.get("gts") is None else str(row["gts"])
-            uid, score = str(row.get("uid", "")), float(row["score"])
-            yield graders.judge("rollouts", row["step"], uid, author, score, gold, row["output"])
+    for path in progress(files, len(files), "reading rollouts", "step"):
+        yield from _dumped(path)
 
 
 def _dumped(path: Path) -> Iterator[dict[str, Any]]:
@@ -171,9 +209,12 @@ def _dumped(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
+def lines(rows: list[Judged], unjudged: int, reward: Reward | None = None) -> Iterator[str]:
     """Counts, then the rows that someone should check."""
+    custom = reward is not None and not reward.is_ours
     yield f"{'judged again by':16}strict and full: {version_of('full')}"
+    if reward is not None and custom:
+        yield f"{'and by':16}{reward.author}"
     for place in ("pool", "rollouts"):
         part = [row for row in rows if row.place == place]
         if part:
@@ -185,12 +226,14 @@ def lines(rows: list[Judged], unjudged: int) -> Iterator[str]:
         )
     notable = [row for row in rows if row.notable]
     yield ""
-    yield f"{len(notable):,} rows on which the graders disagree, or both disagree with the run"
+    differ = "the graders disagree, or both disagree with the run"
+    yield f"{len(notable):,} rows on which {'reward and run disagree' if custom else differ}"
     for row in notable[:SHOWN]:
         full = f"right by {row.rule}" if row.rule else "wrong"
         yield (
             f"{row.place}, step {row.step}, {row.question}: run {row.score:g}, strict "
             f"{'right' if row.strict else 'wrong'}, full {full}"
+            f"{'' if row.reward is None else f', reward {row.reward:g}'}"
         )
         yield f"    gold {row.gold}   answer ...{row.answer}"
     if len(notable) > SHOWN:
@@ -214,6 +257,9 @@ def _counts(place: str, rows: list[Judged]) -> Iterator[str]:
     )
     differ = sum(row.full != (row.score > 0.5) for row in rows)
     yield f"{'run and full':16}differ on {differ:,}"
+    scored = [row for row in rows if row.reward is not None]
+    if scored:
+        yield f"{'run and reward':16}differ on {sum(row.notable for row in scored):,}"
 
 
 def export(path: Path, rows: Iterable[Judged]) -> int:

@@ -15,6 +15,7 @@ from exgrpo.experience.trajectory import Trajectory
 from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
 from exgrpo.saved.durable import newest, replaced
 from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
+from exgrpo_tools import reward_option
 from exgrpo_tools.inspect import quarantine
 from exgrpo_tools.inspect.exchange import Row, to_row, write_rows
 from exgrpo_tools.inspect.explain import explanation
@@ -28,7 +29,7 @@ def show(options: argparse.Namespace) -> None:
     """Run the command with checked options. ValueError or OSError, in one line, if it fails."""
     folder = find_pool(options.checkpoint)
     if options.quarantine:
-        quarantine.run(options, folder)
+        quarantine.run(options, folder, _rejects(options, folder))
         return
     saved = read_saved(folder)
     questions = _questions(saved, options.train_files)
@@ -50,6 +51,28 @@ def show(options: argparse.Namespace) -> None:
         decoder = None if tokenizer is None else Decoder(tokenizer)
         written = write_rows(options.export, _rows(saved, questions, decoder))
         print(f"{options.export}: {written:,} trajectories")
+
+
+def _rejects(options: argparse.Namespace, folder: Path) -> quarantine.Rejects | None:
+    """Which trajectories the reward of --reward does not accept any more."""
+    reward = reward_option.chosen(options, None)
+    if reward is None:
+        return None
+    from exgrpo_tools.inspect.judging import Judge, Unreadable, Wrong
+
+    saved = read_saved(folder)
+    questions, tokenizer = _questions(saved, options.train_files), _tokenizer(saved, options)
+    judge = Judge(reward, questions, tokenizer)
+
+    def rejects(question: str, trajectory: Trajectory) -> bool:
+        try:
+            if question in questions:
+                judge.judge(question, trajectory)
+        except (Wrong, Unreadable):
+            return True
+        return False
+
+    return rejects
 
 
 def find_pool(checkpoint: Path) -> Path:
@@ -89,12 +112,13 @@ def _tokenizer(saved: SavedPool, options: argparse.Namespace) -> Any:
         and options.html is None
         and options.export is None
         and not options.rewards
+        and options.reward is None
     ):
         return None
     of_model = saved.folder.parent / "actor" / "huggingface"  # where verl saves it
     path = options.tokenizer or (str(of_model) if of_model.is_dir() else None)
     if path is None:
-        if options.question is not None or options.html is not None or options.rewards:
+        if options.export is None:
             raise ValueError(f"--tokenizer=: is required, there is none in {of_model}")
         return None
     tokenizer = load_tokenizer(path)
@@ -127,9 +151,10 @@ def _print_rewards(
 ) -> None:
     from exgrpo_tools.inspect.rewards import export, judge_again, lines
 
-    rows = judge_again(saved, questions, tokenizer, options.rollouts)
+    reward = reward_option.chosen(options, saved.folder)
+    rows = judge_again(saved, questions, tokenizer, options.rollouts, reward)
     of_pool = sum(row.place == "pool" for row in rows)
-    print_lines(lines(rows, saved.manifest["counts"]["trajectories"] - of_pool))
+    print_lines(lines(rows, saved.manifest["counts"]["trajectories"] - of_pool, reward))
     if options.export is not None:
         print(f"{options.export}: {export(options.export, rows):,} rows")
 
@@ -137,14 +162,22 @@ def _print_rewards(
 def _write_page(
     saved: SavedPool, options: argparse.Namespace, questions: Mapping[str, Question], tokenizer: Any
 ) -> None:
+    from exgrpo_tools.inspect import strips
     from exgrpo_tools.inspect.page import build_page, draw_sample
 
     sample = draw_sample(saved, options.sample, options.seed)
-    overview = read_overview(saved, frozenset(sample.questions))
+    shown_strips = strips.most_replayed(saved)
+    overview = read_overview(saved, frozenset([*sample.questions, *shown_strips]))
     print_lines(summary(overview, questions))
     shown = sample.cut(overview.kept)
     now = {} if options.model is None else _score(options.model, shown, questions, tokenizer)
-    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now)
+    replayed = None
+    if shown_strips:
+        read = strips.read_strips(
+            saved, shown_strips, overview.kept, questions, options.rollouts, tokenizer
+        )
+        replayed = strips.content(read, saved, questions, options.rollouts is not None)
+    page = build_page(overview, sample, questions, Decoder(tokenizer), options.model, now, replayed)
     with replaced(options.html) as temporary:
         temporary.write_text(page, encoding="utf-8")
     print(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TextIO
 
+from exgrpo.console import printable
+
 _UNFINISHED = "\ufffd"  # a decoder's replacement for bytes that are not a complete character
 
 
@@ -62,16 +64,9 @@ class Decoder:
         return text
 
 
-def printable(text: str) -> str:
-    """Text for a terminal: characters that would move its cursor or change its colours are
-    escaped.
-    """
-    return "".join(c if c == "\t" or c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def print_lines(lines: Iterable[str], file: TextIO | None = None) -> None:
     """Each as one line of the terminal, whatever is in it; all text of pools, data and models
     leaves through here.
     """
     for line in lines:
-        print(printable(line), file=file)
+        print(printable(line), file=file, flush=True)
