@@ -9,8 +9,11 @@ program on a CPU.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import hydra
@@ -52,12 +55,14 @@ def _compose(overrides: list[str]) -> DictConfig:
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
-    with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
+    with in_one_line("exgrpo", "the same command continues from the last checkpoint, if any"):
         with refusals():
             with phase("checking settings, model and data"):
                 check(config)
             verify_for_verl(config)
-        train(config)
+        alone = machine.starts_ray(config, os.environ) and "RAY_TMPDIR" not in os.environ
+        with own_temporary_folder() if alone else contextlib.nullcontext():
+            train(config)
 
 
 def verify_for_verl(config: DictConfig) -> None:
@@ -75,6 +80,25 @@ def verify_for_verl(config: DictConfig) -> None:
     except Exception as error:  # assertions and errors of any kind
         why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"verl refuses the configuration: {why}") from error
+
+
+@contextlib.contextmanager
+def own_temporary_folder() -> Iterator[None]:
+    """Within it temporary files have a folder that goes with it: vLLM leaves sockets, verl locks.
+
+    Ray's logs, and what torch compiles for the next run too, stay where they would be.
+    """
+    usual = tempfile.gettempdir()
+    os.environ.setdefault("RAY_TMPDIR", usual)
+    with contextlib.suppress(KeyError, OSError):  # a user without a name
+        compiled = f"{usual}/torchinductor_{getpass.getuser()}"
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", compiled)
+    with tempfile.TemporaryDirectory(prefix="xg-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            os.environ["TMPDIR"] = tempfile.tempdir = usual
 
 
 def train(config: DictConfig) -> None:

@@ -48,7 +48,7 @@ class TrainerKeys:
     )
     rollout_poll_interval: float = _key(
         2.0,
-        check.positive,
+        check.seconds,
         "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
     )
     rollout_ledger_bytes: int = _key(
