@@ -57,6 +57,7 @@ from exgrpo.on_verl import (
 )
 from exgrpo.on_verl.complete import CandidateScorer
 from exgrpo.on_verl.correct import Past
+from exgrpo.on_verl.finished_groups import KeepsFinishedGroups
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.loss_shares import LossShares
@@ -478,7 +479,7 @@ class ExperienceMixin(StoppableTrainer):
 
 
 @register_trainer("exgrpo")
-class ExperienceMixPPOTrainer(ExperienceMixin, PPOTrainerSync):
+class ExperienceMixPPOTrainer(KeepsFinishedGroups, ExperienceMixin, PPOTrainerSync):
     """Generate, train, synchronize the weights: the mode of the paper."""
 
     verl_mode = "sync"

@@ -51,6 +51,12 @@ class TrainerKeys:
         check.seconds,
         "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
     )
+    rollout_ledger_bytes: int = _key(
+        0,
+        check.integer(0),
+        "groups that finish between two saves are kept on disk, in so many bytes at most (about 32 "
+        "a token): a run that is killed does not generate them again; 0: off",
+    )
 
     rehearse_reward: bool = _key(
         True,
