@@ -125,7 +125,7 @@ def built(options: argparse.Namespace, setting: list[str]) -> tuple[Any, Any]:
     with initialize_config_module("exgrpo.config", version_base=None):
         config = compose("exgrpo_trainer", overrides)
     config.actor_rollout_ref.actor.policy_loss.loss_mode = "vanilla"
-    kernels.settle(config)
+    kernels.write_choices(config)
     actor = config.actor_rollout_ref.actor
     actor.loss_scale_factor = actor.loss_scale_factor
     torch.manual_seed(0)

@@ -129,7 +129,8 @@ def chance(
 ) -> float:
     """1 for half of all responses, by the response alone, once the file ``turn`` exists."""
     wait_for(turn)
-    return float(zlib.crc32(solution_str.encode()) % 2)
+    # the second bit: it differs for "" and "I do not know.", which preflight asks
+    return float(zlib.crc32(solution_str.encode()) >> 1 & 1)
 
 
 if __name__ == "__main__":

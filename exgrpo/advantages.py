@@ -1,4 +1,6 @@
-"""GRPO's advantages over the rewards of groups. Requires torch only."""
+"""GRPO's advantages over the rewards of groups, for loops without verl; in training verl computes
+them (``algorithm.adv_estimator``). Requires torch only.
+"""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ def train() -> None:
     """Hydra overrides are read from the command line."""
     if answered(HELP):
         return
+    if not sys.argv[1:]:
+        refused("exgrpo-train", ValueError("needs settings, key=value; exgrpo-train --help"))
     with in_one_line("exgrpo", packages=PACKAGES):
         if sys.argv[1:2] == ["--from-release"] and len(sys.argv) == 3:
             return _from_release(Path(sys.argv[2]))

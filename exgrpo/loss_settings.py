@@ -17,7 +17,7 @@ LIKELIHOOD = "likelihood"  # the loss of rehearsal, aggregated by itself
 REPLAY_LOSS_NAMES = (SHAPED, "clip", "topr", LIKELIHOOD)
 REPLAY_LOSS_PARAMETERS = ("log_ratio", "log_prob", "advantages", "replayed", "settings")
 REPLAY_LOSS_ROWS = ("rows",)  # what such a loss may take besides
-_P_DIV_P = "p_div_p_"
+_P_DIV_P = "p_div_p_"  # p / (p + beta); beta follows in the name
 _FINITE = [
     f"{side}_policy_reshape_{name}" for side in ("off", "on") for name in ("weight", "pow_exp")
 ]

@@ -9,8 +9,11 @@ program on a CPU.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +22,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from exgrpo.console import in_one_line, phase
+<<<<<<< HEAD
 from exgrpo.on_verl.task_runner import Lost, MixTaskRunner, OnThisNode
+=======
+from exgrpo.on_verl.stopping import Stopping
+from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
+>>>>>>> main
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
@@ -53,12 +61,14 @@ def _compose(overrides: list[str]) -> DictConfig:
 @hydra.main(config_path=CONFIG, config_name="exgrpo_trainer", version_base=None)
 def run(config: DictConfig) -> None:
     """Check the configuration, then start verl."""
-    with in_one_line("exgrpo", "the same command continues from the last checkpoint"):
+    with in_one_line("exgrpo", "the same command continues from the last checkpoint, if any"):
         with refusals():
             with phase("checking settings, model and data"):
                 check(config)
             verify_for_verl(config)
-        train(config)
+        alone = machine.starts_ray(config, os.environ) and "RAY_TMPDIR" not in os.environ
+        with own_temporary_folder() if alone else contextlib.nullcontext():
+            train(config)
 
 
 def verify_for_verl(config: DictConfig) -> None:
@@ -78,20 +88,41 @@ def verify_for_verl(config: DictConfig) -> None:
         raise ValueError(f"verl refuses the configuration: {why}") from error
 
 
+@contextlib.contextmanager
+def own_temporary_folder() -> Iterator[None]:
+    """Within it temporary files have a folder that goes with it: vLLM leaves sockets, verl locks.
+
+    Ray's logs, and what torch compiles for the next run too, stay where they would be.
+    """
+    usual = tempfile.gettempdir()
+    os.environ.setdefault("RAY_TMPDIR", usual)
+    with contextlib.suppress(KeyError, OSError):  # a user without a name
+        compiled = f"{usual}/torchinductor_{getpass.getuser()}"
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", compiled)
+    with tempfile.TemporaryDirectory(prefix="xg-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            os.environ["TMPDIR"] = tempfile.tempdir = usual
+
+
 def train(config: DictConfig) -> None:
     """Run verl's own driver, with our task runner and trainer."""
     import ray
     from ray.exceptions import RayActorError, RayTaskError
     from verl.trainer.main_ppo import run_ppo
 
-    starting = contextlib.ExitStack()
+    starting, stopping = contextlib.ExitStack(), Stopping()
 
     def verify_ray() -> None:
         starting.close()
+        stopping.listen()
         with refusals():
             machine.verify_cpus(config, ray.cluster_resources().get("CPU", 0))
 
     # no CPU: on a cluster the node of the command may have none to give
+<<<<<<< HEAD
     runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray)
     for last in (False, False, True):
         try:
@@ -115,6 +146,24 @@ def train(config: DictConfig) -> None:
                 "again",
                 flush=True,
             )
+=======
+    runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray, str(stopping.folder))
+    with stopping.ends():
+        stopping.listen()
+        for last in (False, False, True):
+            try:
+                starting.enter_context(phase("starting Ray"))
+                return run_ppo(config, task_runner_class=runner)
+            except Exception as error:
+                starting.close()
+                if last or NODE_TOO_SLOW not in str(error):
+                    raise
+                print(
+                    "exgrpo: Ray did not start within its 30 s; the machine is busy, so it is "
+                    "started again",
+                    flush=True,
+                )
+>>>>>>> main
 
 
 if __name__ == "__main__":

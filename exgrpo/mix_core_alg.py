@@ -1,8 +1,8 @@
 """The objective of ExGRPO (arXiv 2510.02245, equation 4 and Appendix D): functions of tensors.
 
 Needs only torch. B is the number of rows, T of padded response tokens; log-probs are natural
-logarithms. Every formula uses the log-ratio, so that no ratio overflows: f(w) = w / (w + beta) is
-computed as sigmoid(log w - log beta).
+logarithms. Every formula uses the log-ratio, so that no ratio overflows: the paper's policy shaping
+f(w) = w / (w + beta) is computed as sigmoid(log w - log beta).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _SHARED: dict[str, Reshape] = {
     "square_root": lambda log_w, log_pi, weight, pow_exp: torch.exp(0.5 * log_w),
     "pow": lambda log_w, log_pi, weight, pow_exp: torch.exp(pow_exp * log_w),
 }
+# logp is of log pi for replayed tokens and of log w for fresh ones, as released
 OFF_POLICY_RESHAPES: OpenTable[Reshape] = OpenTable(
     RESHAPE_PARAMETERS,
     {

@@ -57,6 +57,7 @@ from exgrpo.on_verl import (
 )
 from exgrpo.on_verl.complete import CandidateScorer
 from exgrpo.on_verl.correct import Past
+from exgrpo.on_verl.finished_groups import KeepsFinishedGroups
 from exgrpo.on_verl.group_filter import GroupFilter
 from exgrpo.on_verl.in_flight import InFlight, Prompt
 from exgrpo.on_verl.loss_shares import LossShares
@@ -65,14 +66,22 @@ from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
+<<<<<<< HEAD
 from exgrpo.on_verl.watch import WatchedTrainer
+=======
+from exgrpo.on_verl.stoppable import StoppableTrainer
+>>>>>>> main
 from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
 
 
+<<<<<<< HEAD
 class ExperienceMixin(WatchedTrainer):
+=======
+class ExperienceMixin(StoppableTrainer):
+>>>>>>> main
     """The trainer owns the replay object and decides when to call it; other parts get values.
 
     With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.
@@ -478,7 +487,7 @@ class ExperienceMixin(WatchedTrainer):
 
 
 @register_trainer("exgrpo")
-class ExperienceMixPPOTrainer(ExperienceMixin, PPOTrainerSync):
+class ExperienceMixPPOTrainer(KeepsFinishedGroups, ExperienceMixin, PPOTrainerSync):
     """Generate, train, synchronize the weights: the mode of the paper."""
 
     verl_mode = "sync"

@@ -1,4 +1,4 @@
-"""`exgrpo.buffer` by its old name, for one version."""
+"""`exgrpo.buffer` by its old name, for one version; the trainer's replay is exgrpo/experience/."""
 
 import sys
 import warnings

@@ -1,9 +1,9 @@
 """Losses of replayed rows that know the advantage's sign, by name: ``policy_loss.off_policy_loss``.
 
 One signature: (log_ratio, log_prob, advantages, replayed, settings) -> token losses, float[B, T].
-`log_ratio` is log w = log pi - log mu of each token, bounded, mu the policy that wrote the row;
+`log_ratio` is log w = log pi - log pi_past of each token, bounded; pi_past wrote the row.
 `replayed` is bool[B, T], true at the tokens that count; sums over a row are over those. What other
-entries hold is not used. [.] is a stopped gradient. A loss of yours may take a sixth argument,
+entries hold is not used. [x] is x without its gradient. A loss of yours may take a sixth argument,
 ``rows`` (:class:`ReplayRows`). Needs torch alone.
 """
 

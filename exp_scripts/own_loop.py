@@ -2,6 +2,8 @@
 Sorts two digits.
 """
 
+import argparse
+
 import torch
 from torch import Tensor, distributions, nn
 
@@ -73,5 +75,6 @@ def train(epochs: int, replay: exgrpo.SelectiveReplay) -> tuple[list[float], int
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with in_one_line("own_loop.py"):
         print(train(epochs=40, replay=exgrpo.SelectiveReplay(replay_probability=0.5)))

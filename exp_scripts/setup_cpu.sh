@@ -84,6 +84,8 @@ choose_installer() {
     local settings
     if pip --no-deps "$(pins | grep '^uv==')" 2>/dev/null && settings=$("$python" exp_scripts/pip_settings.py); then
         eval "$settings"
+        mkdir -p "${UV_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/uv}" 2>/dev/null && [ -w "$_" ] ||
+            export UV_NO_CACHE=1 # a home that cannot be written
         installer=uv
     else
         echo "set-up: uv cannot be used here; installing with pip"

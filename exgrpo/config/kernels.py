@@ -162,7 +162,7 @@ def _width(model: str | None) -> int | None:
         return None
 
 
-def settle(config: DictConfig) -> None:
+def write_choices(config: DictConfig) -> None:
     """Put the choices into the configuration: other processes lack the resolvers."""
     model = config.actor_rollout_ref.model
     with open_dict(config):

@@ -115,7 +115,7 @@ class ExperienceReplay:
         self._step = -1  # the step that `_drawn` and `_mixed` describe
         self._drawn: list[str] = []
         self._mixed = False
-        self._fell = DrawCount(config.rollout_n)
+        self._draws_by_bucket = DrawCount(config.rollout_n)
         self._odds: dict[str, Odds] = {}  # question -> those of its draw, until its choice
         self._replayed: list[ReplayedGroup] = []  # of the step that is under way
 
@@ -147,7 +147,7 @@ class ExperienceReplay:
             RuntimeError: the step needs more questions than the data set has.
         """
         replayed: list[str] = []
-        anew: list[str] = []
+        questions_alone: list[str] = []
         stored: list[StoredGroup] = []
         rehearsed: dict[str, Odds] = {}
         prefixes: dict[str, Prefix] = {}
@@ -165,17 +165,17 @@ class ExperienceReplay:
                     stored = self._past_groups(count, barred)
                 elif self.config.exp_unit == "prefix":
                     prefixes = self._cut(self._past_groups(count, barred))
-                    anew = [*prefixes]
+                    questions_alone = [*prefixes]
                 elif self.config.rehearses:
                     rehearsed = {} if ahead else self._to_rehearse(count)
                 else:
                     odds = self._questions_of_pool(count, barred)
                     if self.config.exp_unit == "prompt":
-                        anew = [*odds]
+                        questions_alone = [*odds]
                     else:
                         replayed = [*odds]
                         self._odds |= odds
-        from_pool = [*replayed, *anew, *(group.question for group in stored)]
+        from_pool = [*replayed, *questions_alone, *(group.question for group in stored)]
         if self.config.remembers:
             self.memory.drawn([*from_pool, *rehearsed], step)
         drawn = frozenset([*from_pool, *self._drawn])
@@ -187,7 +187,7 @@ class ExperienceReplay:
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
-        return Draw(replayed, anew + fresh, self._mixed, stored, rehearsed, prefixes)
+        return Draw(replayed, questions_alone + fresh, self._mixed, stored, rehearsed, prefixes)
 
     def _questions_of_pool(self, count: int, barred: Collection[str]) -> dict[str, Odds]:
         """Up to `count` questions to replay, in the order of the draw, with the odds of each."""
@@ -196,7 +196,7 @@ class ExperienceReplay:
         else:
             chosen = self.pool.choose(count, self.rng, exclude=barred)
             odds = self.pool.odds(chosen, barred)
-        self._fell.add(each.bucket for each in odds.values())
+        self._draws_by_bucket.add(each.bucket for each in odds.values())
         return odds
 
     def _to_rehearse(self, count: int) -> dict[str, Odds]:
@@ -356,7 +356,7 @@ class ExperienceReplay:
             "fresh_score": score,
             "mixing": float(self._mixed),
             "refused": float(sum(group.refused for group in groups)),
-            **self._fell.metrics(),
+            **self._draws_by_bucket.metrics(),
         }
         if self.config.exp_unit == "prefix":
             measured |= self._continued(continued)

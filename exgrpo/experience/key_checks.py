@@ -39,6 +39,7 @@ def _number(holds: Callable[[float], bool], allowed: str) -> Callable[[str, obje
 fraction = _number(lambda number: 0 <= number <= 1, "a number between 0 and 1")
 finite = _number(math.isfinite, "a finite number")
 positive = _number(lambda number: 0 < number < math.inf, "a finite number above 0")
+seconds = _number(lambda number: 0 < number <= 60, "a number of seconds above 0, at most 60")
 
 
 def integer(low: int) -> Callable[[str, object], int]:

@@ -179,7 +179,7 @@ def only_writer(root: Path) -> ExitStack:
     return alone
 
 
-def settle(
+def mark_checkpoint_to_resume(
     trainer: Mapping[str, Any],
     with_pool: bool,
     check: Callable[[Path], None],

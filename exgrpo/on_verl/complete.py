@@ -62,7 +62,7 @@ class CandidateScorer:
         """Score all candidates in one pass, in a queue partition that is cleared afterwards."""
         rows = [sequence_fields(self.prompts[name], trajectory) for name, trajectory in candidates]
         lengths = [len(row["input_ids"]) for row in rows]
-        order = dealt(lengths, self.ranks, self.ranks * self.micro_batch)
+        order = balanced_order(lengths, self.ranks, self.ranks * self.micro_batch)
         keys = [f"candidate_{i}_0" for i in range(len(order))]
         tags = [{"seq_len": lengths[position], "status": "success"} for position in order]
         fields = list_of_dict_to_tensordict([rows[position] for position in order])
@@ -89,7 +89,7 @@ def data_parallel_size(workers: Any) -> int:
     return int(max(workers._dispatch_info["actor"])) + 1
 
 
-def dealt(lengths: list[int], ranks: int, multiple: int) -> list[int]:
+def balanced_order(lengths: list[int], ranks: int, multiple: int) -> list[int]:
     """Positions in ``lengths`` (tokens of each row) in an order in which the ranks, each taking its
     equal share of them, have about equal work.
 

@@ -1,10 +1,15 @@
 """Correct: the loss learns which tokens are replayed, and their past log-probs.
 
 verl's loss never sees the batch; the one channel that reaches it for each token is
-``rollout_is_weights``. A fresh token has its weight of rollout correction there, 1 without
-correction. Before mixing begins the number is negative, -0.0 included. A token of a replayed
-trajectory, which has a ratio of its own, is infinite; or, for a loss that asks for age and group of
-a row, 2**40 times one more than both in one number.
+``rollout_is_weights``:
+
+    number     token                                            its loss
+    negative   fresh, before mixing; -weight, -0.0 included     PPO's clipped objective
+    >= 0       fresh, in a mixed step: its weight               without the clip
+    infinite   of a replayed trajectory, with its own ratio     the off-policy loss
+
+The weight is that of rollout correction, 1 without it. For a loss that asks for age and group of a
+row, a replayed token has 2**40 times one more than both in one number.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class LossShares:
             and settings.all_max_clip == -1
             and actor.policy_loss.fresh_loss_mode == actor.policy_loss.loss_mode
             and not corrects(config)
-            and keys.exp_unit != "group"  # whose rows are not among those of `fill`
+            and keys.exp_unit != "group"  # for whose rows `fill` computes no advantages
             and keys.exp_place != "beside"  # whose rows have no advantage
             and not takes_rows(settings.off_policy_loss)
         )

@@ -191,7 +191,7 @@ def judged_groups(
     groups = {}
     for (uid, question), each in rewards.items():
         # the stored row has not joined: as rewarded as the others, it adds no spread to theirs
-        usual = sum(each) / len(each)
+        mean_reward = sum(each) / len(each)
         groups[uid] = RolloutGroup(
             question,
             size=len(each),
@@ -199,7 +199,7 @@ def judged_groups(
             replayed=int(is_replayed(uid)),
             refused=sum(reward > threshold for reward in each),
             rewards=tuple(each),
-            replayed_reward=usual,
+            replayed_reward=mean_reward,
         )
     return groups
 

@@ -64,10 +64,14 @@ def read(keys: Sequence[str], partition: str, fields: Sequence[str] | None = Non
 def write(
     keys: Sequence[str],
     partition: str,
-    fields: TensorDict,
+    fields: TensorDict | None,
     tags: Sequence[dict[str, Any]] | None = None,
 ) -> Batch:
-    """Write fields of rows, with tags for new rows. A field that some lack is not read."""
+    """Write fields of rows, with tags for new rows. A field that some lack is not read.
+
+    Args:
+        fields: None for a prompt, which has a tag alone.
+    """
     with_tags: dict[str, Any] = {} if tags is None else {"tags": list(tags)}
     return tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields, **with_tags)
 

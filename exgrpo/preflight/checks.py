@@ -31,6 +31,7 @@ from exgrpo.preflight import (
     released,
     resume,
     sizes,
+    unknown_keys,
     user_rules,
     values,
 )
@@ -82,6 +83,7 @@ def verify(config: DictConfig) -> None:
     _all(
         lambda: values.verify_together(config),
         lambda: released.verify(config),
+        lambda: unknown_keys.verify_added(config),
         lambda: _platform(config),
         lambda: _files(config),
         lambda: resume.verify_path(trainer),
@@ -91,7 +93,9 @@ def verify(config: DictConfig) -> None:
         *([lambda: user_rules.verify_rules(experience, _loss(actor))] if with_replay else []),
     )
     has_states = old_checkpoints.check_if_loaded(actor.checkpoint.load_contents)
-    checkpoints.settle(trainer, with_replay, has_states, actor.checkpoint.load_contents)
+    checkpoints.mark_checkpoint_to_resume(
+        trainer, with_replay, has_states, actor.checkpoint.load_contents
+    )
     resumed = resume.resumed_folder(trainer)
     _all(
         lambda: data_files.verify_rows(config),
@@ -141,7 +145,7 @@ def resolve(config: DictConfig) -> None:
         actor = config.actor_rollout_ref.actor
         # resolved now: other processes lack our resolver
         actor.loss_scale_factor = actor.loss_scale_factor
-        kernels.settle(config)
+        kernels.write_choices(config)
         name_log_folders(config, os.environ)
         config.trainer.v1.trainer_mode = modes.TRAINERS[config.trainer.v1.trainer_mode]
         modes.watch_rewards(config)

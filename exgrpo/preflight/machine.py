@@ -34,7 +34,8 @@ def starts_ray(config: DictConfig, environment: Mapping[str, str]) -> bool:
     address = ray_init.get("address")
     if address is not None:
         return bool(address == "local")
-    started = Path(environment.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
+    base = environment.get("RAY_TMPDIR", environment.get("TMPDIR", "/tmp"))
+    started = Path(base, "ray", "ray_current_cluster")
     return not environment.get("RAY_ADDRESS") and not started.exists()
 
 

@@ -30,7 +30,9 @@ def verify(config: DictConfig, resumed: Path | None) -> None:
     separate = trainer.v1.trainer_mode == "separate_async"
     wrong = itertools.chain(
         _questions(trainer, config.data),
+        _queue(config),
         _tokens(config, ulysses),
+        _shards(actor.fsdp_config.fsdp_size, gpus, given),
         _same_as_saved(gpus, given, resumed),
         _mini_batch(actor_rollout, gpus, ulysses, given),
         _rollout(actor_rollout.rollout, gpus, given, separate),
@@ -48,6 +50,17 @@ def _questions(trainer: DictConfig, data: DictConfig) -> Iterator[str]:
     if trainer.experience and 0 < ratio * size < 1:
         allowed = f"must be 0, or at least 1 question of data.train_batch_size={size}"
         yield f"trainer.experience_ratio={ratio}: {allowed}"
+
+
+def _queue(config: DictConfig) -> Iterator[str]:
+    """The queue holds a step's rollouts, a row each."""
+    simple, size = config.transfer_queue.backend.SimpleStorage, config.data.train_batch_size
+    rollout_n, capacity = config.actor_rollout_ref.rollout.n, simple.total_storage_size
+    if capacity is not None and size * rollout_n > capacity:
+        yield (
+            f"transfer_queue.backend.SimpleStorage.total_storage_size={capacity}: must be at least "
+            f"data.train_batch_size={size} * actor_rollout_ref.rollout.n={rollout_n}, or null"
+        )
 
 
 def _tokens(config: DictConfig, ranks: int) -> Iterator[str]:
@@ -96,6 +109,13 @@ def _mini_batch(
         )
 
 
+def _shards(size: int, gpus: int, given: str) -> Iterator[str]:
+    """Groups of `size` GPUs hold the model's shards, -1: all of them."""
+    if 0 < size < gpus and gpus % size:
+        key = f"actor_rollout_ref.actor.fsdp_config.fsdp_size={size}"
+        yield f"{key}: must divide the {gpus} GPUs of {given}, or be -1 for all"
+
+
 def _whole_mini_batches(config: DictConfig) -> Iterator[str]:
     """verl fills the last mini-batch up with empty rows, by which its loss is divided, too."""
     size, batch = config.actor_rollout_ref.actor.ppo_mini_batch_size, config.data.train_batch_size
@@ -117,6 +137,12 @@ def _rollout(rollout: DictConfig, gpus: int, given: str, separate: bool) -> Iter
     size = math.prod(rollout[key] for key in keys)
     if gpus % size:
         yield _multiple(size, given, settings(*(key for key in keys if rollout[key] != 1)))
+    tokens, rows = rollout.max_num_batched_tokens, rollout.max_num_seqs
+    if tokens < rows:
+        yield (
+            f"actor_rollout_ref.rollout.max_num_batched_tokens={tokens}: must be at least "
+            f"actor_rollout_ref.rollout.max_num_seqs={rows}, a token of each"
+        )
 
 
 def _multiple(size: int, given: str, why: str) -> str:

@@ -1,5 +1,5 @@
-"""What is said of a key that the configuration does not have: the nearest one. Hydra's own answer,
-to add it with a ``+``, makes a typing error into a key that nobody reads.
+"""The words of a refusal of an unknown key, with the nearest known one. Hydra refuses most of them,
+and advises a ``+``; what was added so by a typing error is refused here.
 """
 
 from __future__ import annotations
@@ -7,14 +7,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from exgrpo.overrides import override
 from exgrpo.preflight import released
-from exgrpo.preflight.values import entries
+from exgrpo.preflight.values import defaults, entries, shown
 
 # Hydra's messages begin so
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'\.")
@@ -30,6 +32,7 @@ GONE = {
         "a loss of your own by off_policy_loss=path/file.py:name has its numbers in its file",
     ),
 }
+_HANDED_ON = "ray_kwargs.ray_init"  # takes any key of ray.init
 _ADVICE = re.compile(r"\s*(Config search path:|See https:|To append to your).*", re.DOTALL)
 
 
@@ -59,6 +62,24 @@ def explain(
     keys = [key for key, _ in entries(OmegaConf.to_container(config, resolve=False))]
     said = "verl has the key; write it without the +" if plus else "no such key; {}"
     return [*(f"{each}: {said.format(_hint(each, keys))}" for each in unknown), *following]
+
+
+def verify_added(config: DictConfig) -> None:
+    """ValueError with a line for each added key, ``+key=value``, that is nearly one of the group's:
+    a typing error, which nobody would read.
+    """
+    ours = yaml.safe_load((files("exgrpo.config") / "exgrpo.yaml").read_text(encoding="utf-8"))
+    known = {*defaults(), *(key for key, _ in entries(ours))}
+    wrong = []
+    for key, value in entries(OmegaConf.to_container(config, resolve=False)):
+        group, _, name = key.rpartition(".")
+        if key not in known and group in known and group != _HANDED_ON:
+            siblings = [each.rpartition(".")[2] for each in known if each.startswith(f"{group}.")]
+            if meant := difflib.get_close_matches(name, siblings, n=1, cutoff=0.85):
+                given = f"+{key}={shown(value)}"
+                wrong.append(f"{given}: nobody reads it; did you mean {group}.{meant[0]}?")
+    if wrong:
+        raise ValueError("\n".join(wrong))
 
 
 def _unreadable(given: str) -> str:

@@ -116,7 +116,7 @@ def _wait(child: int, record: RunRecord, folder: Path, stopping: set[signal.Sign
         got = signal.sigtimedwait(stopping | {signal.SIGCHLD}, LOOK_S)
         if got is not None and got.si_signo != signal.SIGCHLD:
             print(
-                "exgrpo: stopped; the same command goes on from the last checkpoint",
+                "exgrpo: stopped; the same command goes on from the last checkpoint, if any",
                 file=sys.stderr,
                 flush=True,
             )

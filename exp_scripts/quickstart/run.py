@@ -77,7 +77,7 @@ def main() -> None:
     try:
         sys.exit(quickstart(arguments))
     except Stopped as stopped:
-        print(f"quickstart: stopped; {how_to_go_on(arguments.restart)}")
+        print(f"quickstart: stopped; {how_to_go_on(arguments.output, arguments.restart)}")
         sys.exit(stopped.code)
 
 
@@ -96,7 +96,7 @@ def quickstart(arguments: argparse.Namespace) -> int:
     print(f"quickstart: {start}; log in {output}/train.log")
     code = train(output, command(output, arguments.seed, done, arguments.overrides), steps, done)
     if code:
-        print(failure(output / "train.log", code, arguments.restart), file=sys.stderr)
+        print(failure(output, code, arguments.restart), file=sys.stderr)
     else:
         learning_curves.show([output])
         show_replay(output)
@@ -122,8 +122,10 @@ class Stopped(Exception):
         self.code = 128 + number
 
 
-def how_to_go_on(restarted: bool) -> str:
-    """What a person does to continue this run."""
+def how_to_go_on(output: Path, restarted: bool) -> str:
+    """What a person does to continue this run, if it has come as far as a checkpoint."""
+    if not marked_step(output / "checkpoints"):
+        return "it had no checkpoint yet, so the same command begins anew"
     return (
         f"the same command{' without --restart' if restarted else ''} resumes from the last "
         "checkpoint"
@@ -230,12 +232,13 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no training is left behind
 
 
-def failure(log: Path, code: int, restarted: bool) -> str:
+def failure(output: Path, code: int, restarted: bool) -> str:
     """What of the log a person wants to see first: the last lines that are not warnings."""
+    log = output / "train.log"
     if code == 128 + signal.SIGKILL:
         return (
             "quickstart: the training was killed, by hand or for want of memory; "
-            f"{how_to_go_on(restarted)}"
+            f"{how_to_go_on(output, restarted)}"
         )
     lines = [
         re.sub(r"\x1b\[\d+m", "", line) for line in log.read_text(errors="replace").splitlines()

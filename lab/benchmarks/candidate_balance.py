@@ -18,7 +18,7 @@ import torch
 from common import Figures, at_least, machine, parser, report, spread
 from verl.utils.seqlen_balancing import calculate_workload
 
-from exgrpo.on_verl.complete import dealt
+from exgrpo.on_verl.complete import balanced_order
 
 QUESTIONS, LONGEST = 64, 8192
 
@@ -34,7 +34,7 @@ def main() -> None:
         before, after, seconds = [], [], []
         for step in steps:
             started = time.perf_counter()
-            order = dealt(step, ranks, ranks)
+            order = balanced_order(step, ranks, ranks)
             seconds.append(time.perf_counter() - started)
             in_order = [*range(len(step)), *[0] * (-len(step) % ranks)]
             before.append([busiest(work, in_order, ranks) for work in loads(step)])
@@ -42,7 +42,7 @@ def main() -> None:
         for column, quantity in enumerate(("tokens", "work")):
             name = f"{ranks} ranks: busiest / mean, {quantity}"
             figures[f"{name}, in order"] = spread([shares[column] for shares in before])
-            figures[f"{name}, dealt"] = spread([shares[column] for shares in after])
+            figures[f"{name}, balanced_order"] = spread([shares[column] for shares in after])
         figures[f"{ranks} ranks: milliseconds of the driver to deal"] = spread([1000 * second for second in seconds])
     report("candidates over ranks", figures, machine("verl"), options)
 

@@ -120,7 +120,7 @@ def resumed(root: Path, run: Path) -> str:
     trainer = OmegaConf.create({"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(root)})
     manifest = read_manifest(checkpoints.step_folder(run, checkpoints.saved_steps(run)[0]) / checkpoints.POOL)
     config = ExperienceConfig(rollout_n=manifest["rollout_n"])
-    checkpoints.settle(trainer, True, lambda folder: None)
+    checkpoints.mark_checkpoint_to_resume(trainer, True, lambda folder: None)
     opened = checkpoints.open_experience(trainer, config, manifest["identity"], Everything())
     folder, held = checkpoints.step_folder(root, opened.step), opened.replay.pool.snapshot()
     rows = [(s, q, t.key, t.log_probs.tobytes(), t.step, t.reward) for s, q, t in held.records(0, 10**9)]

@@ -36,13 +36,7 @@ def kill_and_resume(folder, mode, settings, steps, saved, killed_after, *more):
     arguments += [f"trainer.total_training_steps={steps}", f"trainer.save_freq={saved}"]
     arguments += ["trainer.max_actor_ckpt_to_keep=null", "trainer.experience_start_sratio=0", *more]
     first = Run(folder, arguments, "first")
-    if mode == "colocate_async":
-        line, left = first.lose("ray::TransferQueueController", killed_after)
-        assert "the queue's controller (TransferQueueController) has died; in step" in line
-        assert f"/global_step_{saved} is saved; the same command goes on from there" in line
-        assert left == []
-    else:
-        first.kill_after(killed_after)
+    first.kill_after(killed_after)
     manifest = folder / "checkpoints" / f"global_step_{saved}" / "experience" / "manifest.json"
     state = json.loads(manifest.read_text())["replay_state"]
     second = Run(folder, arguments, "second")

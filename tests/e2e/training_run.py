@@ -76,21 +76,6 @@ class Run:
         finally:
             self.kill()
 
-    def lose(self, title, step):
-        """SIGKILL to the process of this title once the step has been logged; the run ends by
-        itself, with an error. Its last line, and the titles of Ray's processes that it leaves.
-        """
-        self.watch.until(lambda: self.metrics_file.exists() and max([0, *self.metrics()]) >= step)
-        titles = self.titles()
-        next(each for each, name in titles.items() if name.startswith(title)).kill()
-        try:
-            assert self.watch.end() == 1
-            left = psutil.wait_procs(titles, timeout=10)[1]
-        finally:
-            self.kill()
-        said = self.log.read_text(errors="replace").rstrip().splitlines()[-1]
-        return said, [titles[each] for each in left if titles[each].startswith("ray::")]
-
     def titles(self):
         """Process -> what it is called, of all of its processes."""
         found = {}

@@ -3,7 +3,8 @@ resumes each time.
 
     python tests/unit/crash_sweep.py
 
-It prints a line a scenario and the total, and fails at a state that is neither.
+It prints a line a scenario and the total, and fails at a state that is neither, or if a group that
+was kept in the ledger is generated again.
 
 The writer is the real one, pool and all; verl's own part (weights, data.pt, marker in place,
 rotation) is played by `verl`. It is a forked process that stops itself just before it saves; from
@@ -17,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -37,10 +39,12 @@ from exgrpo.experience.config import ExperienceConfig
 from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl import checkpoints, old_checkpoints
 from exgrpo.saved import pool_segments
+from exgrpo.saved.ledger import Finished, Ledger
 
 CONFIG = ExperienceConfig(rollout_n=8, experience_max_trajectories=60, experience_start_sratio=0)
 KEEP = 2
 IDENTITY = {"data_fingerprint": "f", "tokenizer": "t", "questions": 30}
+GROUPS = 12  # of a step
 QUESTIONS = [f"q{number}" for number in range(30)]
 # write, pwrite64, writev, ftruncate, sendfile, copy_file_range, creat, mkdir(at), rename(at, at2),
 # link(at), unlink(at) and rmdir, fsync, fdatasync; openat if it may change something
@@ -72,6 +76,9 @@ class Trainer:
             assert weights == str(self.step), (
                 f"pool of step {self.step} with weights of step {weights}"
             )
+        self.ledger, self.generated = Ledger(root / "finished_groups.ledger", 10**6), 0
+        self.ledger.open({"checkpoint": str(self.step)})
+        self.kept = bytearray(1)  # groups of the step that are there
         # as if this very process had written what is there
         self.rotation, self.saved = old_checkpoints.Rotation(root, KEEP), list[Path]()
         for step in reversed(checkpoints.saved_steps(root)):
@@ -84,14 +91,21 @@ class Trainer:
         self.step += 1
         rng = np.random.default_rng(self.step)
         self.replay.pool.choose(3, self.replay.rng)
-        groups = []
-        for question in rng.permutation(30)[:12]:
+        groups, self.generated, self.kept[0] = [], 0, 0
+        for position, question in enumerate(rng.permutation(30)[:GROUPS]):
             solved = int(rng.integers(0, 9))
             successes = [
                 Trajectory(rng.integers(0, 9, 5), -rng.random(5), self.step, rng.random())
                 for _ in range(solved)
             ]
             groups.append(RolloutGroup(f"q{question}", 8, tuple(successes)))
+            data = b"".join(each.log_probs.tobytes() for each in successes)
+            found = self.ledger.take(self.step, position, f"q{question}")
+            assert found in (None, data), "a group came back as another"
+            if found is None:
+                self.ledger.keep(self.step, [Finished(position, f"q{question}", data)])
+                self.generated += 1
+            self.kept[0] = position + 1
         self.replay.observe(self.step, groups, {})
 
     def save(self):
@@ -102,6 +116,7 @@ class Trainer:
         )
         self.rotation.make_room(self.step)
         self.verl(folder)
+        self.ledger.begin({"checkpoint": str(self.step)})
 
     def verl(self, folder):
         """verl 0.9.1 with max_actor_ckpt_to_keep: room is made first, the marker is written in
@@ -151,15 +166,18 @@ def forked(work):
     return value
 
 
-def cut_off(root, step, at):
-    """Save `step` in a child, held before each call for `at(its number)`; killed where that is
-    false.
+def cut_off(root, step, at, kept, trains=False):
+    """Save `step` in a child (`trains`: train and save it), held before each call for `at(its
+    number)`; killed where that is false.
     """
     if (child := os.fork()) == 0:
-        trainer = advance(root, step)
+        trainer = advance(root, step - trains)
         if ptrace(TRACEME, 0, None, None) != 0:
             os._exit(3)
+        trainer.kept = kept
         os.kill(os.getpid(), signal.SIGSTOP)
+        if trains:
+            trainer.train()
         trainer.save()
         os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -194,7 +212,7 @@ def touches_disk(child):
 
 def resumed(root, until):
     """What a run resumes to after the kill, and what comes of it: it trains to the step and saves
-    each.
+    each; how many groups its last step generated.
     """
 
     def work():
@@ -203,7 +221,7 @@ def resumed(root, until):
         while trainer.step < until:
             trainer.train()
             trainer.save()
-        return state, Trainer(root).digest()
+        return state, Trainer(root).digest(), trainer.generated
 
     return forked(work)
 
@@ -220,18 +238,20 @@ def segments(root, step):
     )
 
 
-def sweep(name, before, step, again, compacts):
+def sweep(name, before, step, again, compacts, trains=False):
     """All cut points of the save of `step`; `again`: the second try at it, over what a killed one
-    has left.
+    has left; `trains`: of its groups too.
     """
+    kept = mmap.mmap(-1, 1)  # written by the child that is cut off
+    kept[0] = 0 if trains else GROUPS
     with tempfile.TemporaryDirectory() as parent:
         pristine, root = Path(parent) / "pristine", Path(parent) / "root"
         pristine.mkdir()
-        _, old = resumed(pristine, before)
+        _, old, _ = resumed(pristine, before)
         if again:
-            cut_off(pristine, step, lambda call: call < 40)
+            cut_off(pristine, step, lambda call: call < 40, kept)
         copy(pristine, root)
-        _, new = resumed(root, step)
+        _, new, _ = resumed(root, step)
         assert not compacts or segments(root, step) <= segments(root, before), (
             "nothing was compacted"
         )
@@ -239,15 +259,18 @@ def sweep(name, before, step, again, compacts):
 
         def resumes(call):
             copy(pristine, root)
-            state, last = resumed(root, step)
+            state, last, generated = resumed(root, step)
             assert state in counts, (
                 f"{name}: after a kill at call {call} step {state[0]} is neither neighbour"
             )
             counts[state] += 1
+            assert state == new or generated <= GROUPS - kept[0], (
+                f"{name}: after a kill at call {call} kept groups were generated again"
+            )
             assert last == new, f"{name}: after a kill at call {call} the run does not go on alike"
             return True
 
-        cut_off(pristine, step, resumes)
+        cut_off(pristine, step, resumes, kept, trains)
         cuts = sum(counts.values())
         print(
             f"{name}: {cuts} of {cuts} cut points resume, {counts[old]} to the old state, "
@@ -263,12 +286,13 @@ def advance(root, step):
     return trainer
 
 
-# what is swept: before, step, again, compacts
+# what is swept: before, step, again, compacts, trains
 SWEEPS = {
     "second try over a killed one": (8, 9, True, True),
     "checkpoint with compaction and rotation": (8, 9, False, True),
     "checkpoint with links": (2, 3, False, False),
     "first checkpoint": (0, 1, False, False),
+    "groups of a step, then its checkpoint": (2, 3, False, False, True),
 }
 
 

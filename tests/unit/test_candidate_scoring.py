@@ -2,7 +2,7 @@
 
 import pytest
 
-from exgrpo.on_verl.complete import dealt
+from exgrpo.on_verl.complete import balanced_order
 
 
 @pytest.mark.parametrize(("ranks", "multiple"), [(8, 8), (8, 32), (64, 64)])
@@ -11,7 +11,7 @@ def test_ranks_get_equal_numbers_and_about_equal_work(ranks, multiple):
     ones'.
     """
     lengths = [8000 - 110 * question + 10 * answer for question in range(64) for answer in range(5)]
-    order = dealt(lengths, ranks, multiple)
+    order = balanced_order(lengths, ranks, multiple)
     assert (
         len(order) % multiple == 0
         and len(order) - len(lengths) < multiple
@@ -29,9 +29,9 @@ def test_ranks_get_equal_numbers_and_about_equal_work(ranks, multiple):
 
 
 def test_one_rank_keeps_the_pools_order():
-    assert dealt([5, 9, 2, 7], 1, 1) == [0, 1, 2, 3]
-    assert dealt([5, 9, 2, 7], 1, 3) == [0, 1, 2, 3, 2, 2]
+    assert balanced_order([5, 9, 2, 7], 1, 1) == [0, 1, 2, 3]
+    assert balanced_order([5, 9, 2, 7], 1, 3) == [0, 1, 2, 3, 2, 2]
 
 
 def test_fewer_candidates_than_ranks_are_filled_up():
-    assert sorted(dealt([5, 9], 4, 4)) == [0, 0, 0, 1]
+    assert sorted(balanced_order([5, 9], 4, 4)) == [0, 0, 0, 1]

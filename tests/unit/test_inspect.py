@@ -70,6 +70,13 @@ def test_a_pool_is_found_from_the_run_a_checkpoint_or_itself(run):
         find_pool(run / "global_step_10" / "actor")
 
 
+def test_a_pool_is_found_from_the_folder_above_its_checkpoints(run, tmp_path):
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "checkpoints").symlink_to(run)
+    found = find_pool(tmp_path / "outputs")
+    assert found == tmp_path / "outputs" / "checkpoints" / "global_step_10" / "experience"
+
+
 def test_the_summary_says_what_the_pool_says(run, capsys):
     inspect.main([str(run), "--train_files", str(run / "train.parquet")])
     lines = capsys.readouterr().out.splitlines()

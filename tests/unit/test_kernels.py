@@ -136,7 +136,7 @@ def test_an_older_torch_has_no_such_attention(machine):
 
 def test_the_choices_are_put_into_the_configuration_for_processes_without_the_resolvers(machine):
     config = job("actor_rollout_ref.rollout.temperature=1")
-    kernels.settle(config)
+    kernels.write_choices(config)
     written = OmegaConf.to_container(config.actor_rollout_ref.model)
     assert written["override_config"]["attn_implementation"] == "torch_varlen"
     assert written["use_fused_kernels"] is True and written["fused_kernel_options"] == {
@@ -153,7 +153,7 @@ def test_the_users_own_modules_are_imported_too(machine, given):
     config = job()
     config.actor_rollout_ref.model.external_lib = given
     for _ in range(2):  # once is enough
-        kernels.settle(config)
+        kernels.write_choices(config)
         modules = list(config.actor_rollout_ref.model.external_lib)
         assert modules == [*([given] if isinstance(given, str) else given), kernels.VARLEN_MODULE]
 

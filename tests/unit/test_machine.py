@@ -38,6 +38,8 @@ def test_a_ray_that_was_started_on_this_machine_is_joined(tmp_path):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379")
     assert not machine.starts_ray(job(), environment)
+    assert not machine.starts_ray(job(), {"TMPDIR": str(tmp_path)})
+    assert machine.starts_ray(job(), {"TMPDIR": str(tmp_path), "RAY_TMPDIR": "/nowhere"})
 
 
 def test_more_gpus_than_the_machine_has_are_refused():

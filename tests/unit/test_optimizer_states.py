@@ -136,7 +136,7 @@ def trainer(root, **keys):
 
 
 def verify(trainer, contents):
-    checkpoints.settle(trainer, True, old_checkpoints.check_if_loaded(contents))
+    checkpoints.mark_checkpoint_to_resume(trainer, True, old_checkpoints.check_if_loaded(contents))
 
 
 def test_a_run_from_a_checkpoint_without_states_is_refused_before_anything_starts(tmp_path):

@@ -29,7 +29,7 @@ def settled(root, **keys):
         "resume_from_path": None,
         "default_local_dir": str(root),
     } | keys
-    checkpoints.settle(trainer, True, lambda folder: None)
+    checkpoints.mark_checkpoint_to_resume(trainer, True, lambda folder: None)
     return checkpoints.marked_step(root)
 
 

@@ -57,6 +57,7 @@ def test_numbers_that_fit(run):
             [f"{each}=3" for each in PREFIXES],
             f"must be a multiple of 3 GPUs, by {PREFIXES[0]}=3",
         ),
+        (1, 8, [f"{ACTOR}fsdp_config.fsdp_size=3"], "must divide the 8 GPUs of"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(run, nodes, gpus, overrides, said):

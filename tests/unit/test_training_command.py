@@ -73,3 +73,22 @@ for texts in json.loads(sys.argv[1]):
     ]
     assert "it is started again" in again
     assert said == ["trained", again, again, f"raised {slow}", f"raised {other}"]
+
+
+def test_a_command_that_nothing_guards_leaves_no_temporary_file(tmp_path):
+    code = """
+import os, subprocess, sys, tempfile
+from exgrpo import main_mix_ppo
+with main_mix_ppo.own_temporary_folder():
+    write = "import tempfile; print(tempfile.mkstemp()[1])"
+    of_child = subprocess.check_output([sys.executable, "-c", write], text=True)
+    ours = [tempfile.mkstemp()[1], of_child]
+    print(all(os.path.dirname(each) == os.environ["TMPDIR"] for each in ours))
+    print(os.environ["RAY_TMPDIR"] == os.path.dirname(os.environ["TMPDIR"]))
+print(os.path.dirname(tempfile.mkstemp()[1]) == os.environ["RAY_TMPDIR"])
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_TMPDIR"}
+    environment |= {"TMPDIR": str(tmp_path)}
+    done = watched.run([sys.executable, "-c", code], env=environment)
+    assert done.stdout.split() == ["True"] * 3, done.stderr
+    assert len(list(tmp_path.iterdir())) == 1  # the last one, which was made after it

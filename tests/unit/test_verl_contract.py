@@ -314,17 +314,21 @@ def test_our_trainers_register_and_override_what_is_pinned():
     assert set(modes) == set(TRAINERS) - {"exgrpo"}
     base = load("verl.trainer.ppo.v1.trainer_base:PPOTrainer")
     pinned = set(ALL["verl.trainer.ppo.v1.trainer_base:PPOTrainer"]["overrides"])
-    classes = [
-        each for each in ours.ExperienceMixin.__mro__ if each.__module__.startswith("exgrpo")
-    ]
+    classes = {
+        each
+        for trainer in modes.values()
+        for each in trainer.__mro__
+        if each.__module__.startswith("exgrpo")
+    }
     overridden = {name for each in classes for name in vars(each) if hasattr(base, name)}
     assert {
         name for name in overridden if callable(getattr(base, name)) and name[:2] != "__"
     } == pinned
     for mode, trainer in modes.items():
         assert get_trainer_cls(mode) in trainer.__mro__
-        for name in pinned:  # ours come first, and reach verl's of that mode by super()
-            assert getattr(trainer, name) is getattr(ours.ExperienceMixin, name)
+        # ours come first, and reach verl's of that mode by super()
+        ranks = [each in classes for each in trainer.__mro__]
+        assert ours.ExperienceMixin in trainer.__mro__ and ranks == sorted(ranks, reverse=True)
 
 
 def test_the_class_under_the_task_runner_can_be_reached():

@@ -25,6 +25,7 @@ OURS = (
     "trainer.rollout_seeded",
     "trainer.rollout_poll_interval",
     "trainer.rollout_patience_s",
+    "trainer.rollout_ledger_bytes",
     "actor_rollout_ref.actor.policy_loss.entropy_agg",
     "actor_rollout_ref.actor.optim.skip_grad_bound",
     "hydra.",
@@ -74,6 +75,7 @@ READ = [
 BY_CODE = {
     "trainer.remove_previous_ckpt_in_save": "verl.trainer.ppo.v1.trainer_base",
     "reward.custom_reward_function.reward_kwargs": "verl.trainer.ppo.reward",
+    "reward.reward_kwargs": "verl.experimental.reward_loop.reward_manager.dapo",
 }
 GROUPS = "trainer|data|algorithm|actor_rollout_ref|reward|distillation|skip|ray_kwargs|transfer_queue|critic"  # noqa: E501
 KEY = re.compile(rf"(?!data\.pt$)({GROUPS})(\.[a-z_0-9]+)+")  # data.pt is a file

@@ -168,6 +168,7 @@ def test_what_fails_late_or_is_ignored_is_refused(files, wrong):
     assert wrong.partition("=")[0].rpartition(".")[2] in line or "nope" in line
 
 
+STORAGE = "transfer_queue.backend.SimpleStorage"
 ROLLOUT = "actor_rollout_ref.rollout"
 CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
 
@@ -204,6 +205,13 @@ CHECKPOINT = "actor_rollout_ref.actor.checkpoint"
         ("actor_rollout_ref.actor.optim.lr=1e6", "must be a finite number from 0 to 1"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "must divide data.train_batch_size=8"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=16", "must divide data.train_batch_size=8"),
+        ("trainer.rollout_poll_interval=1e9", "must be a number of seconds above 0, at most 60"),
+        ("data.reward_fn_key=nope", "must be data_source"),
+        (f"{ROLLOUT}.max_num_batched_tokens=1", f"must be at least {ROLLOUT}.max_num_seqs="),
+        (f"{STORAGE}.total_storage_size=1", "must be at least data.train_batch_size=8"),
+        ("+trainer.experiance=True", "nobody reads it; did you mean trainer.experience?"),
+        ("+trainer.rollout_seded=True", "nobody reads it; did you mean trainer.rollout_seeded?"),
+        ("+data.train_file=x", "nobody reads it; did you mean data.train_files?"),
         ("global_profiler.steps=abc", "must be a list of steps, or null"),
         (f"{LOSS}.off_policy_min_clip=5", "must be below 1, as all f(w) of p_div_p are"),
         ("actor_rollout_ref.actor.optim.betas=[2,2]", "must be a list of two numbers of at "),

@@ -76,16 +76,16 @@ def _rejects(options: argparse.Namespace, folder: Path) -> quarantine.Rejects | 
 
 
 def find_pool(checkpoint: Path) -> Path:
-    """The saved pool of a run's folder of checkpoints (the latest), of a checkpoint, or the folder
-    itself.
+    """The saved pool of a run's folder (with its checkpoints/) or its folder of checkpoints (the
+    latest), of a checkpoint, or the folder itself.
 
     Raises:
         FileNotFoundError: there is none.
     """
     candidates = [checkpoint, checkpoint / POOL]
-    step = marked_step(checkpoint)
-    if step is not None:
-        candidates.append(step_folder(checkpoint, step) / POOL)
+    for folder in (checkpoint, checkpoint / "checkpoints"):
+        if (step := marked_step(folder)) is not None:
+            candidates.append(step_folder(folder, step) / POOL)
     for folder in candidates:
         if (newest(folder) / MANIFEST).is_file():
             return folder.absolute()

@@ -18,7 +18,8 @@ from verl_cpu.prepared import PreparedProcess
 from verl_cpu.prepared_workers import queue_threads
 
 MODULE = """
-import gc, os
+import gc, os, tempfile
+tempfile.gettempdir()  # which remembers it
 collected_while_imported = gc.isenabled()
 imported_by = os.getpid()
 read_at_import = os.environ["AT_IMPORT"]
@@ -28,7 +29,7 @@ def forked():
     os.environ["SEEN_BY_FORKED"] = os.environ["OF_THE_WORKER"]
 """
 WORKER = """
-import gc, json, os, sys
+import gc, json, os, sys, tempfile
 prepared = sys.modules.get("prepared_module")
 print(json.dumps({
     "arguments": sys.argv[1:], "folder": os.getcwd(), "beside": sys.path[0],
@@ -36,6 +37,7 @@ print(json.dumps({
     "forked_from": prepared and prepared.imported_by, "at_import": prepared and prepared.read_at_import,
     "of_the_worker": os.environ["OF_THE_WORKER"], "seen": os.environ.get("SEEN_BY_FORKED"),
     "collected": [prepared and prepared.collected_while_imported, gc.isenabled()], "kept": gc.get_freeze_count(),
+    "temporary": tempfile.gettempdir(),
     "others": os.environ.get("AT_IMPORT"), "leads_its_group": os.getpgrp() == os.getpid(),
 }))
 print("to stderr", file=sys.stderr)
@@ -62,6 +64,7 @@ def run_worker(prepared, folder, job="1"):
     """What the worker says of itself, and its stderr."""
     script = folder / "worker.py"
     variables = {"PATH": os.environ["PATH"], "OF_THE_WORKER": "late", "JOB": job}
+    variables["TMPDIR"] = str(folder)
     done = subprocess.run(
         [*shlex.split(prepared.py_executable), str(script), "--flag", "a value"],
         input="words",
@@ -88,6 +91,7 @@ def test_a_worker_is_a_fork_with_arguments_environment_folder_and_streams_of_its
             and told["asked"] == "words"
         )
         assert told["folder"] == str(tmp_path / "elsewhere") and told["beside"] == str(tmp_path)
+        assert told["temporary"] == str(tmp_path)
         # a signal to the driver's group reaches neither; Ray kills a worker's group, with all that
         # is in it
         assert (

@@ -15,6 +15,7 @@ import runpy
 import socket
 import struct
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,7 @@ def _become(wanted: dict[str, Any]) -> None:
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     os.environ.clear()
     os.environ.update(wanted["environment"])
+    tempfile.tempdir = None  # an import may have asked for it
     os.chdir(wanted["folder"])
 
 
