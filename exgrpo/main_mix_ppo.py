@@ -22,12 +22,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from exgrpo.console import in_one_line, phase
-<<<<<<< HEAD
-from exgrpo.on_verl.task_runner import Lost, MixTaskRunner, OnThisNode
-=======
 from exgrpo.on_verl.stopping import Stopping
-from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
->>>>>>> main
+from exgrpo.on_verl.task_runner import Lost, MixTaskRunner, OnThisNode
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
@@ -122,31 +118,6 @@ def train(config: DictConfig) -> None:
             machine.verify_cpus(config, ray.cluster_resources().get("CPU", 0))
 
     # no CPU: on a cluster the node of the command may have none to give
-<<<<<<< HEAD
-    runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray)
-    for last in (False, False, True):
-        try:
-            starting.enter_context(phase("starting Ray"))
-            return run_ppo(config, task_runner_class=runner)
-        except Lost as lost:
-            sys.exit(f"exgrpo: {getattr(lost, 'cause', lost)}")  # Ray wraps it
-        except RayActorError as error:
-            if isinstance(error, RayTaskError):  # it was met by the runner
-                raise
-            from exgrpo.on_verl.watch import saved
-
-            rest = saved(Path(config.trainer.default_local_dir))
-            sys.exit(f"exgrpo: the trainer's process has died. {rest}")
-        except Exception as error:
-            starting.close()
-            if last or NODE_TOO_SLOW not in str(error):
-                raise
-            print(
-                "exgrpo: Ray did not start within its 30 s; the machine is busy, so it is started "
-                "again",
-                flush=True,
-            )
-=======
     runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray, str(stopping.folder))
     with stopping.ends():
         stopping.listen()
@@ -154,6 +125,15 @@ def train(config: DictConfig) -> None:
             try:
                 starting.enter_context(phase("starting Ray"))
                 return run_ppo(config, task_runner_class=runner)
+            except Lost as lost:
+                sys.exit(f"exgrpo: {getattr(lost, 'cause', lost)}")  # Ray wraps it
+            except RayActorError as error:
+                if isinstance(error, RayTaskError):  # it was met by the runner
+                    raise
+                from exgrpo.on_verl.watch import saved
+
+                rest = saved(Path(config.trainer.default_local_dir))
+                sys.exit(f"exgrpo: the trainer's process has died. {rest}")
             except Exception as error:
                 starting.close()
                 if last or NODE_TOO_SLOW not in str(error):
@@ -163,7 +143,6 @@ def train(config: DictConfig) -> None:
                     "started again",
                     flush=True,
                 )
->>>>>>> main
 
 
 if __name__ == "__main__":

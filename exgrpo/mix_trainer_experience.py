@@ -66,22 +66,15 @@ from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
-<<<<<<< HEAD
-from exgrpo.on_verl.watch import WatchedTrainer
-=======
 from exgrpo.on_verl.stoppable import StoppableTrainer
->>>>>>> main
+from exgrpo.on_verl.watch import WatchedTrainer
 from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
 
 
-<<<<<<< HEAD
-class ExperienceMixin(WatchedTrainer):
-=======
-class ExperienceMixin(StoppableTrainer):
->>>>>>> main
+class ExperienceMixin(WatchedTrainer, StoppableTrainer):
     """The trainer owns the replay object and decides when to call it; other parts get values.
 
     With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.

@@ -48,12 +48,8 @@ def test_a_difference_is_named(tmp_path, monkeypatch, old):
     [
         ("max_optim_to_keep", 0, "an integer of at least 1, or null"),
         ("rollout_seeded", "maybe", "true or false"),
-<<<<<<< HEAD
-        ("rollout_poll_interval", 0, "a finite number above 0"),
-        ("rollout_patience_s", 0, "a finite number above 0, or null"),
-=======
         ("rollout_poll_interval", 0, "a number of seconds above 0, at most 60"),
->>>>>>> main
+        ("rollout_patience_s", 0, "a finite number above 0, or null"),
     ],
 )
 def test_a_wrong_value_of_the_trainers_keys_is_named(key, value, allowed):
