@@ -21,6 +21,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from exgrpo.console import in_one_line, phase
+from exgrpo.on_verl.stopping import Stopping
 from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
@@ -106,28 +107,31 @@ def train(config: DictConfig) -> None:
     import ray
     from verl.trainer.main_ppo import run_ppo
 
-    starting = contextlib.ExitStack()
+    starting, stopping = contextlib.ExitStack(), Stopping()
 
     def verify_ray() -> None:
         starting.close()
+        stopping.listen()
         with refusals():
             machine.verify_cpus(config, ray.cluster_resources().get("CPU", 0))
 
     # no CPU: on a cluster the node of the command may have none to give
-    runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray)
-    for last in (False, False, True):
-        try:
-            starting.enter_context(phase("starting Ray"))
-            return run_ppo(config, task_runner_class=runner)
-        except Exception as error:
-            starting.close()
-            if last or NODE_TOO_SLOW not in str(error):
-                raise
-            print(
-                "exgrpo: Ray did not start within its 30 s; the machine is busy, so it is started "
-                "again",
-                flush=True,
-            )
+    runner = OnThisNode(ray.remote(num_cpus=0)(MixTaskRunner), verify_ray, str(stopping.folder))
+    with stopping.ends():
+        stopping.listen()
+        for last in (False, False, True):
+            try:
+                starting.enter_context(phase("starting Ray"))
+                return run_ppo(config, task_runner_class=runner)
+            except Exception as error:
+                starting.close()
+                if last or NODE_TOO_SLOW not in str(error):
+                    raise
+                print(
+                    "exgrpo: Ray did not start within its 30 s; the machine is busy, so it is "
+                    "started again",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import torch
 from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -66,13 +66,14 @@ from exgrpo.on_verl.queue import Batch, split_key
 from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
+from exgrpo.on_verl.stoppable import StoppableTrainer
 from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
 
 
-class ExperienceMixin(PPOTrainer):
+class ExperienceMixin(StoppableTrainer):
     """The trainer owns the replay object and decides when to call it; other parts get values.
 
     With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.

@@ -22,7 +22,8 @@ while [ $# -gt 0 ]; do
         --cfg | -c) options+=("$1" "${2:-}" --resolve); dry=yes; shift ;;
         --info | -i | --package | -p) options+=("$1" "${2:-}"); dry=yes; shift ;;
         --cfg=*) options+=("$1" --resolve); dry=yes ;;
-        --info=* | --help | -h) options+=("$1"); dry=yes ;;
+        --info=*) options+=("$1"); dry=yes ;;
+        --help | -h) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit ;;
         -*) options+=("$1") ;;
         *) overrides+=("$1") ;;
     esac

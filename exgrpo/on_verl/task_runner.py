@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from exgrpo.console import phase
+from exgrpo.on_verl.stopping import FOLDER
 
 
 class MixTaskRunner:
@@ -20,6 +22,10 @@ class MixTaskRunner:
     """
 
     trainers = "exgrpo.mix_trainer_experience"  # registers the trainer the configuration names
+
+    def __init__(self, stopping: str = "") -> None:
+        """`stopping`: the folder by which the command stops the trainer (`stopping.FOLDER`)."""
+        os.environ[FOLDER] = stopping
 
     def run(self, config: DictConfig) -> None:
         """Train to the end; errors of the training propagate."""
@@ -45,15 +51,21 @@ class OnThisNode:
 
     Args:
         check: called once Ray is up, before the actor is asked for; raises what ends the command.
+        arguments, options: of the actor, and of its start.
     """
 
     def __init__(
-        self, actor_class: Any, check: Callable[[], None] = lambda: None, **options: Any
+        self,
+        actor_class: Any,
+        check: Callable[[], None] = lambda: None,
+        *arguments: Any,
+        **options: Any,
     ) -> None:
-        self._class, self._check, self._options = actor_class, check, options
+        self._class, self._check = actor_class, check
+        self._arguments, self._options = arguments, options
 
     def options(self, **options: Any) -> OnThisNode:
-        return OnThisNode(self._class, self._check, **self._options | options)
+        return OnThisNode(self._class, self._check, *self._arguments, **self._options | options)
 
     def remote(self) -> Any:
         """Start the actor, once Ray is up; returns its handle."""
@@ -62,7 +74,8 @@ class OnThisNode:
 
         self._check()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        return self._class.options(**self._options, scheduling_strategy=here).remote()
+        options = self._options | {"scheduling_strategy": here}
+        return self._class.options(**options).remote(*self._arguments)
 
 
 def show_warnings() -> None:

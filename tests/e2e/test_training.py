@@ -140,5 +140,5 @@ def test_verls_own_command_trains_with_replay_and_keeps_what_is_the_users(
     run = Run(tmp_path, arguments, "verls")
     steps = run.wait()
     assert sorted(steps) == [1, 2, 3, 4, 5, 6] and steps[1]["experience/replayed_groups"] == 4
-    assert {*run.scores(2).values()} <= {0.0, 2.0}
+    assert {*run.scores(2).values()} <= {0.0, 1.0, 2.0}  # 1: of imported trajectories
     assert "Using dataset class: Mine" in run.log.read_text()
