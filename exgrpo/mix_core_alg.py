@@ -146,7 +146,8 @@ def token_losses_and_sums(
         of_replayed, more = REPLAY_LOSSES.load(key, name), [rows] if takes_rows(name) else []
         if more == [None]:
             raise ValueError(f"{key}={name}: takes rows, of which no ages and groups are given")
-        of_rows = of_replayed(log_ratio, log_prob, -minus_advantages, replayed, settings, *more)
+        given = log_ratio, log_prob, -minus_advantages, replayed, settings, *more
+        of_rows = of_replayed(*given)
         if silent is not None:  # a rule of yours may not be 0 where A is
             of_rows = of_rows.masked_fill(silent, 0.0)
         losses = torch.where(replayed, of_rows, losses)

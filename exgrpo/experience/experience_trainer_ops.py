@@ -187,7 +187,8 @@ class ExperienceReplay:
             raise RuntimeError(f"{needs}, {left} are not in it yet")
         fresh = self._fresh.take(missing, drawn, next_question)
         self._drawn += from_pool + fresh
-        return Draw(replayed, questions_alone + fresh, self._mixed, stored, rehearsed, prefixes)
+        fresh = questions_alone + fresh
+        return Draw(replayed, fresh, self._mixed, stored, rehearsed=rehearsed, prefixes=prefixes)
 
     def _questions_of_pool(self, count: int, barred: Collection[str]) -> dict[str, Odds]:
         """Up to `count` questions to replay, in the order of the draw, with the odds of each."""

@@ -28,13 +28,13 @@ from exgrpo.on_verl import watch
 @ray.remote(resources={"there": 1})
 class Worker: ...
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, resources={"here": 1})
 class Here:
     def pid(self):
         return os.getpid()
 
 nodes = dict(num_cpus=1, object_store_memory=80_000_000, include_dashboard=False)
-cluster = Cluster(initialize_head=True, head_node_args=nodes)
+cluster = Cluster(initialize_head=True, head_node_args=nodes | {"resources": {"here": 1}})
 second = cluster.add_node(num_cpus=1, object_store_memory=80_000_000, resources={"there": 1})
 ray.init(address=cluster.address, log_to_driver=False)
 worker = Worker.options(name="reward_loop_worker_0").remote()
