@@ -228,7 +228,7 @@ def test_parts_are_functions_of_verls_trainers():
 
 def test_a_node_that_is_gone_and_a_stopped_process_that_does_not_stay():
     done = subprocess.run([sys.executable, "-c", NODE], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith(
-        "a reward worker (reward_loop_worker_0) has died, its node is gone; in step 3"
-    ), done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == "False"
+    said = done.stdout.splitlines()  # Ray writes there too
+    line = "a reward worker (reward_loop_worker_0) has died, its node is gone; in step 3"
+    assert any(each.startswith(line) for each in said), done.stderr[-2000:]
+    assert "False" in said
