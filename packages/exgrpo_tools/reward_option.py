@@ -132,7 +132,7 @@ def _judged(folder: Path | None) -> Reward | None:
     # NumPy comes with them, which --help does without
     from exgrpo.saved.durable import newest
     from exgrpo.saved.pool_files import read_manifest
-    from exgrpo_tools.inspect.show import find_pool
+    from exgrpo_tools.find_pool import find_pool
 
     for place in [folder, *folder.absolute().parents[:2]]:
         try:

@@ -17,8 +17,8 @@ from exgrpo.experience.trajectory import RolloutGroup, Trajectory
 from exgrpo.on_verl.checkpoints import MARKER
 from exgrpo.saved.pool_files import read_saved
 from exgrpo.saved.pool_folder import PoolFolder
+from exgrpo_tools.find_pool import find_pool
 from exgrpo_tools.inspect import __main__ as inspect
-from exgrpo_tools.inspect.show import find_pool
 from exgrpo_tools.inspect.summary import read_overview
 from exgrpo_tools.inspect.text import load_tokenizer
 

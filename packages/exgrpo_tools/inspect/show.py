@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from exgrpo.experience.question_id import tokenizer_fingerprint
 from exgrpo.experience.trajectory import Trajectory
-from exgrpo.on_verl.checkpoints import POOL, marked_step, step_folder
-from exgrpo.saved.durable import newest, replaced
-from exgrpo.saved.pool_files import MANIFEST, SavedPool, read_saved
+from exgrpo.saved.durable import replaced
+from exgrpo.saved.pool_files import SavedPool, read_saved
 from exgrpo_tools import reward_option
+from exgrpo_tools.find_pool import find_pool
 from exgrpo_tools.inspect import quarantine
 from exgrpo_tools.inspect.exchange import Row, to_row, write_rows
 from exgrpo_tools.inspect.explain import explanation
@@ -73,25 +73,6 @@ def _rejects(options: argparse.Namespace, folder: Path) -> quarantine.Rejects | 
         return False
 
     return rejects
-
-
-def find_pool(checkpoint: Path) -> Path:
-    """The saved pool of a run's folder (with its checkpoints/) or its folder of checkpoints (the
-    latest), of a checkpoint, or the folder itself.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    candidates = [checkpoint, checkpoint / POOL]
-    for folder in (checkpoint, checkpoint / "checkpoints"):
-        if (step := marked_step(folder)) is not None:
-            candidates.append(step_folder(folder, step) / POOL)
-    for folder in candidates:
-        if (newest(folder) / MANIFEST).is_file():
-            return folder.absolute()
-    raise FileNotFoundError(
-        f"CHECKPOINT={checkpoint}: no saved pool there, nor in {candidates[-1]}"
-    )
 
 
 def _questions(saved: SavedPool, files: list[str] | None) -> dict[str, Question]:
