@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import hydra
 from hydra.errors import HydraException
@@ -22,7 +23,7 @@ from omegaconf import DictConfig
 
 from exgrpo.console import in_one_line, phase
 from exgrpo.on_verl.stopping import Stopping
-from exgrpo.on_verl.task_runner import MixTaskRunner, OnThisNode
+from exgrpo.on_verl.task_runner import Lost, MixTaskRunner, OnThisNode
 from exgrpo.preflight import machine
 from exgrpo.preflight.checks import check, refusals
 from exgrpo.preflight.unknown_keys import explain
@@ -105,6 +106,7 @@ def own_temporary_folder() -> Iterator[None]:
 def train(config: DictConfig) -> None:
     """Run verl's own driver, with our task runner and trainer."""
     import ray
+    from ray.exceptions import RayActorError, RayTaskError
     from verl.trainer.main_ppo import run_ppo
 
     starting, stopping = contextlib.ExitStack(), Stopping()
@@ -123,6 +125,15 @@ def train(config: DictConfig) -> None:
             try:
                 starting.enter_context(phase("starting Ray"))
                 return run_ppo(config, task_runner_class=runner)
+            except Lost as lost:
+                sys.exit(f"exgrpo: {getattr(lost, 'cause', lost)}")  # Ray wraps it
+            except RayActorError as error:
+                if isinstance(error, RayTaskError):  # it was met by the runner
+                    raise
+                from exgrpo.on_verl.watch import saved
+
+                rest = saved(Path(config.trainer.default_local_dir))
+                sys.exit(f"exgrpo: the trainer's process has died. {rest}")
             except Exception as error:
                 starting.close()
                 if last or NODE_TOO_SLOW not in str(error):

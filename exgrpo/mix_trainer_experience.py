@@ -67,13 +67,14 @@ from exgrpo.on_verl.rehearsal import Rehearsal
 from exgrpo.on_verl.sample_prints import FirstResponse, first_prompt
 from exgrpo.on_verl.saved_run import SavedRun
 from exgrpo.on_verl.stoppable import StoppableTrainer
+from exgrpo.on_verl.watch import WatchedTrainer
 from exgrpo.on_verl.watched_rewards import Rewards
 
 logger = logging.getLogger(__name__)
 PARTITION = "train"  # verl's, of the queue
 
 
-class ExperienceMixin(StoppableTrainer):
+class ExperienceMixin(WatchedTrainer, StoppableTrainer):
     """The trainer owns the replay object and decides when to call it; other parts get values.
 
     With ``trainer.experience=False`` every method is verl's own: plain GRPO by the same program.

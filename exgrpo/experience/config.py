@@ -51,6 +51,12 @@ class TrainerKeys:
         check.seconds,
         "seconds between two looks at the queue while generation runs; use 0.05 for small runs",
     )
+    rollout_patience_s: float | None = _key(
+        None,
+        check.optional(check.positive),
+        "the run ends if it waits so long without a finished rollout, in s; null: ten times the "
+        "longest wait so far, at least 1800, 7200 before the first",
+    )
     rollout_ledger_bytes: int = _key(
         0,
         check.integer(0),

@@ -21,6 +21,7 @@ from transfer_queue import KVBatchMeta
 
 # TransferQueue's names of its actor in a Ray
 CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"
+STORAGE = "TransferQueueStorageUnit"  # and a number
 Batch: TypeAlias = KVBatchMeta  # keys and tags of rows in a partition of the queue
 
 
@@ -91,6 +92,21 @@ def prompts(partition: str) -> set[str]:
     """uids of the prompts whose groups are being generated or wait to be sampled."""
     rows = (tq.kv_list(partition) or {}).get(partition, {})
     return {uid for uid, tag in rows.items() if tag.get("is_prompt")}
+
+
+async def rollouts() -> tuple[set[str], int]:
+    """Keys of the rollouts that are there, of all partitions, and how many prompts are out."""
+    listed = await tq.async_kv_list() or {}
+    rows = [(key, tag) for partition in listed.values() for key, tag in partition.items()]
+    there = {key for key, tag in rows if not tag.get("is_prompt")}
+    return there, sum(tag.get("status") in ("pending", "running") for _, tag in rows)
+
+
+def actors_of_run() -> list[tuple[str, str]]:
+    """Name and namespace of each named Ray actor of this training: verl names all of its own."""
+    spaces = (NAMESPACE, ray.get_runtime_context().namespace)
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return [(each["name"], each["namespace"]) for each in named if each["namespace"] in spaces]
 
 
 def split_key(key: str) -> tuple[str, int, int]:

@@ -15,6 +15,13 @@ from exgrpo.console import phase
 from exgrpo.on_verl.stopping import FOLDER
 
 
+class Lost(RuntimeError):
+    """What a training needs has died or hangs; the text is the line with which the command ends.
+
+    Here, since the command imports neither verl nor the queue.
+    """
+
+
 class MixTaskRunner:
     """Ray actor of the training's driver process; the module imports neither verl nor torch.
 

@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from forked_driver import ForkedDriver
 from watched import Watch
 
@@ -74,6 +75,15 @@ class Run:
             )
         finally:
             self.kill()
+
+    def titles(self):
+        """Process -> what it is called, of all of its processes."""
+        found = {}
+        for pid in self._processes():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                found[process] = " ".join(process.cmdline()).strip()
+        return found
 
     def kill(self):
         """SIGKILL to whatever is left of it, and what that had in shared memory is removed, as by a

@@ -1,5 +1,7 @@
 """A real TransferQueue, one for all tests of the folder, and a partition of it for each test."""
 
+import os
+
 import pytest
 import ray
 import transfer_queue as tq
@@ -17,6 +19,8 @@ QUEUE = {
 
 @pytest.fixture(scope="session", autouse=True)
 def queue():
+    # Ray's own is 15: on a busy machine such a process may not answer for seconds
+    os.environ.update({"RAY_worker_niceness": "0"})
     # its workers' lines would stand in what a later test of this process reads from the standard
     # error
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)

@@ -49,6 +49,7 @@ def test_a_difference_is_named(tmp_path, monkeypatch, old):
         ("max_optim_to_keep", 0, "an integer of at least 1, or null"),
         ("rollout_seeded", "maybe", "true or false"),
         ("rollout_poll_interval", 0, "a number of seconds above 0, at most 60"),
+        ("rollout_patience_s", 0, "a finite number above 0, or null"),
     ],
 )
 def test_a_wrong_value_of_the_trainers_keys_is_named(key, value, allowed):

@@ -24,6 +24,7 @@ OURS = (
     "trainer.max_optim_to_keep",
     "trainer.rollout_seeded",
     "trainer.rollout_poll_interval",
+    "trainer.rollout_patience_s",
     "trainer.rollout_ledger_bytes",
     "actor_rollout_ref.actor.policy_loss.entropy_agg",
     "actor_rollout_ref.actor.optim.skip_grad_bound",
