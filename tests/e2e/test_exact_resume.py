@@ -7,11 +7,15 @@ with a vLLM of its own, train as one does: the same draws, and losses up to roun
 
 import filecmp
 import json
+import os
 import shutil
+import signal
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+import watched
 from training_run import ROOT, K, Run
 from transformers import AutoTokenizer
 
@@ -100,8 +104,14 @@ def test_two_steps_a_kill_and_six_are_eight(unbroken, killed_twice):
     # a kill may have cut the last file of a run
     assert all(first.drawn(step) == unbroken.drawn(step) for step in (1, 2))
     assert all(second.drawn(step) == unbroken.drawn(step) for step in (3, 4))
+    files, weights = same_checkpoint(unbroken, third)
+    print(f"killed after steps 3 and 5: {files} pool files and {weights} weights are equal")
+
+
+def same_checkpoint(unbroken, resumed):
+    """Pool and weights of the last step are equal; how many of its files and weights."""
     theirs, ours = (
-        run.folder / "checkpoints" / f"global_step_{STEPS}" for run in (unbroken, third)
+        run.folder / "checkpoints" / f"global_step_{STEPS}" for run in (unbroken, resumed)
     )
     names = sorted(
         path.relative_to(theirs) for path in (theirs / "experience").rglob("*") if path.is_file()
@@ -121,10 +131,56 @@ def test_two_steps_a_kill_and_six_are_eight(unbroken, killed_twice):
         for path in (theirs, ours)
     ]
     assert all(torch.equal(plain(weights[0][name]), plain(weights[1][name])) for name in weights[0])
-    print(
-        f"killed after steps 3 and 5: {len(names)} pool files and {len(weights[0])} weights "
-        "are equal"
+    return len(names), len(weights[0])
+
+
+def test_sigterm_in_generation_update_and_save_ends_with_a_checkpoint_and_nothing_left(
+    unbroken, arguments, tmp_path
+):
+    def run(name, begun):
+        run = Run(tmp_path, arguments(tmp_path), name)
+        run.watch.until(lambda: begun(run))
+        os.kill(run.process.pid, signal.SIGTERM)
+        code = run.watch.end()
+        watched.until(lambda: not run._processes())  # some end a moment after their driver
+        run.kill()
+        said = run.log.read_text()
+        assert code == 143 and "stopped by SIGTERM; the same command continues" in said, said[
+            -2000:
+        ]
+        assert not folders(run)
+        return run, (tmp_path / "checkpoints/latest_checkpointed_iteration.txt").read_text()
+
+    def folders(run):
+        root, name = Path(os.environ["TMPDIR"]), f"exgrpo-{run.process.pid}-*"
+        return [*root.glob(name), *root.glob(f"xg-*/{name}")]
+
+    def generates(run):
+        return run.metrics_file.exists() and 2 in run.metrics()
+
+    def updates(run):
+        return any((folder / "unsaved").exists() for folder in folders(run))
+
+    def saves(run):
+        steps = (int(path.name[12:]) for path in tmp_path.glob("checkpoints/global_step_*"))
+        return max(steps) > int(at_second)
+
+    first, at_first = run("generation", generates)
+    second, at_second = run("update", updates)
+    third, at_third = run("save", saves)
+    # the update may be over by the time that the signal is there: the next step is saved then
+    assert (
+        at_first == "2" and at_second in ("3", "4") and int(at_third) == int(at_second) // 2 * 2 + 2
     )
+    last = Run(tmp_path, arguments(tmp_path), "last")
+    last.wait()
+    expected, parts = unbroken.metrics(), (first, second, third, last)
+    assert sorted(step for part in parts for step in part.metrics()) == list(range(1, STEPS + 1))
+    for part in parts:
+        for step, metrics in part.metrics().items():
+            assert timeless(metrics) == timeless(expected[step]), step
+            assert part.drawn(step) == unbroken.drawn(step)
+    same_checkpoint(unbroken, last)
 
 
 def test_the_pool_is_untouched_by_the_resumes_and_the_lost_step_is_drawn_again_alike(killed_twice):
