@@ -4,7 +4,8 @@ verl's trainer waits without a limit for the queue, for rollouts and for its wor
 its process asks all Ray actors of the run, the engines and the queue every `LOOK_S` seconds:
 
 - one that has died, or is on a node that is gone, ends the run at once;
-- so does a queue that gives no answer for `ANSWER_S` seconds. Other actors may be busy;
+- so does a queue that gives no answer for `ANSWER_S` seconds, but in a save, in which it may
+  write itself. Other actors may be busy;
 - they are named when the step has come no further for too long (`Watch.limit`).
 
 The thread interrupts the trainer, whose error goes to the command by verl's own way; should the
@@ -38,7 +39,7 @@ from exgrpo.on_verl.task_runner import Lost
 LOOK_S, REPLY_S, ANSWER_S, END_S = 10.0, 5.0, 35.0, 30.0
 # without trainer.rollout_patience_s
 AT_LEAST_S, FIRST_S, TIMES = 1800.0, 7200.0, 10
-ROLLOUTS = "rollouts"
+ROLLOUTS, SAVE = "rollouts", "the save"
 # functions of verl's trainer, the innermost that runs -> what the step waits for in it
 PARTS = {
     "sample": ROLLOUTS,
@@ -48,7 +49,7 @@ PARTS = {
     "_balance_batch": "scores of candidates",
     "_update_critic": "the critic's update",
     "_update_actor": "the update",
-    "_save_checkpoint": "the save",
+    "_save_checkpoint": SAVE,
     "update_weights": "the engine's new weights",
 }
 # in Ray's names of verl's actors
@@ -205,14 +206,17 @@ class Watch:
 
     async def _stands_still(self) -> str | None:
         """Who does not answer, or what has not come, for longer than it may."""
+        part = self._part()
+        # a queue that writes itself into a checkpoint answers nobody
+        answer_s = self.limit(part) if part == SAVE else ANSWER_S
         for name, (_, since) in self._asked.items():
             waited = time.monotonic() - since
-            if waited > ANSWER_S and name.startswith((queue.CONTROLLER, queue.STORAGE)):
+            if waited > answer_s and name.startswith((queue.CONTROLLER, queue.STORAGE)):
                 return f"{described(name)} has not answered for {waited:.0f} s"
         try:
-            finished, out = await asyncio.wait_for(queue.rollouts(), ANSWER_S)
+            finished, out = await asyncio.wait_for(queue.rollouts(), answer_s)
         except TimeoutError:
-            return f"{described(queue.CONTROLLER)} has not answered for {ANSWER_S:.0f} s"
+            return f"{described(queue.CONTROLLER)} has not answered for {answer_s:.0f} s"
         part, now = self._part(), time.monotonic()
         at, waited = (part, *self._place()), now - self._since
         new = part == ROLLOUTS and not finished <= self._finished

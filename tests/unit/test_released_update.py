@@ -129,7 +129,10 @@ def step_metrics(found):
     }
     actor |= {"data_loader_seed": 1, "shuffle": False}
     trainer.config = OmegaConf.create(
-        {"actor_rollout_ref": {"actor": actor, "rollout": {"n": 4, "temperature": 1.0}}}
+        {
+            "actor_rollout_ref": {"actor": actor, "rollout": {"n": 4, "temperature": 1.0}},
+            "trainer": {"save_freq": -1},
+        }
     )
     trainer.actor_rollout_wg = Workers(copy.deepcopy(found["metrics"]))
     metrics = {}
