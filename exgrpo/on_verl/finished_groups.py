@@ -65,9 +65,9 @@ class KeepsFinishedGroups(PPOTrainer):
     def _load_checkpoint(self) -> None:
         """verl's checkpoint, and the groups that were finished after it."""
         super()._load_checkpoint()
-        keys = self.config.trainer
         if self.finished_groups is None:
             return
+        keys = self.config.trainer
         folder = checkpoints.step_folder(Path(keys.default_local_dir), self.global_steps)
         if keys.resume_mode == "resume_path":
             folder = Path(keys.resume_from_path)

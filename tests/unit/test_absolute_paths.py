@@ -91,7 +91,7 @@ def test_every_key_that_takes_a_rule_of_a_file_is_made_absolute(tmp_path, monkey
     taking = [
         f"{node}.{key}" for node, keys in sections.items() for key in keys if takes(node, key, rule)
     ]
-    assert len(taking) == 8 and "trainer.exp_metric" in taking
+    assert len(taking) == 11 and "trainer.exp_metric" in taking
     monkeypatch.chdir(tmp_path)
     config = OmegaConf.create()
     for key in taking:
